@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks import Networks, NetworkSettings, parameter_count
-from graftseg.networks.prototypes import ClassSeparation, KeptScores, PrototypeNetwork, Selector, voxel_rows
+from graftseg.networks.prototypes import ClassSeparation, KeptScores, PrototypeNetwork, VoxelSelector, voxel_rows
 
 CLASSES = 3
 
@@ -34,7 +34,7 @@ def voxels(seed: int, count: int = 200) -> tuple[Tensor, Tensor, Tensor]:
 
 def score(selector: nn.Module, rows: Tensor) -> Tensor:
     """Return the selector's scores of these rows, by PyTorch's batch norm."""
-    assert isinstance(selector, Selector)
+    assert isinstance(selector, VoxelSelector)
     x = F.batch_norm(selector.first(rows), None, None, selector.gain, selector.offset, training=True)
     scores: Tensor = selector.last(F.leaky_relu(x, 0.2))
     return scores[:, 0]

@@ -99,7 +99,7 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
             # the same one, told to the group and to its leader
             signal.raise_signal(number)
             assert received == [number] and not again
-            monkeypatch.setattr(engine, "SAME_SIGNAL", -1.0)
+            monkeypatch.setattr(engine, "SAME_SIGNAL_SECONDS", -1.0)
             signal.raise_signal(number)
             assert again == [number]
     finally:

@@ -68,8 +68,8 @@ class AdventAdversarialConfig(Settings):
 class AdventAdversarial(Method):
     """AdvEnt: a discriminator separates entropy maps of labeled images (0) from those of unlabeled images (1).
 
-    The student learns to make entropy maps of unlabeled images look labeled. Student and discriminator learn from the
-    same predictions, made before both updates. Patches need at least 16 voxels along each axis.
+    The student learns to make entropy maps of unlabeled images similar to those of labeled images. Student and
+    discriminator learn from the same predictions, made before both updates. Patches need at least 16 voxels per axis.
     """
 
     Config = AdventAdversarialConfig

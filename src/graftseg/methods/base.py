@@ -20,12 +20,12 @@ class Method(nn.Module):
     training loop owns the optimizers.
 
     - ``trained_modules``: names of the sub-modules that get an optimizer.
-    - ``default_optimizers``: optimizer settings of sub-modules that the recipe does not mention.
+    - ``default_optimizers``: optimizer settings of sub-modules for which the recipe has none.
     - ``uses_unlabeled``: whether the method needs unlabeled images.
     - ``capturable``: false if a step synchronizes with the host or has data-dependent shapes.
     - ``compiled_functions``: names of attributes to compile together with the networks.
     - ``min_patch_side``: smallest allowed patch size along each axis, in voxels.
-    - ``min_precision``: ``float32`` overrides a recipe that asks for bf16.
+    - ``min_precision``: ``float32`` means that the method computes in float32 even if the recipe asks for bf16.
     """
 
     Config: ClassVar[type[Settings]] = Settings
@@ -45,7 +45,7 @@ class Method(nn.Module):
         self.student = self.build_student(networks)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """Build the student, from images to logits. Override it to add heads, branches or decoders."""
+        """Build the student, a network from images to logits. Override it to add heads, branches or decoders."""
         return networks.build()
 
     @classmethod
@@ -59,7 +59,7 @@ class Method(nn.Module):
             raise ValueError("batches.unlabeled is 0, but the method needs unlabeled images")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield objectives to minimize; the training loop updates the weights for each before it requests the next."""
+        """Yield objectives to minimize; the training loop updates the weights after each objective."""
         raise NotImplementedError
 
     def segment(self, images: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Method(nn.Module):
         """Update state that is not trained by gradients, such as a teacher. The default does nothing."""
 
     def start_from(self, previous: "Method") -> None:
-        """Load the student of the previous stage; parameters that only this student has keep their values."""
+        """Load the student of the previous stage; parameters that differ in name or shape keep their values."""
         own, before = self.student.state_dict(), previous.student.state_dict()
         shared = {name: value for name, value in before.items() if name in own and own[name].shape == value.shape}
         if not shared:

@@ -18,10 +18,11 @@ class BcpPretrainConfig(Settings):
     """Settings of pre-training.
 
     - ``beta``: size of the pasted box relative to the image, along each axis.
-    - ``mixing``: whether crops are pasted; without it, all labeled images form one batch.
+    - ``mixing``: whether crops are pasted. If false, the student gets the labeled images unmixed, in one batch.
     - ``mask``: shape of the pasted crop.
     - ``loss``: ``whole`` is the loss of the whole mixed image (LA, Pancreas). ``regions`` is the sum of the losses of
       background and foreground, each normalized by the size of its region (ACDC).
+    - ``dice``, ``legacy_background_mask``: as in ``BcpConfig``.
     """
 
     beta: float = Field(2 / 3, gt=0, lt=1)
@@ -55,13 +56,13 @@ class BcpPretrain(Method):
 
     @classmethod
     def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError unless labeled images can be paired."""
+        """Raise a ValueError if labeled images cannot be paired, or if the mask does not fit the patch."""
         config.mask.check(patch, config.beta)
         if config.mixing and labeled % 2:
             raise ValueError(f"batches.labeled is {labeled}, but copy-paste needs an even number")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield the loss of the mixed labeled images."""
+        """Yield the loss of labeled images, which are mixed unless ``mixing`` is false."""
         config = self.config
         if not config.mixing:
             x, y = batch.labeled.images, batch.labeled.labels

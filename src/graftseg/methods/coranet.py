@@ -22,13 +22,13 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 class CoraNetConfig(Settings):
     """Settings of self-training; the defaults are the values of the public code, except for ``swap_weights``.
 
-    - ``emphasis``: weight of the foreground in one branch, and of the background in the other.
-    - ``swap_weights``: exchange the weights of the two branches on unlabeled images, as the public code does.
+    - ``emphasis``: weight of the foreground in the second branch, and of the background in the third branch.
+    - ``swap_weights``: exchange the weights of these two branches on unlabeled images, as the public code does.
     - ``unlabeled_weight``: weight of the two terms on unlabeled images, the certain and the uncertain term.
     - ``consistency``: additional weight of the uncertain term, multiplied by a ramp that reaches 1 after ``ramp`` times
       ``ramp_every`` steps.
-    - ``refresh_every``: number of steps between updates of the network that makes pseudo-labels.
-    - ``ema_decay``: λ of the teacher.
+    - ``refresh_every``: number of steps between updates of the labeler, which makes pseudo-labels.
+    - ``ema_decay``: EMA decay λ of the teacher.
     """
 
     emphasis: float = Field(5.0, ge=1, le=1e9)
@@ -42,13 +42,13 @@ class CoraNetConfig(Settings):
 
 
 class CoraNet(Method):
-    """Three branches learn pseudo-labels where two of them agree, and a mean teacher's probabilities elsewhere.
+    """Three branches learn pseudo-labels where the last two agree, and a mean teacher's probabilities elsewhere.
 
     The labeler, a copy of the student without dropout, makes the pseudo-labels. It is updated every ``refresh_every``
     steps. The public code instead stores pseudo-labels between updates, which gives the same pseudo-labels for instance
     norm and fixed unlabeled crops. Batch norms of the labeler and the teacher use batch statistics: running statistics
     fit badly if unlabeled scans look different from labeled scans. With more than two classes, a voxel is certain if
-    both branches predict the same class. The teacher stays in training mode.
+    the last two branches predict the same class. The teacher stays in training mode.
     """
 
     Config = CoraNetConfig

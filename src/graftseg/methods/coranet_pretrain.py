@@ -15,7 +15,7 @@ from graftseg.ops.losses import branch_loss
 
 
 class CoraNetPretrainConfig(Settings):
-    """``emphasis``: weight of the foreground in one branch, and of the background in the other."""
+    """``emphasis``: weight of the foreground in the second branch, and of the background in the third branch."""
 
     emphasis: float = Field(5.0, ge=1, le=1e9)
 

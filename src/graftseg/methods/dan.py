@@ -34,8 +34,8 @@ class Dan(Method):
     """A student, and a discriminator that predicts whether a segmentation belongs to a labeled image.
 
     The discriminator gets the probabilities of all classes and the image. The student learns to make predictions of
-    unlabeled images look labeled. Each network is in eval mode while the other is trained. Patches need at least 16
-    voxels along each axis.
+    unlabeled images similar to those of labeled images. Each of the two networks is in eval mode while the other is
+    trained. Patches need at least 16 voxels along each axis.
     """
 
     Config = DanConfig

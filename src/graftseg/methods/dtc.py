@@ -21,7 +21,7 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 class DtcConfig(Settings):
     """Settings of DTC; the defaults are the values of its public code.
 
-    - ``dice``: loss of the segmentation head, without cross-entropy.
+    - ``dice``: Dice loss of the segmentation head. The loss has no cross-entropy.
     - ``distance_weight``: weight of the squared error of the distance head.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``sharpness``: slope of the sigmoid that turns distances into a map from 0 to 1.
@@ -42,8 +42,7 @@ class Dtc(Method):
     Gradients of the consistency pass through both heads. The publication covers two classes only. With more classes,
     every class including the background has a distance map here, which is compared with the probability of the class.
 
-    The networks compute in float32: the sigmoid is so steep that the gradients of the consistency would be mostly
-    rounding noise in bfloat16.
+    The networks compute in float32: in bfloat16, gradients of the steep sigmoid would be mostly rounding noise.
     """
 
     Config = DtcConfig
@@ -76,7 +75,7 @@ class Dtc(Method):
 
 
 def dual_task_consistency(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
-    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, voxels and classes; with two, only the foreground."""
+    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, voxels and classes; of two classes, only the foreground."""
     q = logits.float().softmax(1)[:, -distances.shape[1] :]
     return F.mse_loss(sigmoid_map(distances, sharpness), q)
 

@@ -1,6 +1,6 @@
-"""Fine-grained CutMix: patches are exchanged within a batch at random, and predictions are restored.
+"""Fine-grained CutMix: patches are exchanged at random within a batch, and predictions are moved back.
 
-The paper lists this method in its table of interpolation strategies. The paper says only that images of the batch are
+The BCP paper lists this method in a table of interpolation strategies. It only says that images of the batch are
 cropped into 4x4 patches, which are combined at random. Two choices are ours: a patch keeps its position in the image,
 and a third axis is not divided.
 """

@@ -25,10 +25,10 @@ class McNetConfig(Settings):
     """Settings of MC-Net; the defaults are the values of its public code for the left atrium.
 
     - ``decoders``: 2, or 3 for MC-Net+.
-    - ``dice``: loss of each decoder, without cross-entropy. ``of-sums``: plain sums over the batch, without the
-      background (LA). ``over-batch``: squared sums, with the background (ACDC).
-    - ``half_dice``: omit the factor 2 of the overlap in ``over-batch``, as the public code does. A perfect prediction
-      then has a loss of ½, and gradients are half as large.
+    - ``dice``: Dice loss of each decoder; there is no cross-entropy. ``of-sums``: plain sums over the batch, without
+      the background (LA). ``over-batch``: sums of squares, with the background (ACDC).
+    - ``half_dice``: omit the factor 2 of the overlap in ``over-batch``, as the public code for ACDC does. A perfect
+      prediction then has a loss of ½, and gradients are half as large.
     - ``dice_weight``: weight of the sum of the Dice losses.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``temperature``: temperature of the sharpened targets of the consistency.
@@ -50,7 +50,7 @@ class McNetConfig(Settings):
 
 
 class McNet(Method):
-    """A student with several decoders; on all images each decoder learns the sharpened prediction of every other.
+    """A student with several decoders; on all images, each decoder learns the sharpened predictions of the others.
 
     Gradients of the consistency also pass through the sharpened targets, as published. Labeled and unlabeled images go
     through the student in one batch. Prediction uses the first decoder.
@@ -84,7 +84,7 @@ class McNet(Method):
 
 
 def decoder_dice(logits: list[Tensor], labels: Tensor, dice: DecoderDice, *, half: bool = False) -> Tensor:
-    """Return ``Σ_d Dice_d``, the sum of the decoders' Dice losses; with ``half`` each is ``1 - ½ Dice``."""
+    """Return ``Σ_d Dice_d``, the sum of the decoders' Dice losses; with ``half``, each loss is ``1 - ½ Dice``."""
     overlap = dice_of_sums if dice == "of-sums" else dice_over_batch
     losses = torch.stack([overlap(z_d.float().softmax(1), labels) for z_d in logits])
     return ((1 + losses) / 2 if half else losses).sum()

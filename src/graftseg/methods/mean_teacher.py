@@ -22,7 +22,7 @@ class MeanTeacherConfig(Settings):
     - ``dice``: the Dice loss on labeled images.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``noise``: standard deviation of the noise added to the teacher's images.
-    - ``ema_decay``: maximum λ of the teacher; until λ reaches it, the teacher is the plain mean of all students so far.
+    - ``ema_decay``: EMA decay after a warm-up, in which the teacher is the mean of the student's weights so far.
     """
 
     dice: SupervisedDice = "classes"
@@ -33,7 +33,7 @@ class MeanTeacherConfig(Settings):
 
 
 class MeanTeacher(MeanTeacherMethod):
-    """``½ (CE + Dice)`` on labeled images, squared difference from the teacher's probabilities on unlabeled images.
+    """``½ (CE + Dice)`` on labeled images, and squared difference from teacher probabilities on unlabeled images.
 
     The teacher gets the same unlabeled images as the student, with added noise. Labeled and unlabeled images go through
     the student in one batch. The teacher stays in training mode.

@@ -1,7 +1,7 @@
 """Mixup: labeled and unlabeled images are superimposed and their predictions decoupled.
 
-The paper lists this method in its table of interpolation strategies without details. The method is reconstructed from
-one sentence of the paper and from GuidedMix-Net, which the sentence cites.
+The BCP paper lists this method in a table of interpolation strategies without details. The method is reconstructed
+from one sentence of the BCP paper and from GuidedMix-Net, which the sentence cites.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,8 @@ from graftseg.ops.losses import segmentation_loss
 class MixupConfig(SelfTrainingConfig):
     """Settings of mixup.
 
-    - ``unlabeled_ratio``: weight of the unlabeled image relative to the labeled image, so that λ = 1 / (1 +
-      ``unlabeled_ratio``). With None, λ is drawn uniformly between 0 and ½ in every step, as in GuidedMix-Net.
+    - ``unlabeled_ratio``: weight of the unlabeled image relative to the labeled image. The labeled image has the weight
+      λ = 1 / (1 + ``unlabeled_ratio``). With None, λ is uniform between 0 and ½ in every step, as in GuidedMix-Net.
     - ``direct``: weight of a loss on unmixed labeled images. It is 0 in the reconstruction: the student learns
       only from mixed images.
     """
@@ -36,7 +36,7 @@ def superimpose(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Te
 
 
 def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``z_mix - (1 - λ) z_u`` and ``z_mix - λ z_l``: mixed logits without the part of the other image.
+    """Return ``z_mix - (1 - λ) z_u`` and ``z_mix - λ z_l``: mixed logits minus the unlabeled or the labeled part.
 
     No gradient passes through the subtracted logits.
     """
@@ -46,7 +46,7 @@ def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | T
 class Mixup(SelfTraining):
     """A student segments superimposed images, supervised by true labels and a mean teacher's pseudo-labels.
 
-    Mixed, labeled and unlabeled images go through the student one after the other, each with their own batch
+    Mixed, labeled and unlabeled images go through the student one after the other, each with separate batch
     statistics. Gradients are computed for the mixed images, and for the labeled images if ``direct`` is not 0.
     """
 

@@ -24,7 +24,7 @@ from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consist
 class SassNetConfig(Settings):
     """Settings of SASSNet; the defaults are the values of its public code.
 
-    - ``dice``: loss of the segmentation head, without cross-entropy.
+    - ``dice``: Dice loss of the segmentation head. The loss has no cross-entropy.
     - ``distance_weight``: weight of the squared error of the distance head.
     - ``adversarial_weight``: weight of the adversarial term, multiplied by a ramp that reaches 1 after ``ramp`` times
       150 steps. The published weight is 0.01 for 16 labeled scans, 0.015 for 8.
@@ -42,9 +42,9 @@ class SassNet(Method):
     """A student with a second head for signed distances, and a discriminator for these distance maps.
 
     The discriminator gets a distance map and its image and predicts whether the image is labeled. The student learns to
-    make distance maps of unlabeled images look labeled. Each network is in eval mode while the other is trained. The
-    publication covers two classes only. With more classes, every class including the background has a distance map
-    here, and the discriminator gets all maps. Patches need at least 16 voxels along each axis.
+    make distance maps of unlabeled images similar to those of labeled images. Each of the two networks is in eval mode
+    while the other is trained. The publication covers two classes only. With more classes, every class including the
+    background has a distance map here, and the discriminator gets all maps. Patches need at least 16 voxels per axis.
     """
 
     Config = SassNetConfig

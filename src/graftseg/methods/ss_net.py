@@ -24,8 +24,8 @@ SsNetDice = Literal["foreground", "classes"]
 class SsNetConfig(Settings):
     """Settings of SS-Net; the defaults are the values for the left atrium.
 
-    - ``dice``: ``foreground`` (LA) uses plain sums without the background, and pools all classes to compare
-      predictions. ``classes`` (ACDC) uses squared sums of every class.
+    - ``dice``: ``foreground`` (LA): the Dice loss has plain sums without the background, and L_v pools all classes.
+      ``classes`` (ACDC): the Dice loss and L_v have sums of squares for every class.
     - ``weight``: weight of all terms except the Dice loss, multiplied by a ramp that reaches 1 after ``ramp`` times 150
       steps.
     - ``separation``: additional weight of the distances from prototypes.
@@ -49,7 +49,7 @@ class SsNetConfig(Settings):
 
 
 class SsNet(Method):
-    """``Dice + w (L_v + 0.1 (L_l + L_u))``, where L_v is the change under adversarial noise.
+    """``Dice + w (L_v + 0.1 (L_l + L_u))``, where L_v is the change of the prediction under adversarial noise.
 
     L_l is the distance of labeled voxels from the prototypes of their label, L_u the distance of unlabeled voxels from
     the prototypes of the predicted class. Prototypes are correctly predicted, labeled foreground voxels; the background
@@ -108,7 +108,7 @@ class SsNet(Method):
 
 
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SsNetDice) -> Tensor:
-    """Return the Dice loss of labeled images: ``foreground`` with plain sums, or all ``classes`` with squared sums."""
+    """Return the Dice loss of labeled images: ``foreground`` (plain sums) or ``classes`` (sums of squares)."""
     p = logits.float().softmax(1)
     return dice_of_sums(p, labels) if dice == "foreground" else dice_over_batch(p, labels)
 

@@ -21,8 +21,8 @@ from graftseg.ops.pseudo_labels import Decision, pseudo_label
 class MeanTeacherMethod(Method):
     """A method with a student and an EMA teacher.
 
-    The teacher starts as a copy of the student and stays in training mode. ``config.ema_decay`` is the maximum of λ:
-    until it is reached, the teacher is the plain mean of all students so far.
+    The teacher starts as a copy of the student and stays in training mode. ``config.ema_decay`` is the EMA decay
+    after a warm-up. In the warm-up, the teacher's weights are the mean of the student's weights after all steps so far.
     """
 
     teacher: nn.Module
@@ -46,10 +46,11 @@ class SelfTrainingConfig(Settings):
     """Settings of self-training; the defaults are the paper's values.
 
     - ``alpha``: loss weight of voxels with pseudo-labels.
-    - ``ema_decay``, ``ema_scope``: λ of the teacher, and whether buffers are averaged too.
+    - ``ema_decay``, ``ema_scope``: EMA decay λ of the teacher, and whether buffers are averaged too.
     - ``decision``: how teacher probabilities become labels.
     - ``largest_component``: classes of which only the largest component is kept: true (all), false (none) or a list.
     - ``connectivity``: number of axes along which neighbors may differ; by default all.
+    - ``dice``: name of the Dice loss, ``per-sample`` (LA, Pancreas) or ``over-batch`` (ACDC).
     """
 
     alpha: float = Field(0.5, ge=0, le=1e9)

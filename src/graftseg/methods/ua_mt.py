@@ -27,11 +27,11 @@ class UaMtConfig(Settings):
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``noise``: standard deviation of the noise added to the teacher's images.
     - ``passes``: number of teacher predictions that are averaged to estimate the uncertainty.
-    - ``threshold_start``, ``threshold_end``: a voxel is used if its entropy is below this fraction of
-      ``entropy_limit``; the fraction grows during the stage.
+    - ``threshold_start``, ``threshold_end``: a voxel is used if its entropy is below a fraction of
+      ``entropy_limit``. This fraction grows from ``threshold_start`` to ``threshold_end`` during the stage.
     - ``entropy_limit``: the public code uses ``ln 2`` for any number of classes; ``ln K`` is the maximum entropy of K
       classes.
-    - ``ema_decay``: maximum λ of the teacher; until λ reaches it, the teacher is the plain mean of all students so far.
+    - ``ema_decay``: EMA decay after a warm-up, in which the teacher is the mean of the student's weights so far.
     """
 
     dice: SupervisedDice = "classes"
@@ -48,7 +48,7 @@ class UaMtConfig(Settings):
 class UaMt(MeanTeacherMethod):
     """A mean teacher whose consistency is limited to voxels of low entropy.
 
-    The entropy is computed from the mean of several predictions with different noise and dropout: the teacher stays in
+    The entropy is computed from the mean of several predictions with different noise and dropout. The teacher stays in
     training mode, as published. Labeled and unlabeled images go through the student in one batch.
     """
 
@@ -91,6 +91,6 @@ class UaMt(MeanTeacherMethod):
 
 
 def masked_squared_difference(logits: Tensor, teacher_logits: Tensor, M: Tensor) -> Tensor:
-    """Return ``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the factor 2 is published for any number of classes."""
+    """Return ``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the published factor is 2 for any number of classes."""
     difference = (logits.float().softmax(1) - teacher_logits.float().softmax(1)).square().sum(1)
     return (M * difference).sum() / (2 * M.sum() + 1e-16)

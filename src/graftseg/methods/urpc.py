@@ -30,7 +30,7 @@ class UrpcConfig(Settings):
 
 
 class Urpc(Method):
-    """A student with a head at every decoder level; on unlabeled images, each has to agree with the mean of all heads.
+    """A student with a head at every decoder level; on unlabeled images, each head has to agree with the mean of all.
 
     Labeled and unlabeled images go through the student in one batch. Prediction uses only the finest logits.
     """
@@ -68,10 +68,10 @@ def pyramid_terms(logits: list[Tensor], labels: Tensor, dice: SupervisedDice) ->
 
 
 def rectified_consistency(logits: list[Tensor]) -> Tensor:
-    """Return ``mean_k L_k``, the distance of each head from the mean of all heads, with less weight if uncertain.
+    """Return ``mean_k L_k``, the distance of each head from the mean p̄ of all, with less weight at uncertain voxels.
 
-    ``L_k = mean(E_k (p̄ - p_k)²) / (mean(E_k) + 1e-8) + mean(D_k)`` with the Kullback-Leibler divergence of a voxel
-    ``D_k = Σ_c p̄ (ln p̄ - ln p_k)`` and ``E_k = exp(-D_k)``. Gradients also pass through p̄. Logarithms are computed
+    ``L_k = mean(E_k (p̄ - p_k)²) / (mean(E_k) + 1e-8) + mean(D_k)``. D_k is the Kullback-Leibler divergence of a voxel,
+    ``D_k = Σ_c p̄ (ln p̄ - ln p_k)``, and ``E_k = exp(-D_k)``. Gradients also pass through p̄. Logarithms are computed
     from logits, so a probability of zero causes no infinite value.
     """
     log_p = torch.stack([z_k.float().log_softmax(1) for z_k in logits])

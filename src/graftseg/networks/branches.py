@@ -27,11 +27,11 @@ class Tail(nn.Module):
 class Branches(EncoderDecoder):
     """A network with a main branch and other branches on the same features.
 
-    Each branch has a last decoder stage and a head. ``vnet-in`` with three branches has 9,457,190 parameters.
+    Each branch has a separate last decoder stage and head. ``vnet-in`` with three branches has 9,457,190 parameters.
     """
 
     def __init__(self, network: EncoderDecoder, others: list[EncoderDecoder]) -> None:
-        """Reuse a network as the main branch, and the tails of other networks of the same kind."""
+        """Reuse a network as the main branch, and the tails of other networks as the other branches."""
         super().__init__(network.encoder, network.decoder, Tail(network), network.stride)
         self.others = nn.ModuleList(Tail(other) for other in others)
 

@@ -1,8 +1,8 @@
 """Convolutions of the 3-D networks: PyTorch on a CPU, the faster of cuDNN and our kernels on a GPU.
 
 Results are equal up to rounding. Volumes and weights stay channels-last, which ``torch.compile`` does not preserve for
-PyTorch's 3-D convolutions. A bias before a norm gets no gradient: the norm subtracts the mean, so the gradient is zero
-up to rounding.
+PyTorch's 3-D convolutions. On a GPU, a bias before a norm gets no gradient: the norm subtracts the mean, so the
+gradient is zero up to rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
-# Launch parameters of our kernels by precision and input channels, if faster than cuDNN on an H200. Without an entry,
-# cuDNN is used. Entries with "planes" belong to the kernels of convolution_pairs.
+# Launch parameters of our kernels by precision and input channels. Without an entry, cuDNN is used, which was faster on
+# an H200. "BM" is the number of rows of a block. Entries with "planes" belong to convolution_pairs.
 FORWARD_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
@@ -36,14 +36,12 @@ WEIGHT_GRADIENT_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
-MAX_PAIRED_CHANNELS = 32  # channels of the finer volume up to which ``halve`` and ``double`` use our kernels
+MAX_HALVING_CHANNELS = 32  # maximum number of channels of the finer volume for our 2x2x2 kernels
 MIN_CHANNELS = 16  # smallest size of Triton's matrix products
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
-# kernels index elements with 32 bits
-MAX_ELEMENTS = 2**31
-# the block sizes need the shared memory of a Hopper GPU
-MIN_CAPABILITY = (9, 0)
+MAX_ELEMENTS = 2**31  # kernels index elements with 32 bits
+MIN_CAPABILITY = (9, 0)  # the block sizes need the shared memory of a Hopper GPU
 
 
 class Convolution3d(nn.Conv3d):
@@ -153,7 +151,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
-    if weight.shape[1] <= MAX_PAIRED_CHANNELS and suits_kernels(x, *weight.shape[:2]):
+    if weight.shape[1] <= MAX_HALVING_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
     return _channels_last(F.conv3d(_channels_last(x), _channels_last(weight), stride=2))
@@ -162,24 +160,24 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 transposed convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
-    if weight.shape[1] <= MAX_PAIRED_CHANNELS and suits_kernels(x, *weight.shape[:2]):
+    if weight.shape[1] <= MAX_HALVING_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
     return _channels_last(F.conv_transpose3d(_channels_last(x), _channels_last(weight), stride=2))
 
 
-@torch.library.custom_op("graftseg::pair_weight", mutates_args=())
-def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
+@torch.library.custom_op("graftseg::halve_weight", mutates_args=())
+def halve_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     """Gradient of the weight of ``halve`` and ``double``, in the precision of the input."""
     fine_channels, coarse_channels = fine.shape[1], coarse.shape[1]
-    if fine_channels <= MAX_PAIRED_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
-        dw: Tensor = _kernels().pair_weight(fine, coarse)
+    if fine_channels <= MAX_HALVING_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
+        dw: Tensor = _kernels().halve_weight(fine, coarse)
         return dw.to(fine.dtype)
     return _gradient(coarse, fine, _empty_weight(fine, coarse_channels, fine_channels, 2), "weight", stride=2)
 
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
-    """Return cuDNN's gradient of the tensor named by ``of``, "input" or "weight"; only its shape is read."""
+    """Return cuDNN's gradient of ``x`` or ``weight``, chosen by ``of``. Only the shape of the chosen tensor is used."""
     found = torch.ops.aten.convolution_backward(
         _channels_last(dy), _channels_last(x), _channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],
@@ -188,8 +186,9 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) ->
 
 
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
-    """Return launch parameters of our kernels, or None to use cuDNN; kernels of pairs need an even last size."""
+    """Return launch parameters of our kernels, or None to use cuDNN."""
     launch = table.get((x.dtype, x.shape[1]))
+    # the kernels of convolution_pairs compute two neighbors along the last axis at once: its size must be even
     if launch is None or not suits_kernels(x, out) or ("planes" in launch and x.shape[-1] % 2):
         return None
     return launch
@@ -198,7 +197,7 @@ def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out
 def suits_kernels(x: Tensor, *channels: int) -> bool:
     """Return whether our kernels support the GPU, the precision and the channels.
 
-    Sizes of Triton's matrix products must be powers of two and at least 16. In float32, products use TF32.
+    Sizes of Triton's matrix products must be powers of two and at least 16. In float32, TF32 must be allowed.
     """
     exact = x.dtype == torch.float32 and not tf32_allowed()
     fits = (
@@ -243,7 +242,7 @@ convolve_input.register_fake(lambda dy, weight: _empty_volume(dy, weight.shape[1
 convolve_weight.register_fake(lambda x, dy: _empty_weight(x, dy.shape[1], x.shape[1], 3))
 halve.register_fake(lambda x, weight: _empty_volume(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
 double.register_fake(lambda x, weight: _empty_volume(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
-pair_weight.register_fake(lambda fine, coarse: _empty_weight(fine, coarse.shape[1], fine.shape[1], 2))
+halve_weight.register_fake(lambda fine, coarse: _empty_weight(fine, coarse.shape[1], fine.shape[1], 2))
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -259,13 +258,13 @@ def _convolve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 def _halve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     dx = double(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, pair_weight(x, dy)
+    return dx, halve_weight(x, dy)
 
 
 def _double_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     dx = halve(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, pair_weight(dy, x)
+    return dx, halve_weight(dy, x)
 
 
 convolve.register_autograd(_convolve_backward, setup_context=_save_inputs)

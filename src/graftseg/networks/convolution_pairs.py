@@ -2,7 +2,7 @@
 """3x3x3 convolutions with few channels as Triton kernels that compute pairs of voxels, plane by plane.
 
 A row of the matrix product is a pair of neighbors along the last axis. Both voxels of a pair are computed from the same
-four input voxels, which are contiguous in channels-last memory: the left matrix has no padding columns. A program
+four input voxels, which are contiguous in channels-last memory, so the left matrix has no padding columns. A program
 processes a tile of pairs and moves along the first axis. Each plane that it reads contributes to three output planes:
 a voxel is read six times instead of 27. Numbers of channels are powers of two, at least 16.
 """
@@ -89,7 +89,7 @@ def _weight_kernel(
 
 
 def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:
-    """3x3x3 convolution with zero padding and an even last size; ``weight`` is ``(out, in, 3, 3, 3)``."""
+    """3x3x3 convolution with zero padding, for an even last size; each program computes ``planes`` output planes."""
     x = _channels_last(x)
     (batch, channels, *space), width = x.shape, weight.shape[0]
     w = weight.to(x.dtype).permute(2, 3, 4, 1, 0)

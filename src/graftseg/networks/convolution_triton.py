@@ -15,7 +15,7 @@ from torch import Tensor
 
 MAX_BLOCK_COLUMNS = 128  # columns of the left matrix that a program processes at once
 PROGRAMS = 1056  # maximum number of programs that share the voxels of a weight gradient
-PAIR_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 2}  # launch parameters of the 2x2x2 kernels
+HALVING_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 2}  # launch parameters of the 2x2x2 kernels
 
 
 @triton.jit
@@ -61,8 +61,7 @@ def _weight_kernel(
     for tile in range(begin, begin + tiles):
         m = tile * BM + tl.arange(0, BM)
         a = _gather(x, m, kk, M, X, Y, Z, C)
-        # set the column after the last tap to one: it is never used, but without it the kernel was about three times
-        # slower in float32
+        # without ones in the unused column after the last tap, the kernel was about three times slower in float32
         a = tl.where((kk == 27 * C)[None, :], 1.0, a).to(x.dtype.element_ty)
         g = tl.load(dy + m[:, None] * COUT + co[None, :], mask=(m < M)[:, None], other=0.0)
         acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
@@ -74,7 +73,7 @@ def _halve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes. Pairs along the last axis are contiguous."""
+    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes. Two voxels along the last axis are contiguous."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     zz, t = m % Z, m // Z
     yy, t = t % Y, t // Y
@@ -112,7 +111,7 @@ def _double_kernel(
 
 
 @triton.jit
-def _pair_weight_kernel(
+def _halve_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
     CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
@@ -172,7 +171,7 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     count = batch * space[0] * space[1] * space[2]
     w = weight.permute(2, 3, 4, 1, 0).reshape(8 * channels, width).to(x.dtype).contiguous()
     y = _like(x, (batch, width, *space))
-    chosen = PAIR_LAUNCH | {"BN": min(width, 64)} | launch
+    chosen = HALVING_LAUNCH | {"BN": min(width, 64)} | launch
     _halve_kernel[(triton.cdiv(count, chosen["BM"]), width // chosen["BN"])](
         x, w, y, count, *space,
         C=channels, COUT=width, **chosen,
@@ -187,7 +186,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     width, count = weight.shape[1], x.numel() // channels
     w = weight.permute(0, 2, 3, 4, 1).reshape(channels, 8 * width).to(x.dtype).contiguous()
     y = _like(x, (batch, width, *(2 * n for n in space)))
-    chosen = PAIR_LAUNCH | {"BK": min(channels, 64)} | launch
+    chosen = HALVING_LAUNCH | {"BK": min(channels, 64)} | launch
     _double_kernel[(triton.cdiv(count, chosen["BM"]), 4)](
         x, w, y, count, *space,
         C=channels, COUT=width, **chosen,
@@ -195,15 +194,15 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     return y
 
 
-def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
+def halve_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     """Weight gradient of ``halve`` and ``double``: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
     fine, coarse = _channels_last(fine), _channels_last(coarse)
     (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
     count = coarse.numel() // many
-    chosen = PAIR_LAUNCH | {"BN": min(many, 64)} | launch
+    chosen = HALVING_LAUNCH | {"BN": min(many, 64)} | launch
     splits, tiles = split(count, chosen["BM"], PROGRAMS // 4)
     out = torch.empty((splits, 8 * few, many), device=fine.device)
-    _pair_weight_kernel[(splits, 4, many // chosen["BN"])](
+    _halve_weight_kernel[(splits, 4, many // chosen["BN"])](
         fine, coarse, out, count, *space, tiles, CF=few, CC=many, **chosen
     )  # fmt: skip
     return _channels_last(out.sum(0).view(2, 2, 2, few, many).permute(4, 3, 0, 1, 2))
@@ -216,7 +215,7 @@ def _columns(channels: int) -> tuple[int, int]:
 
 
 def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
-    """Return the number of programs that share the voxels, and the number of blocks of each program."""
+    """Return how many programs share ``count`` voxels, and how many blocks of ``voxels`` voxels each program gets."""
     blocks = triton.cdiv(count, voxels)
     tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))
     return triton.cdiv(blocks, tiles), tiles

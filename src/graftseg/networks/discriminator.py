@@ -13,18 +13,19 @@ from graftseg.networks.layers import eval_mode
 
 WIDTH = 64  # channels of the first convolution
 MIN_SIDE = 16  # smallest patch size along each axis, in voxels
-SLOPE = 0.2  # of the leaky ReLU
-DROPOUT = 0.5
+SLOPE = 0.2  # slope of the leaky ReLU for negative values
+DROPOUT = 0.5  # probability
 
 
 class Discriminator(nn.Module):
     """Two logits for a map and its image: class 1 means that the image is labeled, class 0 that it is unlabeled.
 
-    Map and image are convolved separately and added. Three convolutions follow, which halve the size and double the
-    channels. In 3-D, as in SASSNet, activation and dropout follow the sum, and features are averaged over space. In
-    2-D, as in SSL4MIS, nothing follows the sum, and features are averaged over a 2x2 grid.
+    Map and image are convolved separately and added. Three more convolutions each halve the size and double the
+    channels. In 3-D, as in SASSNet, the sum passes an activation and a dropout before these convolutions, and the
+    final features are averaged over all voxels. In 2-D, as in SSL4MIS, the sum enters these convolutions directly, and
+    the final features are averaged in each of 2x2 windows.
 
-    Parameters in 3-D: 11,020,290 with one map channel, 11,024,386 with two. In 2-D with four: 2,762,754.
+    Number of parameters: 11,020,290 in 3-D with one map channel, 11,024,386 with two, 2,762,754 in 2-D with four.
     """
 
     def __init__(self, map_channels: int, image_channels: int, dimensions: int) -> None:
@@ -59,8 +60,8 @@ class Discriminator(nn.Module):
 class EntropyDiscriminator(nn.Module):
     """Logits for regions of an entropy map, as in ADVENT.
 
-    Four convolutions with 64 to 512 channels halve the size. A fifth convolution returns one channel. For maps with a
-    side below 32 voxels, the input of the fifth convolution is zero-padded.
+    Four convolutions with 64 to 512 channels each halve the size. A fifth convolution returns one channel. For maps
+    with a side below 32 voxels, the input of the fifth convolution is zero-padded.
     """
 
     def __init__(self, map_channels: int, dimensions: int) -> None:

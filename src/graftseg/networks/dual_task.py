@@ -13,12 +13,12 @@ class DualTask(EncoderDecoder):
 
     For two classes, the distance head returns the distance of the foreground, and the segmentation head returns one
     logit ``z``. The logits are then ``(0, z)``, so that the softmax is a sigmoid. For more classes, the distance head
-    returns a distance for every class. The left atrium network with two classes has 9,448,866 parameters, the 2-D U-Net
-    with four classes 1,814,344.
+    returns a distance for every class. With both heads, the left atrium network for two classes has 9,448,866
+    parameters, the 2-D U-Net for four classes 1,814,344.
     """
 
     def __init__(self, network: EncoderDecoder, classes: int) -> None:
-        """Reuse the parts of a network and add heads; for two classes, replace the segmentation head."""
+        """Reuse the parts of a network and add a distance head; for two classes, replace the segmentation head."""
         head = _head_like(network.head, 1) if classes == 2 else network.head
         super().__init__(network.encoder, network.decoder, head, network.stride)
         self.classes = classes

@@ -1,4 +1,4 @@
-"""A teacher that is the exponential moving average of its student, Eq. (10): Θt <- λ Θt + (1 - λ) Θs."""
+"""A teacher that is the exponential moving average of its student, Eq. (10) of the paper: Θt <- λ Θt + (1 - λ) Θs."""
 
 import copy
 from typing import Literal, TypeVar
@@ -24,7 +24,7 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
     batch norm) is averaged in float32 and rounded towards zero.
 
     ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU the result is bit-identical to
-    ``λ * teacher + (1 - λ) * student`` of each tensor; λ = 0 copies, λ = 1 changes nothing.
+    ``λ * teacher + (1 - λ) * student`` of each tensor; λ = 0 copies the student, λ = 1 changes nothing.
     """
     targets, sources = _tensors(teacher, scope), _tensors(student, scope)
     pairs = list(zip(targets, sources, strict=True))
@@ -42,8 +42,8 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
 def warmup_decay(step: Tensor, decay: float = 0.99) -> Tensor:
     """Return λ = min(1 - 1/(t + 1), ``decay``), a 0-d tensor on the step's device.
 
-    ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student; until ``decay``
-    is reached, the teacher is the plain mean of all students so far.
+    ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student. Before λ
+    reaches ``decay``, the teacher's weights are the mean of the student's weights after all steps so far.
     """
     return torch.clamp(1 - 1 / (step + 1), max=decay)
 

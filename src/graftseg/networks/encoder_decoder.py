@@ -12,8 +12,8 @@ from graftseg.networks.interpolation import Upsampling
 class EncoderDecoder(nn.Module):
     """A network of three parts that methods can recombine.
 
-    The encoder returns features of every level, finest first. The decoder turns them into features at full resolution,
-    and the head turns these into logits.
+    The encoder returns features of every level, finest first. The decoder turns the features of all levels into
+    features at full resolution, which the head turns into logits.
     """
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, head: nn.Module, stride: int) -> None:
@@ -58,7 +58,7 @@ class LevelEncoder(nn.Module):
 
 
 class LevelDecoder(nn.Module):
-    """A decoder that returns features of every level."""
+    """A decoder that can also return the features of coarser levels."""
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
         """Convert encoder features to features of every level except the coarsest, finest first."""

@@ -16,8 +16,7 @@ Upsampling = Literal["transposed", "linear", "nearest"]
 class Interpolation2d(nn.Module):
     """Bilinear upsampling by 2 with aligned corners.
 
-    On a GPU this uses two matrix products: the gradient of PyTorch's interpolation needs atomic additions, which are
-    slow.
+    On a GPU this uses two matrix products: PyTorch's gradient needs atomic additions, which are slow.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -28,7 +27,7 @@ class Interpolation2d(nn.Module):
 
 
 def upsample_2d_by_matmul(x: Tensor) -> Tensor:
-    """Interpolate by matrix products, equal up to rounding; channels-last images are not copied."""
+    """Interpolate by matrix products, equal to PyTorch's result up to rounding; channels-last images are not copied."""
     batch, channels, height, width = x.shape
     rows = x.permute(0, 2, 3, 1).reshape(batch, height, width * channels)
     vertical = _interpolation_matrix(height, 2, x, align_corners=True)
@@ -40,8 +39,8 @@ def upsample_2d_by_matmul(x: Tensor) -> Tensor:
 class Interpolation3d(nn.Module):
     """Trilinear upsampling by ``factor``, with or without aligned corners.
 
-    On a GPU this uses three matrix products: the gradient of PyTorch's interpolation needs atomic additions, which are
-    slow, and it loses the channels-last format.
+    On a GPU this uses three matrix products: PyTorch's interpolation loses the channels-last format, and its gradient
+    needs atomic additions, which are slow.
     """
 
     def __init__(self, factor: int = 2, *, align_corners: bool) -> None:
@@ -57,7 +56,7 @@ class Interpolation3d(nn.Module):
 
 
 def upsample_3d_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
-    """Interpolate by matrix products, equal up to rounding; channels-last volumes are not copied.
+    """Interpolate by matrix products, equal to PyTorch's result up to rounding; channels-last volumes are not copied.
 
     The last axis is interpolated first, while the volume is smallest. The precision of the volume is kept: float32
     logits stay float32, bfloat16 features stay bfloat16.

@@ -24,7 +24,7 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
-    """Disable autocast on the device of ``x``."""
+    """Return a context that disables autocast on the device of ``x``."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
@@ -64,7 +64,7 @@ def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
 
 
 def prefers_convolve_one_channel(x: Tensor) -> bool:
-    """Return whether ``convolve_one_channel`` is faster: for one channel, in compiled code and reduced precision."""
+    """Return whether ``convolve_one_channel`` is faster: for one channel, in compiled code under autocast."""
     return x.shape[1] == 1 and torch.compiler.is_compiling() and torch.is_autocast_enabled(x.device.type)
 
 

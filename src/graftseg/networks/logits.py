@@ -1,6 +1,6 @@
 """The head of the 2-D network on a GPU: a 3x3 convolution from features to a few classes by our kernels.
 
-cuDNN pads the classes to many more channels, and a float32 head needs a float32 copy of the features at full
+cuDNN pads the classes to many more channels, and its float32 convolution needs a float32 copy of the features at full
 resolution. Our kernels read bfloat16 features directly, and one kernel computes all three gradients. Results are equal
 up to rounding: products are computed in TF32, as in cuDNN, and summed in float32. Second derivatives are not supported.
 """
@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 from graftseg.networks.convolution import HAS_TRITON, MAX_ELEMENTS, suits_kernels
 
-MAX_COLUMNS = 128  # pairs of tap and class
-MAX_CHANNELS = 64  # channels of the features
+MAX_COLUMNS = 128  # maximum number of pairs of tap and class
+MAX_CHANNELS = 64  # maximum number of channels of the features
 
 
 def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
@@ -26,7 +26,7 @@ def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
 
 @torch.library.custom_op("graftseg::logits", mutates_args=())
 def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Convert ``(B, C, H, W)`` of either precision to channels-last float32 ``(B, K, H, W)``, with zero padding."""
+    """Convert ``(B, C, H, W)``, bfloat16 or float32, to channels-last float32 ``(B, K, H, W)``, with zero padding."""
     if _kernels_supported(x):
         from graftseg.networks import logits_triton
 

@@ -86,7 +86,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
 
 
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of features (in their precision), weight and bias; ``dy`` may have either memory format."""
+    """Return the gradients of features (in their precision), weight and bias; ``dy`` is contiguous or channels-last."""
     dw = torch.empty_like(weight)
     x, (weight, weight_strides) = x.contiguous(memory_format=torch.channels_last), _with_strides(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]

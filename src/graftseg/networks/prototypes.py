@@ -50,7 +50,7 @@ class VoxelMlp(nn.Sequential):
         return embedding
 
 
-class Selector(nn.Module):
+class VoxelSelector(nn.Module):
     """Score each row: linear layer, batch norm, leaky ReLU, linear layer. The norm uses only rows in the mask."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Selector(nn.Module):
 
 
 class ClassSeparation(nn.Module):
-    """Projection, prediction, two selectors per class, and ``slots`` prototypes of each foreground class.
+    """Heads for projection and prediction, two selectors per class, and ``slots`` prototypes per foreground class.
 
     ``keep`` chooses whether voxels with the lowest or the highest scores become prototypes. With ``weigh_memory``, the
     second selector of a class weights its prototypes. Otherwise, this selector is unused.
@@ -92,15 +92,15 @@ class ClassSeparation(nn.Module):
         super().__init__()
         self.keep, self.weigh_memory = keep, weigh_memory
         self.project, self.predict = VoxelMlp(in_channels), VoxelMlp(EMBEDDING_SIZE)
-        self.selectors = nn.ModuleList(Selector() for _ in range(classes))
-        self.memory_selectors = nn.ModuleList(Selector() for _ in range(classes))
+        self.selectors = nn.ModuleList(VoxelSelector() for _ in range(classes))
+        self.memory_selectors = nn.ModuleList(VoxelSelector() for _ in range(classes))
         self.register_buffer("memory", torch.zeros(classes, slots, EMBEDDING_SIZE))
         self.register_buffer("filled", torch.zeros(classes, slots, dtype=torch.bool))
 
     def forward(
         self, labeled: tuple[Tensor, Tensor, Tensor], unlabeled: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Update the prototypes, then return the distances of labeled and of unlabeled voxels from them.
+        """Update the prototypes, then return the distances of labeled and of unlabeled voxels from the prototypes.
 
         ``labeled``: features, labels and predicted labels. ``unlabeled``: features and predicted labels.
         """
@@ -127,8 +127,8 @@ class ClassSeparation(nn.Module):
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return ``1/K Σ_c`` of the mean of ``1 - cos(v_i, m_j)`` over voxels i and prototypes j of the class.
 
-        Voxels are weighted by their selector. A class with fewer than two voxels or prototypes contributes 0. The mean
-        over j equals the distance from the mean of the normalized prototypes, so no matrix of all pairs is needed.
+        The first selector of the class weights the voxels. A class with fewer than two voxels or prototypes adds 0. The
+        mean over j equals the distance from the mean of the normalized prototypes, so no matrix of all pairs is needed.
         """
         v = self.predict(self.project(rows)).float()
         direction = F.normalize(v, dim=1)

@@ -53,7 +53,7 @@ def build_pyramid(networks: Networks) -> Pyramid:
 
 
 class FeatureNoise(nn.Module):
-    """In training, multiply features by ``1 + n``, n uniform in ``[-size, size]`` and equal for all samples."""
+    """In training, multiply features by ``1 + n``; n is uniform in ``[-size, size]`` and the same for all samples."""
 
     def __init__(self, size: float = 0.3) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class FeatureNoise(nn.Module):
 
 
 class FeatureDropout(nn.Module):
-    """In training, set features to zero where their channel mean is at least r times its maximum in the sample.
+    """In training, set features to zero where their mean over channels is at least r times the sample's largest mean.
 
     r is drawn between ``low`` and ``high`` for every batch.
     """

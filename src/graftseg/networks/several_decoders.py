@@ -7,10 +7,11 @@ from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
 
 
 class MultiDecoder(EncoderDecoder):
-    """A network with decoders of different upsampling. The first decoder and head are those of the original network.
+    """A network with decoders of different upsampling. The first decoder and head belong to the original network.
 
-    Two decoders use transposed convolutions and linear interpolation: 12,347,716 parameters for ``vnet-bn``, 2,577,624
-    for ``unet-2d``. A third decoder uses nearest-neighbor interpolation, as in MC-Net+: 15,246,566 and 3,210,924.
+    Of two decoders, one has transposed convolutions and one linear interpolation. ``vnet-bn`` then has 12,347,716
+    parameters, ``unet-2d`` has 2,577,624. A third decoder, as in MC-Net+, has nearest-neighbor interpolation. The two
+    networks then have 15,246,566 and 3,210,924 parameters.
     """
 
     def __init__(self, network: Extensible, decoders: int) -> None:

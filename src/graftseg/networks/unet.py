@@ -13,16 +13,16 @@ from graftseg.networks.heads import Head2d
 from graftseg.networks.interpolation import Interpolation2d, Upsampling
 from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, prefers_convolve_one_channel
 
-PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)  # encoder levels, finest first
+PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)  # dropout probability of each encoder level, finest first
 
 
 class UNet2d(Extensible):
     """An encoder, a decoder that concatenates encoder features, and a 3x3 head.
 
-    A block is convolution, batch norm and leaky ReLU, twice. Encoder blocks have dropout in between. Level ``l``
-    (0 is full resolution) has ``width * 2**l`` channels. Downsampling is max pooling. Upsampling is a 1x1 convolution
-    and bilinear interpolation with aligned corners. ``dropout`` gives a probability for each level; the last value is
-    used for all coarser levels. The defaults give 1,813,764 parameters.
+    A block is convolution, batch norm and leaky ReLU, twice. In encoder blocks, dropout follows the first ReLU. Level
+    ``l`` (0 is full resolution) has ``width * 2**l`` channels. Downsampling is max pooling. Upsampling is a 1x1
+    convolution and bilinear interpolation with aligned corners. ``dropout`` gives a probability for each level; the
+    last value is used for all coarser levels. The defaults give 1,813,764 parameters.
     """
 
     dimensions = 2
@@ -58,7 +58,7 @@ class Encoder(LevelEncoder):
 
 
 class Decoder(LevelDecoder):
-    """One upsampling step and one block per level; encoder features precede the upsampled features.
+    """One upsampling step and one block per level; the block gets encoder features followed by upsampled features.
 
     ``transposed`` upsamples by a transposed convolution of kernel 2. ``linear`` (with aligned corners) and ``nearest``
     upsample by a 1x1 convolution and interpolation.

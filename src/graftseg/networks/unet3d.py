@@ -12,7 +12,7 @@ from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.layers import InstanceNorm
 
-# decoder levels, finest first; the last value is used for all coarser levels
+# dropout probability of each decoder level, finest first; the last value is used for all coarser levels
 PUBLISHED_DROPOUT = (0.1, 0.2, 0.3, 0.5)
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -62,9 +62,9 @@ class Encoder(LevelEncoder):
 
 
 class Decoder(LevelDecoder):
-    """One upsampling step, one block and one dropout per level; encoder features precede the upsampled features.
+    """One upsampling step, block and dropout per level; the block gets encoder features followed by upsampled features.
 
-    ``transposed`` upsamples by a transposed convolution with equal channels; ``linear`` and ``nearest`` interpolate.
+    ``transposed`` is a transposed convolution that keeps the channels; ``linear`` and ``nearest`` interpolate.
     """
 
     def __init__(self, *, width: int, levels: int, dropout: bool, upsampling: Upsampling = "linear") -> None:

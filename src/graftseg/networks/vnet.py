@@ -12,7 +12,7 @@ from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.layers import BatchNorm3d, InstanceNorm
 
 Norm = Literal["batch", "instance"]
-MAX_UNITS = 3  # units of a stage
+MAX_UNITS = 3  # maximum number of units in a stage
 
 
 class VNet(Extensible):
@@ -49,7 +49,7 @@ class VNet(Extensible):
 
 
 class Encoder(LevelEncoder):
-    """A strided unit (not on the first level) and a stage of units per level; dropout at the end."""
+    """A strided unit (not on the first level) and a stage of units per level; dropout follows the coarsest level."""
 
     def __init__(self, in_channels: int, *, width: int, levels: int, norm: Norm, dropout: float) -> None:
         """Build the downsampling units and stages."""
@@ -83,7 +83,7 @@ class Decoder(LevelDecoder):
         self.dropout = _channel_dropout(dropout)
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
-        """Return features of every level except the coarsest, finest first; only the finest have dropout."""
+        """Return features of every level except the coarsest, finest first; only the finest pass through dropout."""
         *finer, x = skips
         upwards = []
         for up, stage, skip in zip(self.ups, self.stages, reversed(finer), strict=True):

@@ -24,7 +24,7 @@ def distance_to(masks: Tensor) -> Tensor:
 
 
 def squared_distance_to(masks: Tensor) -> Tensor:
-    """Return squared distances, one axis after the other: ``d²(i) <- min_j d²(j) + (i - j)²``.
+    """Return squared distances, computed one axis after the other: ``d²(i) <- min_j d²(j) + (i - j)²``.
 
     Squared distances are integers, which float32 represents exactly in images of up to two thousand voxels per axis.
     """
@@ -60,7 +60,7 @@ def _(masks: Tensor) -> Tensor:
 
 
 def distance_channels(classes: int) -> int:
-    """Return the number of distance maps: one per class, or only the foreground if there are two classes."""
+    """Return the number of distance maps: one per class, or one for the foreground if there are two classes."""
     return 1 if classes == 2 else classes
 
 
@@ -71,7 +71,7 @@ def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor
     ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of background voxels to the class, d_in the
     distance of class voxels to the background. Maxima are over the image. S is 0 at voxels of the inner boundary.
     S is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the image. The
-    published value is 0, as at the boundary.
+    published value of ``absent`` is 0, the value at the boundary.
     """
     inside = one_hot(labels, classes)[:, -distance_channels(classes) :]
     flat = inside.flatten(0, 1)

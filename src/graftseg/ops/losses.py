@@ -48,7 +48,7 @@ def dice_over_batch(
     background: bool = True,
     legacy_background_mask: bool = False,
 ) -> Tensor:
-    """Return one minus the mean Dice of classes, with squared sums over the whole batch.
+    """Return one minus the mean Dice of classes, with sums of squares over the whole batch.
 
     ``mean_c 1 - (2 Σ m p Y + ε) / (Σ m p² + Σ m Y² + ε)`` with sums over batch and space. Used for ACDC.
     ``background=False`` excludes class 0. ``legacy_background_mask`` ignores the mask for class 0, as the public code
@@ -116,8 +116,8 @@ def mixed_loss(
 ) -> Tensor:
     """Return ``w_b L_seg`` where the mask is 1 plus ``w_f L_seg`` where the mask is 0, Eqs. (6) and (7).
 
-    ``weights`` are the weights of background and foreground: ``(1, α)`` inward, ``(α, 1)`` outward. The loss of each
-    region is normalized by the size of the region.
+    ``weights`` are the weights of background and foreground: ``(1, α)`` for X_in, ``(α, 1)`` for X_out. The loss of
+    each region is normalized by the size of the region.
     """
     w_b, w_f = weights
     if legacy_background_mask:
@@ -136,8 +136,8 @@ def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> di
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
     """Return the Dice loss of labeled images.
 
-    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: squared sums over the batch,
-    with the background (ACDC). ``per-sample``: Dice of each sample and class.
+    ``foreground``: sums of squares over the batch, without the background (LA). ``classes``: the same with the
+    background (ACDC). ``per-sample``: Dice of each sample and class.
     """
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
@@ -177,7 +177,7 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
 
 
 def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis: float, *, swap: bool) -> Tensor:
-    """Return ``branch_loss`` inside the mask, divided by its size; ``swap`` exchanges the weights of the branches."""
+    """Return ``branch_loss`` averaged over the mask; ``swap`` exchanges the weights of the last two branches."""
     main, *others = outputs
     first, second = opposite_weights(emphasis)
     loss = masked_cross_entropy(main, labels, M) + dice_per_sample(main.float().softmax(1), labels, M)

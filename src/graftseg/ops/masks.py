@@ -90,8 +90,8 @@ def box_size(space: Sequence[int], beta: float) -> tuple[int, ...]:
 def copy_paste_mask(space: Sequence[int], beta: float, device: torch.device | str = "cpu") -> Tensor:
     """Draw the mask M: ``(*space)`` bool, False inside a box of ``beta`` times the image size.
 
-    The box position is uniform. As in the public code, the last possible position is never drawn (the paper's text
-    calls the mask zero-centered). The corner is drawn on ``device``, so that a CUDA graph can capture the step.
+    As in the public code, the position of the box is uniform, but never the last possible position. (The paper's text
+    calls the mask zero-centered.) The corner is drawn on ``device``, so that a CUDA graph can capture the step.
     """
     size = box_size(space, beta)
     return _draw_box_mask(space, size, _start_counts(space, size), device)
@@ -109,8 +109,8 @@ def random_cubes_mask(
 
     A cell has ``floor(n / 3)`` voxels along an axis; the remaining voxels at the end of the axis are background. By
     default a cube has ``beta`` times the size of its cell, so that all cubes together have about the volume of the
-    single box. The position of each cube is drawn independently: among all positions except the last, or among the
-    first ``starts`` positions.
+    single box. The position of each cube is drawn independently, among the first ``starts`` positions, by default
+    among all positions except the last.
     """
     cells = [max(1, n // CELLS) for n in space]
     sizes = box_size(cells, beta) if sizes is None else sizes
@@ -139,8 +139,8 @@ def contact_mask(
 ) -> Tensor:
     """Draw a mask that is False in a slab across the whole image.
 
-    By default the thickness along ``axis`` is ``floor(beta ** d * n)`` in d dimensions, about the volume of the single
-    box. The position is drawn among all positions except the last, or among the first ``starts`` positions.
+    By default the thickness along ``axis`` is ``floor(beta ** d * n)`` in d dimensions, which gives about the volume of
+    the single box. The position is one of the first ``starts`` positions, by default any position except the last.
     """
     n = space[axis]
     (thickness,) = box_size([n], beta ** len(space)) if thickness is None else (thickness,)
@@ -177,8 +177,8 @@ def mixtures(direction: Direction, labeled: Labeled, unlabeled: Labeled, alpha: 
     """Return the mixtures of a step by name; voxels of ``unlabeled`` images, with pseudo-labels, have weight ``alpha``.
 
     ``both``: X_in and X_out of Eqs. (1) and (2) with the weights of Eqs. (6) and (7). ``in``: only X_in. ``out``: only
-    X_out. ``within``: labeled crops pasted onto labeled images, unlabeled crops onto unlabeled images. ``none``: images
-    without a paste, for a mask that is 1 everywhere.
+    X_out. ``within``: labeled crops pasted onto labeled images, unlabeled crops onto unlabeled images. ``none``:
+    unmixed images, for a mask that is 1 everywhere.
     """
     if direction == "none":
         return {

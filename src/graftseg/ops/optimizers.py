@@ -12,11 +12,11 @@ from graftseg.core.settings import MAX_STEPS, Settings
 RAMP_INTERVAL = 150
 """Number of steps between two increases of a ramp, as in the public code of the methods."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
-"""Length of a ramp, within the range of float32."""
+"""Length of a ramp as a number of increases, limited to the range of float32."""
 
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:
-    """Return ``exp(-5 (1 - clip(e, 0, R) / R)²)``: from 0.0067 at the start to 1 after ``length``."""
+    """Return ``ρ(e, R) = exp(-5 (1 - clip(e, 0, R) / R)²)``: 0.0067 at first, 1 from ``elapsed = length`` on."""
     rest = 1 - elapsed.clamp(0, length) / length
     return torch.exp(-5 * rest.square())
 
@@ -131,7 +131,7 @@ def apply_update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: f
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load a saved state from any device.
 
-    On a GPU, biases before a norm get no gradient and no momentum. Their missing momentum becomes zero.
+    Missing momentum is set to zero: on a GPU, biases before a norm get no gradient and therefore no momentum.
     """
     optimizer.load_state_dict(state)
     for group in optimizer.param_groups:

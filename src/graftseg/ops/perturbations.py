@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 Deviation = Annotated[float, Field(ge=0, le=1e6)]
-"""Standard deviation of noise, small enough for finite images."""
+"""Standard deviation of noise, limited so that noisy images are finite."""
 Distance = Callable[[Tensor, Tensor], Tensor]
 
 

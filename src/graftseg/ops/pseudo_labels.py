@@ -12,7 +12,7 @@ Decision = Literal["threshold", "argmax"]
 
 
 def decide(probabilities: Tensor, decision: Decision) -> Tensor:
-    """Return labels: the argmax, or for two classes the foreground where its probability is at least 0.5."""
+    """Return labels: the argmax, or with ``threshold`` 1 where the probability of class 1 (of two) is at least 0.5."""
     if decision == "argmax":
         return probabilities.argmax(1)
     if probabilities.shape[1] != 2:

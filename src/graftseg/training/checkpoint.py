@@ -1,6 +1,6 @@
 """Checkpoints: written atomically, verified by a checksum, loaded without running code.
 
-A file consists of an 8-byte signature, the SHA-256 checksum of the content, and the content, written by ``torch.save``.
+A file consists of an 8-byte signature, a SHA-256 checksum, and the checksummed content, written by ``torch.save``.
 If the newest checkpoint is damaged, the previous checkpoint is used.
 """
 
@@ -22,7 +22,7 @@ SIGNATURE = b"GRAFTSEG"
 HEADER_SIZE = len(SIGNATURE) + hashlib.sha256().digest_size
 KEPT = 2
 """Number of checkpoints that a run keeps."""
-REMEDY = "move the file away; --resume then continues from the previous checkpoint or from the first step"
+REMEDY = "move the file away; --resume then continues from the previous checkpoint, if any, or from the first step"
 logger = logging.getLogger(__name__)
 
 State = dict[str, Any]
@@ -71,7 +71,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
 
 
 def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint | None:
-    """Load the newest undamaged checkpoint and rename damaged ones; return None for a folder without checkpoints."""
+    """Load the newest undamaged checkpoint and rename newer, damaged checkpoints; return None without checkpoints."""
     paths = checkpoints_in(folder)
     damaged: dict[Path, UserError] = {}
     for path in reversed(paths):
@@ -94,7 +94,7 @@ def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint 
 def load_latest_of_run(folder: Path, device: torch.device, identity: str | None) -> Checkpoint | None:
     """Load the newest undamaged checkpoint; raise a UserError if it belongs to another run.
 
-    Early versions saved no identity: ``identity`` and the checkpoint's entry ``run`` are then both None.
+    In runs of early versions, which saved no identity, ``identity`` and the entry ``run`` of the checkpoint are None.
     """
     found = load_latest(folder, device)
     if found is not None and found.state.get("run") != identity:

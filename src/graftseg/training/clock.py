@@ -27,7 +27,7 @@ class StepClock:
     def phase(self, name: str) -> Iterator[None]:
         """Time the block as part of a phase; a nested phase counts toward the outer phase.
 
-        Capture of a step runs inside an outer phase: nested phases must not wait for the device during capture.
+        A nested phase is not timed: it may be part of a capture, which forbids waiting for the device.
         """
         if not self._times_this_step or self._inside:
             yield

@@ -57,7 +57,7 @@ class CrossValidation:
     baseline: Evaluation | None = None
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return column titles and one row per metric and class, including the baseline and the difference if any."""
+        """Return column titles and one row per metric and class, with additional columns if there is a baseline."""
         head = ("metric", "class", "cases", "mean ± spread over cases")
         if self.baseline is None:
             names = _class_names(self.evaluation)
@@ -75,12 +75,12 @@ class CrossValidation:
     def caption(self) -> str:
         """Return one sentence about the table."""
         cases = len({row.case for row in self.evaluation.rows})
-        baseline = "" if self.baseline is None else ", and once by a supervised network"
+        baseline = "" if self.baseline is None else ", and once by a supervised network that never saw it"
         scored = f"{cases} labeled cases, each scored once by a network that never saw it{baseline}"
         return f"{self.folder}: {scored}; ± is the {DEVIATION}"
 
     def verdict(self) -> Iterator[str]:
-        """Yield sentences about classes that no prediction contains and, with a baseline, about the gain."""
+        """Yield sentences about classes that no prediction contains and, with a baseline, about the gain over it."""
         yield from missed_classes(str(self.folder), self.evaluation)
         if self.baseline is not None:
             yield from missed_classes(str(self.folder / "baseline"), self.baseline)
@@ -113,7 +113,7 @@ def _class_names(evaluation: Evaluation) -> list[str]:
 
 
 def _case_values(evaluation: Evaluation, metric: str, name: str) -> list[float]:
-    """Return the defined values of a metric, one per case, for a class or the mean of classes; overlaps in percent."""
+    """Return a metric of a class or of the mean of classes, one value per case if defined; overlaps are in percent."""
     by_case: dict[str, list[float]] = {}
     for row in evaluation.rows:
         value = getattr(row, metric) * (100 if metric in OVERLAPS else 1)
@@ -133,12 +133,12 @@ def _spread_over_cases(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-PROTOCOL: Protocol = "standard"
+PROTOCOL: Protocol = "standard"  # rule for scores of empty label maps
 
 
 @dataclass(frozen=True)
 class References:
-    """Reference label maps by case, their folder or store, and the folder or store of the images."""
+    """Reference label maps by case. ``source`` is the folder or store of the labels, ``images`` that of the images."""
 
     source: Path
     labels: Mapping[str, Reference]
@@ -155,7 +155,7 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
     dataset = read_layout(data)
     known = {nfc(case.name): case for case in dataset.of("labeled")}
     if missing := [name for name in cases if nfc(name) not in known]:
-        finding = f"case {missing[0]} has no label, but the run was started with it"
+        finding = f"the run was started with the labeled case {missing[0]}, which is missing or has no label"
         raise UserError(Code.RUN_MISMATCH, str(data), finding, "pass the same --data")
     used = {name: known[nfc(name)] for name in cases}
     labels = _folder([label_path(case) for case in used.values()]) or dataset.root
@@ -164,7 +164,7 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
 
 
 def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
-    """Return the folder of the scans if its case names are those of the store, else the store."""
+    """Return the folder of the scans if it contains every case under the same name as in the store, else the store."""
     folder = _folder([path for case in cases.values() for path in case.images])
     if folder is None or not isinstance(dataset.reader, ScanFiles):
         return store.path
@@ -191,7 +191,7 @@ def _stored(store: Store, name: str) -> Reference:
 def held_out_scores(
     run: RunFolder, store: Store, held_out: Sequence[str], references: References, device: torch.device
 ) -> Evaluation:
-    """Return the scores of a run on its held-out cases; predict and score them if they are not cached."""
+    """Return the scores of a run on its held-out cases, from the cache or from new predictions."""
     folder, weights = run.predictions, select_weights(run, "shipped").sha256
     known = find_cached_scores(folder, weights, references.source, PROTOCOL, held_out, len(store.classes))
     if known is not None:

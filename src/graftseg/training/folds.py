@@ -46,7 +46,7 @@ class _Shared:
 
 
 def fold_recipe(recipe: Recipe, held_out: Sequence[str]) -> Recipe:
-    """Return the recipe of a fold, which holds out these cases."""
+    """Return the recipe of the fold that holds out these cases."""
     batches = recipe.batches
     limit = None if batches.labeled_cases is None else batches.labeled_cases - len(held_out)
     changes = {"held_out": [*batches.held_out, *held_out], "labeled_cases": limit}
@@ -65,10 +65,10 @@ def train_folds(
     resume: bool = False,
     report: Report = logger.info,
 ) -> CrossValidation:
-    """Train every fold into ``run/fold-N`` and score its held-out cases, first of the recipe, then of the baseline.
+    """Train every fold into ``run/fold-N`` and score its held-out cases: first with the recipe, then with the baseline.
 
-    ``resume`` keeps finished folds and continues a stopped one. ``run/metrics.csv`` lists every labeled case once.
-    ``run/folds.json`` lists the held-out cases and scores of each fold. The baseline is trained in ``run/baseline``.
+    ``resume`` keeps finished folds and continues a stopped fold. ``run/metrics.csv`` lists every labeled case once.
+    ``run/folds.json`` lists the held-out cases and scores of each fold. The baseline's folds are in ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
     store = _store(recipe, data, run, count, baseline=baseline)
@@ -89,7 +89,7 @@ def train_folds(
 
 
 def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> None:
-    """Raise a UserError if the folds cannot be trained into this folder, before the folder is changed."""
+    """Raise a UserError if the folds cannot be trained into this folder. The folder is not changed."""
     if recipe.selection.reads_test_labels:
         finding = "this recipe selects checkpoints on test cases, which cross-validation does not have"
         remedy = "set selection.protocol to last, or train with --folds 0"
@@ -100,19 +100,19 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool) -> Store:
-    """Return the given store, or prepare one from scans; resumed folds keep their store."""
+    """Return the store in ``data``, the store of resumed folds, or a new store prepared from the scans in ``data``."""
     if is_store(data):
         return open_store(data)
     if run.folds_file.is_file():
         return open_store(run.store)
     batches, dataset = recipe.batches, read_layout(data).for_training(*case_limits(recipe))
     seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
-    # check the number of folds before scans are prepared, which may take long
+    # check the number of folds before the preparation of scans, which may take long
     divide(seen[: len(seen) - batches.validation_cases], count, recipe.seed)
     if not (baseline or recipe.baseline or dataset.problems):
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     with run.lock():
-        # a folder without folds may contain a store from an earlier attempt that failed: replace it
+        # a folder without folds may contain the store of an earlier attempt that failed: replace the store
         return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
 
 

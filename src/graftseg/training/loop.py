@@ -30,8 +30,8 @@ from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
 from graftseg.training.unlabeled_foreground import UnlabeledForeground
 
-SAME_SIGNAL = 1.0
-"""Seconds within which a repeated signal counts as the same signal."""
+SAME_SIGNAL_SECONDS = 1.0
+"""Time within which a repeated signal counts as the same signal."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Stage:
 
 @dataclass
 class Position:
-    """The state of a run after ``step`` steps of stage ``stage``, ``done`` steps in total."""
+    """The state of a run after ``step`` steps of stage ``stage`` and ``done`` steps of all stages."""
 
     stage: int
     step: int
@@ -103,8 +103,8 @@ def fit(
 ) -> Outcome:
     """Train all stages in order; ``resume`` continues from the last checkpoint.
 
-    A ``selector`` scores the student at intervals. If its protocol selects checkpoints, each stage ends with its best
-    student instead of its last one. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints contain
+    A ``selector`` scores the student at intervals. If the protocol selects checkpoints, each stage ends with the best
+    student instead of the last one. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints contain
     the ``identity`` of the run and cannot be loaded by another run. Progress messages start with ``label``.
     """
     saved = load_latest_of_run(run.checkpoints, device, identity) if resume else None
@@ -170,7 +170,7 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None, finder:
 def _start_stage(
     at: Position, index: int, stage: Stage, selector: Selector | None, finder: UnlabeledForeground | None
 ) -> None:
-    """Start the next stage from the last or the best student of the previous one."""
+    """Start the next stage from the selected student of the previous stage, by default the last student."""
     if selector is not None:
         selector.rewind(at.method, at.optimizers, at.stage)
         selector.reset()
@@ -207,7 +207,7 @@ def _record(
 
 
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
-    """Write the log, then a checkpoint; if a loss is not finite, the log raises an error and nothing is saved."""
+    """Write the log, then a checkpoint; raise a UserError and save nothing if a loss or a weight is not finite."""
     _write(recorder.flush, at, batches)
     floats = [tensor for tensor in at.method.state_dict().values() if tensor.is_floating_point()]
     if not torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all():
@@ -220,7 +220,7 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
 
 
 def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
-    """Call a method of the recorder. If a loss is not finite, raise a UserError with its step, term and cases."""
+    """Call a method of the recorder. If a loss is not finite, raise a UserError that names step, term and cases."""
     try:
         write()
     except NonFiniteLossError as error:
@@ -235,7 +235,7 @@ def _stop_signals() -> Iterator[list[signal.Signals]]:
     """Collect Ctrl-C and SIGTERM, so that the current step can finish; a second signal stops at once.
 
     A signal may also kill a process that the step waits for, such as a compiler. The step then never finishes, and only
-    a second signal stops it. A second signal within ``SAME_SIGNAL`` seconds is ignored, because a single Ctrl-C may
+    a second signal stops it. A second signal within ``SAME_SIGNAL_SECONDS`` is ignored, because a single Ctrl-C may
     arrive twice: once for the process and once for its process group.
     """
     received: list[signal.Signals] = []
@@ -245,7 +245,7 @@ def _stop_signals() -> Iterator[list[signal.Signals]]:
         if not received:
             received.append(signal.Signals(number))
             received_at.append(monotonic())
-        elif monotonic() - received_at[0] > SAME_SIGNAL:
+        elif monotonic() - received_at[0] > SAME_SIGNAL_SECONDS:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
 

@@ -52,7 +52,7 @@ def fold_labels(folds: int, *, baseline: bool) -> Sequence[ProgressLabel]:
 
 
 WIDE_TERMINAL = 110
-"""Minimum width of a terminal, in columns, to show how the step time is split."""
+"""Minimum width of a terminal, in columns, to show the share of each phase in the step time."""
 
 
 class NonFiniteLossError(Exception):
@@ -114,7 +114,7 @@ class Recorder:
         self._bar.note(note)
 
     def show(self, split: dict[str, float]) -> None:
-        """Move the bar to the last written step."""
+        """Move the bar to the last written step; ``split`` is the mean time of each phase of a step, in seconds."""
         if self._last is not None and self._last is not self._shown:
             self._shown = self._last
             self._bar.show(self._last, split)
@@ -199,7 +199,7 @@ def _events(folder: Path, done: int) -> Any:
 
 
 class _Bar:
-    """A progress bar over all stages, with the remaining time and, on a wide terminal, the split of the step time.
+    """A progress bar over all stages, with the remaining time and, on a wide terminal, the step time by phase.
 
     Without a terminal, a line is printed to stderr twice a minute instead.
     """
@@ -218,7 +218,7 @@ class _Bar:
             disable=not self._console.is_terminal,
         )
         self._total, self._label, self._printed_at = total, label, monotonic()
-        # the pace is measured from this step and time of this stage
+        # the pace is measured from this step of this stage, which was shown at this time
         self._stage, self._from_step, self._from_time = -1, 0, 0.0
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 

@@ -42,7 +42,7 @@ OUT_OF_MEMORY = (
     "Storage size calculation overflowed",
     "Overflow when unpacking long",
 )
-"""Fragments of PyTorch's messages for too little memory, or for a size that no memory can have."""
+"""Fragments of PyTorch's messages about too little memory, or about a tensor that is too large for any memory."""
 logger = logging.getLogger(__name__)
 
 
@@ -107,7 +107,7 @@ def _reporting_out_of_memory(device: torch.device) -> Iterator[None]:
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
-    """Return the given store, or prepare one from scans; a resumed run keeps its store."""
+    """Return the store in ``data``, the store of a resumed run, or a new store prepared from the scans in ``data``."""
     if is_store(data):
         return open_store(data)
     if run.exists:
@@ -120,7 +120,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     if recipe.selection.reads_test_labels:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
-        # a folder without a run may contain the store of an earlier attempt that failed: replace it
+        # a folder without a run may contain the store of an earlier attempt that failed: replace the store
         return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
 
 
@@ -267,7 +267,7 @@ def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
 
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
-    """Save the reported student and, if students were scored, the best one; return their manifest entries."""
+    """Save the reported student, and the best student if students were scored; return entries for the manifest."""
     save_weights(outcome.method.student.state_dict(), run.weights_file)
     facts = {"weights": sha256_of(run.weights_file), "checkpoint": "last" if selector is None else selector.checkpoint}
     best = None if selector is None else selector.record
@@ -280,7 +280,7 @@ def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -
 def complete(
     recipe: Recipe, store: Store, run: RunFolder, device: torch.device, label: ProgressLabel = ONLY_RUN
 ) -> None:
-    """Train a run, resume it, or do nothing if it has finished with the same recipe and store.
+    """Start or resume a run; do nothing if the run has finished with the same recipe and store.
 
     ``label`` appears in progress messages and in the message of a stopped run.
     """
@@ -292,7 +292,7 @@ def complete(
 
 
 def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
-    """Return whether a run has finished and its weights exist; raise a UserError if recipe or store differ."""
+    """Return whether a run has finished and has weights; raise a UserError if it used another recipe or store."""
     if not run.exists or run.manifest().get("status") != "finished":
         return False
     _check_folder(run, recipe, resume=True)

@@ -32,9 +32,9 @@ Score = Callable[[Method], dict[str, float]]
 
 @dataclass(frozen=True)
 class Best:
-    """The best student of a stage on the cases of the list ``on``; ``step`` counts from the start of training.
+    """The best student of a stage on the split ``on``, validation or test; ``step`` counts from the start of training.
 
-    ``optimizers`` contains the optimizer states of this step if the next stage continues with them.
+    ``optimizers`` contains the optimizer states of this step if the next stage takes them over.
     """
 
     on: ScoredSplit
@@ -50,10 +50,10 @@ class Best:
 
 
 class Selector:
-    """Score students during training and keep the best of the stage for each list of cases.
+    """Score students during training and keep the best of the stage for each split, validation and test.
 
     Every checkpoint contains the selector's state, so a resumed run selects the same student.
-    ``carried`` are the stages whose optimizers the next stage continues with.
+    ``carried`` are the stages whose optimizer states the next stage takes over.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Selector:
         return found
 
     def rewind(self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], stage: int) -> None:
-        """Go back to the best student at the end of a stage, if the protocol selects checkpoints."""
+        """At the end of a stage, load the best student if the protocol selects checkpoints."""
         if self.settings.selected_on is None:
             return
         if self.chosen is None:
@@ -109,13 +109,13 @@ class Selector:
 
     @property
     def chosen(self) -> Best | None:
-        """The best student by the protocol, or None if the protocol selects none."""
+        """The student that the protocol selects, or None if it selects none or nothing was scored yet."""
         selected_on = self.settings.selected_on
         return None if selected_on is None else self.best.get(selected_on)
 
     @property
     def record(self) -> Best | None:
-        """The student saved as ``best.safetensors``: the best on test (oracle), the protocol's or validation cases."""
+        """The best student on test cases (if ``oracle``) or on the protocol's cases, saved as ``best.safetensors``."""
         on = "test" if self.settings.oracle else self.settings.selected_on or "validation"
         return self.best.get(on)
 
@@ -158,7 +158,7 @@ def _require_cases(selection: SelectionSettings, where: Path, *, validation: boo
 
 
 def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Selector | None:
-    """Return the selector of a run with its cases in device memory, or None if nothing is scored."""
+    """Return the selector of a run, with the scored cases in device memory, or None if no case is scored."""
     cases = scored_cases(recipe, store)
     if not cases:
         return None
@@ -171,7 +171,7 @@ class CaseScores:
     """Score a method on cases in device memory.
 
     Label maps are predicted as in ``predict``, but keep all components. Prediction and reference are compared on the
-    prepared grid. A case is an image ``(C, *space)`` float16 and its label map ``(*space)`` uint8.
+    prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map ``(*space)``.
     """
 
     def __init__(self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device) -> None:
@@ -190,7 +190,7 @@ class CaseScores:
         return {"dice": float(by_class.mean()), **named}
 
     def _overlap(self, predictor: Predictor, image: Tensor, label: Tensor) -> Tensor:
-        """Return voxel counts ``(2, classes - 1)``: the intersection of both label maps and the sum of their sizes."""
+        """Return voxel counts ``(2, classes - 1)``: intersection, and summed sizes, of prediction and reference."""
         labels = predictor.prepared_labels(image, Grid.identity(tuple(label.shape)))
         counts = []
         for value in range(1, len(self._classes)):
@@ -200,7 +200,7 @@ class CaseScores:
 
 
 def scoring_settings(recipe: Recipe) -> InferenceSettings:
-    """Return the recipe's inference settings for scoring during training: keep all components, use ``stride``."""
+    """Return the recipe's inference settings for scores in training: all components, ``selection.stride`` if set."""
     stride = recipe.selection.stride or recipe.inference.stride
     return recipe.inference.model_copy(update={"largest_component": False, "stride": stride})
 

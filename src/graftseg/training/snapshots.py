@@ -14,7 +14,7 @@ Pictures = dict[str, npt.NDArray[Any]]
 
 
 def snapshot_steps(steps: int, count: int) -> set[int]:
-    """Return the steps of a stage that get a snapshot: the first step and ``count`` evenly spaced steps to the last."""
+    """Return the steps of a stage with a snapshot: the first step, and ``count`` evenly spaced steps up to the last."""
     if count == 0:
         return set()
     return {1} | {max(1, round(steps * part / count)) for part in range(1, count + 1)}
@@ -24,7 +24,8 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
 def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None) -> Pictures:
     """Return 2-D pictures by name; names start with ``X`` for images, ``Y`` for label maps, ``M`` for masks.
 
-    Volumes in ``shows`` are cut along the last axis at the slice with the most foreground, ``watched`` in the middle.
+    The picture of a volume is one slice along the last axis: of ``shows`` the slice with the most foreground, of the
+    fixed scans ``watched`` the middle slice.
     """
     first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in shows.items()}
     depth = _fullest_slice([tensor for name, tensor in first.items() if name.startswith("Y")])

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StepMode:
-    """How a step is executed. Only ``precision`` changes the result."""
+    """How a step is executed. Apart from rounding, only ``precision`` changes the result."""
 
     precision: Precision = "float32"
     compiled: bool = False
@@ -43,7 +43,7 @@ class StepMode:
     def chosen(
         cls, precision: Precision, device: torch.device, steps: int, *, compiled: bool | None, captured: bool | None
     ) -> "StepMode":
-        """Return the requested mode; by default capture steps on a GPU and compile long stages.
+        """Return the requested mode; on a GPU, the default is to capture steps and to compile long stages.
 
         Capture needs Triton: without it, largest components are found on the host in the middle of a step.
         """
@@ -128,7 +128,7 @@ class Stepper:
         return self._step(batch, now, step)
 
     def _captured(self, graph: "_Graph", step: int) -> StepResult:
-        """Run the first steps as a warm-up, capture the next one, and replay it from then on."""
+        """Run the first steps as a warm-up, capture the next step, and replay it from then on."""
         with self._clock.phase("batch"):
             graph.load(self._table(step))
         with self._clock.phase("step"):
@@ -195,7 +195,7 @@ class _Graph:
         sent.record(torch.cuda.current_stream(self._device))
 
     def run(self, function: Any) -> Any:
-        """Call the function with the table, or replay the captured graph."""
+        """Call the function with the table in the first steps; later capture the call once and replay it."""
         self._runs += 1
         if self._graph is None and self._runs > WARM_UP:
             graph = torch.cuda.CUDAGraph()

@@ -26,7 +26,7 @@ class UnlabeledForeground:
         self._cases = training_cases(store, recipe.batches).unlabeled
 
     def find(self, method: Method, stage: int) -> None:
-        """Predict every scan once, save the foreground positions, and draw patches around them."""
+        """Predict every scan once, save the foreground positions, and let the stage draw patches around them."""
         if not self._applies_to(stage):
             return
         recipe, device, classes = self._recipe, self._batches.device, len(self._store.classes)
@@ -40,7 +40,7 @@ class UnlabeledForeground:
         self._batches.aim(stage, positions)
 
     def restore(self, stage: int) -> None:
-        """Draw patches of a resumed stage around its saved positions."""
+        """Let a resumed stage draw patches around the saved positions."""
         if self._applies_to(stage):
             self._batches.aim(stage, Positions.load(self._run.foreground_file(stage)))
 

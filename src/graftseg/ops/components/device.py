@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-# voxel numbers and parents are signed 32-bit integers
-MAX_VOXELS = 2**31 - 1
+MAX_VOXELS = 2**31 - 1  # voxel numbers and parents are signed 32-bit integers
 BLOCK, WARPS = 512, 4
 # a single warp needs no barrier to check that all its voxels are joined
 MERGE_BLOCK, MERGE_WARPS = 32, 1

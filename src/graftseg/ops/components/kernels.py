@@ -3,8 +3,8 @@
 
 A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest. The parent of a
 background voxel is -1. The parent of another voxel is an earlier voxel of the same component. A root is its own parent.
-Five kernels run in sequence: ``runs`` joins the voxels of a row, ``merge`` joins rows, ``count`` points every voxel to
-its root and counts, ``choose`` finds the largest component of each sample and class, and ``keep`` writes the result.
+Five kernels run in sequence: ``runs`` joins each run of equal labels in a row, ``merge`` joins rows, ``count`` counts
+the voxels of each root, ``choose`` finds the largest component of each sample and class, ``keep`` writes the result.
 
 Programs of ``merge`` change the same forest concurrently. To see that the result is correct, consider the graph whose
 edges are the links from voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. Every step
