@@ -160,7 +160,7 @@ def test_missing_scan_leaves_the_picture_out(results: Results) -> None:
 def test_missing_reference_leaves_the_picture_out(results: Results) -> None:
     assert results.references is not None
     (results.references / "c.nii.gz").unlink()
-    assert sentence(results).count("its reference has been moved or deleted") == 1
+    assert sentence(results).count("the reference has been moved or deleted") == 1
 
 
 def test_damaged_scan_leaves_the_picture_out_without_its_path(results: Results) -> None:

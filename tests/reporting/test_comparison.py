@@ -38,8 +38,8 @@ def test_shared_cases_side_by_side(results: Results, baseline: RunFolder) -> Non
     heads = [text for element, text in page.texts if element == "th"]
     assert heads[1:3] == ["theirs, Dice %", "mine, Dice %"]
     assert "Mean over the 2 cases evaluated in both runs" in page.text
-    assert "2 cases were evaluated in one run only and are left out." in page.text
-    assert "protocols differ" not in page.text
+    assert "2 cases were evaluated in only one of the runs and are left out." in page.text
+    assert "rules for empty masks differ" not in page.text
 
 
 def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> None:
@@ -56,7 +56,7 @@ def test_different_protocols_are_reported(results: Results, baseline: RunFolder)
     metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
     text = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))).text
-    assert "The protocols differ: standard for this run, paper for the baseline." in text
+    assert "The rules for empty masks differ: standard protocol for this run, paper protocol for the baseline." in text
 
 
 def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> None:

@@ -145,7 +145,7 @@ def test_page_of_empty_labels_and_2d_scans(root: Path, tmp_path: Path) -> None:
     empty = read_label(label)
     write_label(label, np.zeros_like(empty.array), empty.geometry)
     page = rendered(examine(read_layout(folder), pictures=True), tmp_path)
-    assert "No label map could be read, or all are empty." in page.text
+    assert "No label map could be read, or all label maps are empty." in page.text
     assert "Nothing to compare: 1 labeled and 0 unlabeled scans." in page.text
 
 

@@ -25,7 +25,7 @@ from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results, case_dice
 from graftseg.reporting.text import joined
 
-REFERENCE_MISSING = "its reference has been moved or deleted"
+REFERENCE_MISSING = "the reference has been moved or deleted"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class View:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A label map: its folder and manifest entry, its references, and ``origin``, the fold that held out the case."""
+    """A predicted label map. ``entry`` is from the manifest, and ``origin`` names the fold that held out the case."""
 
     folder: Path
     entry: dict[str, Any]
@@ -57,7 +57,7 @@ class Predicted:
 
 
 def predicted_in(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, Predicted]:
-    """Return the label maps of a folder by case. ``only`` restricts them to some cases."""
+    """Return the label maps of a folder by case, or those of the cases in ``only``."""
     names = None if only is None else {nfc(case) for case in only}
     entries = {scan_stem(Path(entry["output"])): entry for entry in read_entries(results.folder)}
     return {
@@ -114,7 +114,7 @@ def views_of(
 ) -> tuple[View, ...]:
     """Return the slice with most reference voxels, and if it lacks classes, a second slice with these classes.
 
-    Arrays are ``(*space)``. Slices are perpendicular to the axis with the widest spacing. An axial slice shows the
+    Arrays are ``(*space)``. Slices are perpendicular to the axis with the largest spacing. An axial slice shows the
     patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
     """
     cut = orientation.cut(geometry)
@@ -156,7 +156,7 @@ def _row(case: str, view: View, gallery: Gallery) -> dict[str, Any]:
 
 
 def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> tuple[View, ...] | str:
-    """Return the views of a case, or the reason why it cannot be shown, without full paths."""
+    """Return the views of a case, or the reason why the case cannot be shown. The reason contains no full paths."""
     if predicted is None:
         return "the manifest of the predictions does not list this case"
     prediction = predicted.folder / predicted.entry["output"]

@@ -37,7 +37,7 @@ class EvaluatedRun:
 
 
 def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
-    """Return a sentence on the benefit of the unlabeled scans, if the runs differ only in their use."""
+    """Return a sentence on the benefit of the unlabeled scans, or None if the runs differ in other ways."""
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
     return verdict_between(run.results.evaluation, baseline.results.evaluation)
@@ -75,7 +75,7 @@ def comparison_section(
 ) -> Markup:
     """Render the mean Dice of both runs by class over shared cases, the difference, and cases won and lost.
 
-    ``commands`` are the commands of the run, or of a baseline in another folder.
+    ``commands`` are shown instead of the comparison if scores are missing.
     """
     if baseline is None or run.results is None or baseline.results is None:
         return render("comparison", empty=_missing(run, baseline, commands))
@@ -83,7 +83,7 @@ def comparison_section(
 
 
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
-    """Return why the comparison is missing and, unless the results already name it, the command that adds it."""
+    """Return why the comparison is missing, and the command that adds it or a link to this command in the results."""
     if baseline is None and not commands.by_test:
         return Missing(commands.reason, *commands.comparison)
     if run.results is None:

@@ -75,7 +75,7 @@ def thin(curve: Curve, limit: int = MAX_POINTS) -> Curve:
 
 
 def window(count: int) -> int:
-    """Return the width of a running mean over ``count`` values: 5 %, but at least 10 values or a quarter of them."""
+    """Return the width of a running mean: 5 % of ``count`` values, but at least 10, or a quarter of fewer than 40."""
     return max(1, round(count * SMOOTH_FRACTION), min(SMOOTH_MINIMUM, count // 4))
 
 

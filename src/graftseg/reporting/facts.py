@@ -72,7 +72,7 @@ def notes_section(
 ) -> Markup:
     """Render the definitions of the metrics, the rule for empty masks, the checkpoint and the data.
 
-    ``folds`` describes the data and the seed of all folds.
+    For a cross-validation, ``folds`` is a text on the data and the seed of all folds.
     """
     return render(
         "notes",
@@ -168,7 +168,7 @@ def with_variation(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[
 
 
 def variation_of(recipe: dict[str, Any] | None) -> str:
-    """Return the settings that differ from the shipped recipe of the same name, or an empty string without it."""
+    """Return the settings that differ from the shipped recipe of the same name, or an empty string."""
     try:
         return first_few(changes_of(parse_recipe(recipe or {}, "recipe.yaml")))
     except UserError:

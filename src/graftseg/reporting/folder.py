@@ -129,7 +129,7 @@ def _open_snapshot(path: Path) -> Iterator[NpzFile]:
         with np.load(path, allow_pickle=False) as content:
             yield content
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
-        raise UserError(Code.DAMAGED_FILE, path, "damaged snapshot", "delete it to report without it") from None
+        raise UserError(Code.DAMAGED_FILE, path, "damaged snapshot", "delete the file to omit its pictures") from None
 
 
 def _by_name(entries: list[dict[str, Any]], key: str) -> dict[str, Pairs]:

@@ -20,7 +20,7 @@ class Remedy(NamedTuple):
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a part is empty and which command fills it. ``see_results`` refers to the command in the results."""
+    """Why a part is empty and which command fills it. With ``see_results``, the command is in the results section."""
 
     sentence: str
     command: str = ""
@@ -30,7 +30,7 @@ class Missing:
 
 TEST = Remedy("graftseg test RUN")
 TRAIN = Remedy("graftseg train RECIPE --data DATA --out RUN")
-TEST_SCANS = "where DATA contains test scans in imagesTs/ and labelsTs/; without test scans, train with --folds"
+TEST_SCANS = "where DATA contains test scans (imagesTs/) and labels (labelsTs/); without test scans, train with --folds"
 NO_BASELINE = "This run has no supervised baseline, so the benefit of the unlabeled scans is unknown."
 NOT_COMPARED = "There is no other run to compare with."
 BASELINE_UNFINISHED = "The supervised baseline of this run has not finished training."
@@ -79,7 +79,7 @@ def baseline_for(run: RunFolder) -> Remedy:
 def command_path(run: RunFolder) -> str:
     """Return the folder of a run for use in a command, or ``RUN`` for a home folder.
 
-    Pages are shared with other people, so the path is relative. A part of a run begins with the folder of that run.
+    Pages are shared with other people, so the path is relative. The path of a fold is ``RUN/fold-N``, for example.
     """
     names = _names(run.path.resolve())
     return quote("/".join(names)) if names[0] else "RUN"

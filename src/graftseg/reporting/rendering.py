@@ -14,7 +14,7 @@ from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
 from graftseg.reporting.folder import class_names
 from graftseg.reporting.missing import Missing
-from graftseg.reporting.text import counted, figure, fixed, joined, listed, percent, shown_text, typeset
+from graftseg.reporting.text import counted, fixed, joined, listed, metric_text, percent, shown_text, typeset
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),
@@ -24,10 +24,10 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.globals["color_of"] = color_of
-ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "figure": figure, "counted": counted}
+ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "metric_text": metric_text, "counted": counted}
 ENVIRONMENT.filters |= {"duration": duration, "joined": joined, "typeset": typeset, "shown_text": shown_text}
 PLANNED_NAMES = ("", PLANNED, f"{PLANNED}-{SUPERVISED}")
-"""Recipe names that do not tell runs apart: no name, and the names of all plans and of their baselines."""
+"""Names that do not distinguish recipes: the empty name, the name of all plans, and the name of their baselines."""
 
 
 def render(template: str, *, empty: Missing | None = None, **view: object) -> Markup:

@@ -114,7 +114,7 @@ def _cases_view(results: Results) -> dict[str, Any]:
     for case in results.ranking:
         dice = {row.label: row.dice for row in by_case[case]}
         of_classes = [dice.get(label, math.nan) for label, _ in classes]
-        means = [mean([getattr(row, figure) for row in by_case[case]]) for figure in METRIC_NAMES]
+        means = [mean([getattr(row, metric) for row in by_case[case]]) for metric in METRIC_NAMES]
         cases.append((case, of_classes, means))
     distances = [f"{METRIC_NAMES[name]} {unit}" for name in DISTANCES]
     return {"case_classes": classes, "distances": distances, "cases": cases}

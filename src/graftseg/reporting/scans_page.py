@@ -34,7 +34,7 @@ TITLES: dict[Severity, str] = {
 AXES = ("right-left", "front-back", "head-foot")
 FOOTER = f"Checked with graftseg {__version__}. This page is self-contained and loads no other files."
 NO_SCAN = Missing("No scan could be read.", "graftseg check DATA --out check.html")
-NO_LABEL = Missing("No label map could be read, or all are empty.")
+NO_LABEL = Missing("No label map could be read, or all label maps are empty.")
 
 
 def render_check(examination: Examination, out: Path) -> Path:

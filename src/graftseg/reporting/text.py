@@ -28,7 +28,7 @@ def percent(value: float) -> str:
     return fixed(value * 100)
 
 
-def figure(value: float, name: str) -> str:
+def metric_text(value: float, name: str) -> str:
     """Return the value of a metric, in percent if the metric is a fraction."""
     return percent(value) if name in OVERLAPS else fixed(value)
 

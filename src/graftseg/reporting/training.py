@@ -105,5 +105,5 @@ def _span(log: Log) -> tuple[float, float]:
 
 
 def _unnamed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages without names, for the charts below the first."""
+    """Return the stages without names, for charts that do not show the names of methods."""
     return tuple(Stage("", stage.first, stage.last) for stage in stages)
