@@ -15,10 +15,10 @@ The command line prints an error as one line on stderr, `graftseg: WHERE: FINDIN
 2. In Python, an error is a `graftseg.UserError` with the attributes `code`, `where`, `finding` and `remedy`. The codes
 are stable. The wording may change between versions.
 
-Every command accepts `--json`. No progress is shown then, and each line on stderr is a JSON object:
+Every command accepts `--json`. With this option, no progress is shown, and each line on stderr is a JSON object:
 
 - A warning has the field `warning`.
-- An error has the fields `code`, `where`, `finding` and `remedy`. It is always the last line.
+- An error has the fields `code`, `where`, `finding` and `remedy`. The error is always the last line.
 
 Results are still printed on stdout. With `--json`, `check`, `info` and `doctor` print their results as JSON. `bench`
 needs a file name instead: `bench --json FILE` writes the timings to FILE.

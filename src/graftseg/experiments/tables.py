@@ -43,19 +43,21 @@ to add results.
 """
 LEGEND = """\
 - Dice and Jaccard are in percent, 95HD and ASD in voxels. Each value is averaged over the test cases and the classes of
-  a run. With several seeds, it is the mean ± standard deviation over the seeds.
-- "variant" names a difference from the recipe, for example fewer steps. "checkpoint" says how our checkpoint was
-  selected (`last`: without scores), and whether empty predictions score 0, as in the paper.
-- "published" and "our best on test (oracle)" are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the
+  a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no value.
+- "variant" names a difference from the recipe, for example fewer steps.
+- "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training.
+- "published checkpoint selected on" names the cases on which the published checkpoint was the best. `last` means that
+  the last checkpoint was published. A note about the published result may follow in parentheses.
+- "published" and "our best on test (oracle)" contain Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the
   best scores on the test cases during training, so it is optimistic. Compare it only with results selected in the same
   way. Scores during training can be coarser than the final test, so the oracle can be worse than the last checkpoint.
-- If a prediction misses a class, its distances are the diagonal of the image. In the public code they are 0, so the
-  published distances are smaller. A dash means that there is no value.
+- If a prediction misses a class completely, we use the diagonal of the image as its distance. The public code uses 0,
+  which makes published distances smaller. If we use 0, "checkpoint" ends with "an empty prediction scores 0".
 """
 BASELINE_LEGEND = """\
-The second table compares a method with the supervised run of the same setting, variant and seed. The difference in Dice
-is averaged over the shared seeds, and the 95 % interval is over the test cases. If the two runs trained different
-fractions of the steps of their recipes, no difference is given.
+A second table compares methods with supervised runs of the same setting, variant and seed. The difference in Dice is
+averaged over the shared seeds, and the 95 % interval is over the test cases. No difference is given if the method and
+the baseline trained different fractions of the steps of their recipes.
 """
 BASELINE_TITLE = "Compared with the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]
@@ -75,10 +77,7 @@ def table_page(name: str, results: Path) -> str:
 
 
 def table(name: str, results: Path) -> str:
-    """Return one table as Markdown, with one line for each recorded variant of each row.
-
-    A table of methods is followed by a comparison with the recorded supervised runs.
-    """
+    """Return a table as Markdown. A table of methods is followed by a comparison with supervised runs."""
     rows = rows_of(name)
     records = {row.recipe: read_records(results, row.recipe) for row in rows}
     lines = [line for row in rows for line in _lines(row, records[row.recipe])]
@@ -96,8 +95,8 @@ def rows_of(name: str) -> list[Row]:
     rows = list(TABLES[name].rows)
     if not TABLES[name].compares:
         return rows
-    named = {row.recipe for one in TABLES.values() for row in one.rows}
-    extra = [recipe for recipe in shipped_recipes() if benchmark_of(recipe) == name and recipe not in named]
+    in_paper = {row.recipe for one in TABLES.values() for row in one.rows}
+    extra = [recipe for recipe in shipped_recipes() if benchmark_of(recipe) == name and recipe not in in_paper]
     return [*rows, *(Row(recipe.partition("/")[2], recipe) for recipe in sorted(extra, key=_labels_and_method))]
 
 
@@ -169,13 +168,13 @@ def _oracle(records: Sequence[Record]) -> str:
 def _published(theirs: Published | None) -> list[str]:
     if theirs is None:
         return [NO_VALUE, NO_VALUE]
-    figures = " / ".join(format_value(getattr(theirs, name)) for name in METRIC_NAMES)
-    return [figures, theirs.selection + (f" ({theirs.note})" if theirs.note else "")]
+    scores = " / ".join(format_value(getattr(theirs, name)) for name in METRIC_NAMES)
+    return [scores, theirs.selection + (f" ({theirs.note})" if theirs.note else "")]
 
 
 BASELINE = "supervised"
 COMPARED_METRIC = "dice"
-DIFFERENT_FACTORS = "not comparable: shortened differently"
+DIFFERENT_FACTORS = "not comparable: shortened by different factors"
 GAINS_HEAD = (
     "recipe",
     "variant",
