@@ -1,6 +1,6 @@
 """One color per class, distinguishable with red-green color blindness."""
 
-# Each pair differs by at least 25 in CIELAB, also under simulated deuteranopia and protanopia.
+# Any two colors are at least 25 apart in CIELAB, even under simulated deuteranopia and protanopia.
 COLORS = (
     "#e69f00",
     "#56b4e9",
@@ -18,5 +18,5 @@ COLORS = (
 
 
 def color_of(label: int) -> str:
-    """Return the color of a class by its label value, which is 1 or more. Colors repeat after the last one."""
+    """Return the color of the class with this label value (1 or more). After the last color, the colors repeat."""
     return COLORS[(label - 1) % len(COLORS)]

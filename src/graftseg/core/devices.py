@@ -1,4 +1,4 @@
-"""Versions, devices, memory and disk of this machine."""
+"""Package versions, devices, memory, disk space and CUDA streams of this machine."""
 
 import os
 import platform
@@ -34,14 +34,14 @@ NOT_INSTALLED = "not installed"
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
+    """Return the versions of the software that results depend on."""
     own = {"graftseg": __version__, "graftseg source": source_digest(), "python": platform.python_version()}
     return own | {"torch": str(torch.__version__), "numpy": _version("numpy")}
 
 
 @cache
 def source_digest(package: Path = Path(__file__).parents[1]) -> str:
-    """Return a short hash of the package's files, which identifies the code between two releases."""
+    """Return a short hash of the package's source files, which changes even if the version number does not."""
     digest = sha256()
     for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".yaml")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -62,14 +62,14 @@ def hardware_name(device: torch.device) -> str:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return a device. ``auto`` is the GPU if available, else the CPU. ``cuda:N`` becomes the current device."""
+    """Return a device by name. ``auto`` is the GPU if available, else the CPU. ``cuda:N`` becomes the current GPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
         device = None
-    # torch.device("cuda:256") is cuda:0, so names are compared
+    # torch.device("cuda:256") returns cuda:0, so the names are compared
     if device is None or str(device) != name or device.type not in ("cpu", "cuda"):
         raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", "unknown device", "use auto, cpu, cuda or cuda:N")
     count = torch.cuda.device_count()
@@ -77,7 +77,7 @@ def choose_device(name: str) -> torch.device:
         finding = f"this machine has {count} CUDA devices"
         raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", finding, "use auto or cpu")
     if device.index is not None and device.type == "cuda":
-        # CUDA graphs and kernels use the current device, even for tensors on another one
+        # CUDA graphs and kernels use the current device, even for tensors on another device
         torch.cuda.set_device(device)
     return device
 
@@ -111,7 +111,7 @@ def describe_machine(folder: Path) -> dict[str, Any]:
 
 
 def _extra(packages: Sequence[str]) -> str:
-    """Return the version of the only package of an extra, or the names and versions of several packages."""
+    """Return "not installed", the version of a single package, or the names and versions of several packages."""
     found = {package: _version(package) for package in packages}
     if len(found) == 1 or set(found.values()) == {NOT_INSTALLED}:
         return next(iter(found.values()))
@@ -125,15 +125,15 @@ def _version(package: str) -> str:
         return NOT_INSTALLED
 
 
-Wait = Callable[[], None]
+Wait = Callable[[], None]  # makes the current stream wait for the side stream
 
 
 @contextmanager
 def side_stream(images: Tensor) -> Iterator[Wait]:
-    """Run the block on a side CUDA stream. Call the yielded function before using its results.
+    """Run the block on a side CUDA stream. Call the yielded function before you use the results of the block.
 
     The side stream first waits for all previous work of the current stream, so that no memory is reused too early.
-    Random numbers are drawn in program order. On a CPU the block runs normally.
+    Random numbers are drawn in program order. Only the device of ``images`` matters. On a CPU, the block runs normally.
     """
     if not images.is_cuda:
         yield lambda: None

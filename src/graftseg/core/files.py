@@ -26,7 +26,7 @@ os.umask(UMASK)
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``target`` if the block succeeds and is deleted if it fails.
+    """Yield a temporary path. It replaces ``target`` if the block succeeds, and is deleted if the block fails.
 
     The temporary file is in the same folder and keeps the suffixes of the target (``.nii.gz``), because some writers
     choose the format by suffix. Raise a UserError if the disk is full, the folder is not writable, or ``target`` is
@@ -74,7 +74,7 @@ def _flush_to_disk(path: Path) -> None:
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed to ``target`` if the block succeeds and deleted if it fails.
+    """Yield a temporary folder. It is renamed to ``target`` if the block succeeds, and deleted if the block fails.
 
     Errors about files in the temporary folder name the final path.
     """
@@ -100,7 +100,7 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 
 def write_text(target: Path, content: str) -> None:
-    """Write ``content`` atomically as UTF-8; escape file names that are not valid UTF-8."""
+    """Write ``content`` atomically as UTF-8. Escape characters that UTF-8 cannot encode, as in some file names."""
     write_bytes(target, _encode(content))
 
 
@@ -115,7 +115,7 @@ def json_text(content: Any) -> str:
 
 
 def csv_text(lines: Iterable[Sequence[Any]]) -> str:
-    """Return lines of cells as CSV; None is an empty cell."""
+    """Return rows of cells as CSV. None becomes an empty cell."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(lines)
     return stream.getvalue()
@@ -126,10 +126,10 @@ def _encode(content: str | bytes) -> bytes:
 
 
 def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()) -> None:
-    """Write a group of files atomically; on failure keep the previous versions.
+    """Write a group of files. If a file cannot be written, all previous versions are kept.
 
-    Files in ``obsolete`` are removed. If the process is killed, new and old files are never mixed: some files are
-    missing instead.
+    Files in ``obsolete`` are removed. If the process is killed, some files may be missing, but old and new files are
+    never mixed.
     """
     with ExitStack() as stack:
         partials: dict[Path, Path] = {}
@@ -147,7 +147,7 @@ def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise a UserError if it is missing, unreadable or not valid JSON."""
+    """Read a JSON file. Raise a UserError if the file is missing, unreadable or not valid JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_reject_constant)
     except FileNotFoundError:
@@ -216,7 +216,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_target_file(file: Path) -> None:
-    """Raise a UserError if a file cannot be written; call this before hours of work."""
+    """Raise a UserError if a file cannot be written. Call this function before a long computation."""
     _check_plain_file(file)
     check_writable(file.parent)
 

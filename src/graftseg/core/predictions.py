@@ -17,8 +17,8 @@ FORMAT = {"format": "graftseg predictions", "version": 1}
 class PredictedCase:
     """A predicted label map and the files that belong to it.
 
-    ``sha256`` is the checksum of the image if it is from a store. ``mean_uncertainty`` is the mean over voxels that
-    may be foreground, or None if uncertainty was not computed or no voxel may be foreground.
+    ``sha256`` is the checksum of the image, or None if the image is not from a store. ``mean_uncertainty`` is the mean
+    over voxels that may be foreground. It is None if no voxel may be foreground or uncertainty was not requested.
     """
 
     case: str
@@ -47,11 +47,11 @@ class PredictedCase:
 class Manifest:
     """The manifest of a folder of label maps.
 
-    ``weights`` is the checksum of the network, or of the checksums of several averaged ``networks``. ``checkpoint``
-    names the protocol that selected the checkpoint, and ``inference`` contains the settings. ``opinions`` describes
-    the predictions that were averaged for the uncertainty. ``peak_memory`` of the process and of the GPU is in bytes.
-    ``failures`` contains the reason for each case without label map. ``unfinished`` contains the files that an
-    interrupted call did not write.
+    ``networks`` is the number of averaged networks. ``weights`` is the checksum of a single network, or a checksum of
+    the checksums of several networks. ``inference`` contains the settings. ``checkpoint`` describes how the checkpoint
+    was selected, and ``opinions`` which predictions were averaged for the uncertainty. ``peak_memory`` is in bytes, for
+    the process and the GPU. ``failures`` contains the reason for each case without a label map. ``unfinished`` contains
+    the names of the files that an interrupted call did not write.
     """
 
     run: str
@@ -94,7 +94,7 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 def read_manifest(folder: Path, remedy: str) -> Manifest | None:
-    """Return the manifest of a folder, or None if it has none; raise a UserError if the file is not valid."""
+    """Return the manifest of a folder, or None without a manifest. Raise a UserError if the manifest is invalid."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -108,7 +108,7 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
 
 
 def extra_files(folder: Path) -> set[str]:
-    """Return the names of files in a folder that are not label maps, according to its manifest."""
+    """Return the files other than label maps that the manifest of a folder lists. Ignore an invalid manifest."""
     try:
         manifest = read_manifest(folder, "")
     except UserError:

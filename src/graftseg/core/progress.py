@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 REPORT_SECONDS = 30.0
-"""Interval between progress lines without a terminal."""
+"""Seconds between progress lines if stderr is not a terminal."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Show = Callable[[float, str], None]
@@ -71,7 +71,7 @@ def track(items: Iterable[Item], description: str, total: int | None = None) -> 
 def in_parallel(
     function: Callable[[Item], Result], items: Sequence[Item], description: str, workers: int | None = None
 ) -> list[Result]:
-    """Return the results of ``function`` in the order of ``items``, computed in a few threads with progress.
+    """Call ``function`` in a few threads, show progress, and return the results in the order of ``items``.
 
     Threads are sufficient because decompression and numpy release the interpreter lock. After a failure or an
     interrupt no further item is started.
@@ -85,15 +85,15 @@ def in_parallel(
 
 @dataclass
 class ScanProgress:
-    """Numbers of predicted scans and of predicted windows of the current scan. Every change calls ``show``."""
+    """Counter of predicted scans, and of predicted windows in the current scan. Every change calls ``show``."""
 
     scans: int
     show: Show
     clock: Callable[[], float] = monotonic
     done: int = 0
-    windows: int = 0
-    windows_of_scan: int = 0
-    _all_windows: int = 0
+    windows: int = 0  # predicted windows of the current scan
+    windows_of_scan: int = 0  # all windows of the current scan
+    _total_windows: int = 0  # predicted windows of all scans
     _start: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class ScanProgress:
 
     def tick(self, windows: int) -> None:
         """Count ``windows`` more predicted windows."""
-        self._all_windows += windows
+        self._total_windows += windows
         self._set(self.windows + windows, self.windows_of_scan)
 
     def end(self) -> None:
@@ -129,21 +129,21 @@ class ScanProgress:
         if self.windows_of_scan:
             parts.append(f"window {self.windows} of {self.windows_of_scan}")
         seconds = self.clock() - self._start
-        if self._all_windows and seconds > 0:
-            parts.append(f"{self._all_windows / seconds:.3g} windows/s")
+        if self._total_windows and seconds > 0:
+            parts.append(f"{self._total_windows / seconds:.3g} windows/s")
         return ", ".join(parts)
 
 
 @contextmanager
 def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
-    """Show the progress of a prediction of ``scans`` scans."""
+    """Yield a counter that shows the progress of a prediction of ``scans`` scans."""
     with progress_bar(description, scans) as show:
         yield ScanProgress(scans, show)
 
 
 @contextmanager
 def silence(*packages: str, below: int) -> Iterator[None]:
-    """Suppress all Python warnings inside the block, and log messages of these packages below a level."""
+    """Inside the block, suppress all Python warnings, and log messages of ``packages`` below the level ``below``."""
     loggers = [logging.getLogger(name) for name in packages]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field, ValidationError
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
 
-FORMAT = 1
+FORMAT = 1  # format version of run.json
 LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
 LOG_REMEDY = "restore the file or train again"
 SINGLE_RUN, FOLDS, SEEDS = "a single run", "folds", "several seeds"
-"""Possible contents of a folder."""
+"""Possible contents of a folder, as phrases for messages."""
 
 
 class _StoreFacts(BaseModel):
@@ -115,7 +115,7 @@ class RunFolder:
         return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
-        """Check that the folder contains nothing but ``expected``. ``resume`` requires (True) or forbids (False) it."""
+        """Refuse a folder with other content than ``expected``. ``resume``: True requires content, False refuses it."""
         content = self.content
         if content not in ("", expected):
             options = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds"}.get(content)
@@ -140,14 +140,14 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """Return the validated content of ``run.json``. It is cached until the file changes."""
         if not self.manifest_file.is_file():
-            several = next(chain(self.path.glob("seed-*/run.json"), sorted(self.path.glob("fold-*/run.json"))), None)
-            remedy = f"choose one of its runs, such as {several.parent}" if several else "choose a folder made by train"
+            example = next(chain(self.path.glob("seed-*/run.json"), sorted(self.path.glob("fold-*/run.json"))), None)
+            remedy = f"choose one of its runs, such as {example.parent}" if example else "choose a folder made by train"
             raise UserError(Code.NOT_A_RUN, self.path, "not a run folder (it has no run.json)", remedy)
         stat = self.manifest_file.stat()
         return dict(_read_manifest(self.manifest_file, (stat.st_ino, stat.st_mtime_ns, stat.st_size)))
 
     def training_manifest(self) -> dict[str, Any]:
-        """Return the manifest of a started run, which has at least store, device, versions and start time."""
+        """Return the manifest of a run. Raise a UserError if store, device, versions or start time is missing."""
         manifest = self.manifest()
         store = manifest.get("store", {})
         if {"device", "versions", "started"} - manifest.keys() or {"identity", "classes", "channels"} - store.keys():
@@ -173,7 +173,7 @@ class RunFolder:
 
 @lru_cache(maxsize=256)
 def _read_manifest(path: Path, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Read and validate ``run.json``; ``version`` is inode, modification time and size of the file."""
+    """Read and validate ``run.json``. ``version`` (inode, modification time, size) is only part of the cache key."""
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(Code.NOT_A_RUN, path, "made by an incompatible version", "train again with this version")
@@ -190,14 +190,14 @@ def _damaged(path: Path, detail: str) -> UserError:
 
 
 def store_owner(store: Path) -> Path | None:
-    """Return the folder that contains a store if it also contains a run, folds or seeds trained with this store."""
+    """Return the parent folder of a store if it also contains a run, folds or seeds that use the store, else None."""
     folder = RunFolder(store.resolve().parent)
     is_used = folder.exists or folder.folds_file.is_file() or folder.seeds
     return folder.path if is_used and folder.store.name == store.resolve().name else None
 
 
 class RunLog:
-    """A log with one JSON object per line. Resuming deletes the lines written after the checkpoint."""
+    """A log with one JSON object per line. A resumed run deletes the lines after step ``resume_at``."""
 
     def __init__(self, path: Path, resume_at: int) -> None:
         kept = [line for line in read_log(path) if line["global_step"] <= resume_at] if resume_at else []
@@ -237,13 +237,13 @@ def complete_log(path: Path, steps: int | None) -> list[dict[str, Any]]:
 
 
 def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
-    """Return the runs whose probabilities are averaged: a single run, all folds, or the given fold.
+    """Return the runs whose probabilities are averaged: all folds of a cross-validation, one ``fold``, or a single run.
 
     Raise a UserError if one of these folds is not finished.
     """
     count = fold_count(run)
     if fold is not None and not 0 <= fold < count:
-        remedy = f"choose one from 0 to {count - 1}" if count else "omit --fold"
+        remedy = f"choose a fold from 0 to {count - 1}" if count else "omit --fold"
         raise UserError(Code.NO_SUCH_FOLD, f"--fold {fold}", f"{run.path} has {count} folds", remedy)
     if not count:
         return [run]
@@ -256,7 +256,7 @@ def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]
 
 
 def fold_count(run: RunFolder) -> int:
-    """Return the number of folds of a cross-validation; 0 for a single run."""
+    """Return the number of folds of a cross-validation, or 0 for a single run."""
     return len(held_out_by_fold(run)) if run.folds_file.is_file() else 0
 
 

@@ -1,4 +1,4 @@
-"""The base class of all settings: frozen, without unknown keys, and with booleans distinct from numbers."""
+"""The base class of all settings. Settings are frozen and reject unknown keys and booleans in place of numbers."""
 
 from collections.abc import Iterator, Mapping
 from types import UnionType
@@ -10,7 +10,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 MAX_STEPS = 10**9
 """Upper limit for steps, cases and folds."""
 MAX_VOXELS = 2**16
-"""Upper limit for the length of an axis."""
+"""Upper limit for the length of an axis in voxels."""
 MAX_IMAGES = 2**16
 """Upper limit for images in a batch."""
 Location = tuple[str | int, ...]
@@ -26,7 +26,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _reject_booleans_as_numbers(cls, given: Any) -> Any:
-        """Reject ``true`` and ``false`` for numbers; pydantic's strict mode would also reject lists and ``1e-3``."""
+        """Reject ``true`` and ``false`` for numbers. Pydantic's strict mode would also reject lists and ``1e-3``."""
         known = cls.model_fields.items() if isinstance(given, Mapping) else ()
         found = [
             InitErrorDetails(type=_not_a_number(value), loc=location, input=value)
@@ -43,7 +43,7 @@ def _not_a_number(value: bool) -> PydanticCustomError:
 
 
 def _booleans_for_numbers(location: Location, value: Any, kinds: list[Any]) -> Iterator[tuple[Location, bool]]:
-    """Yield booleans, alone or in a list, where the types allow numbers but not booleans."""
+    """Yield each boolean and its location where ``kinds``, the allowed types, contain a number type but not bool."""
     if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
         yield location, value
     elif isinstance(value, list | tuple):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 LAYOUTS = ((False, 2), (True, 2), (True, 1))
 """Layouts, tried in this order: whether column names are broken into lines, and the spaces between columns."""
-MAX_INDENT = 12
-MISSING = "-"
+MAX_INDENT = 12  # cells below a row are indented by the width of the first column, up to this width
+MISSING = "-"  # a cell without a value
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Column:
         self.breakable_name = name if _width(name) <= self.widest_cell else name.replace("/", "/ ")
 
     def width(self, broken: bool) -> int:
-        """Return the width in terminal columns; a broken name needs the width of its longest word."""
+        """Return the width in terminal columns. A broken name needs the width of its longest word."""
         return max(1, self.widest_cell, *map(_width, self.breakable_name.split() if broken else [self.name]))
 
 
@@ -58,7 +58,7 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int)
 
 
 def _fitting_layout(columns: Sequence[_Column], width: int) -> tuple[bool, int] | None:
-    """Return the first layout in which the columns fit, or None; a single column always fits."""
+    """Return the first layout in which the columns fit, or None. A single column always fits."""
     for broken, gap in LAYOUTS:
         if len(columns) == 1 or sum(one.width(broken) for one in columns) + gap * (len(columns) - 1) <= width:
             return broken, gap

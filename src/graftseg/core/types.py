@@ -16,7 +16,7 @@ Matrix = tuple[tuple[float, ...], ...]
 MILLIMETERS = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 """Millimeters per unit of length in a NIfTI header."""
 NEIGHBORS = {(2, 1): 4, (2, 2): 8, (3, 1): 6, (3, 2): 18, (3, 3): 26}
-"""Neighbors of a voxel by number of axes and connectivity, as in ``scipy.ndimage.generate_binary_structure``."""
+"""Number of neighbors by number of axes and connectivity (see ``scipy.ndimage.generate_binary_structure``)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Geometry:
 
     @property
     def is_placed(self) -> bool:
-        """Whether the file defines the orientation; without it, left and right may be swapped."""
+        """Whether the file defines the orientation. If not, left and right may be swapped."""
         return self.qform_code > 0 or self.sform_code > 0
 
     @property
@@ -53,9 +53,9 @@ class Geometry:
     @property
     def voxel_volume(self) -> float:
         """Volume of a voxel in cubic millimeters, also for sheared grids (tilted gantry)."""
-        lengths = self.matrix[:3, :3] / np.linalg.norm(self.matrix[:3, :3], axis=0)
+        directions = self.matrix[:3, :3] / np.linalg.norm(self.matrix[:3, :3], axis=0)
         # without shear, the determinant is 1 except for rounding
-        shear = abs(float(np.linalg.det(lengths)))
+        shear = abs(float(np.linalg.det(directions)))
         return math.prod(self.spacing) * (1.0 if math.isclose(shear, 1.0, rel_tol=1e-6) else shear)
 
 
@@ -63,7 +63,7 @@ class Geometry:
 class Case:
     """A scan on disk, with its label map unless it is unlabeled.
 
-    ``images`` are the files of the image, one per channel unless the data set has its own reader.
+    ``images`` are the files of the image: one per channel, one for all channels, or the files for a benchmark reader.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of a training step. Unlabeled images have no labels, so hidden labels cannot leak."""
+    """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak."""
 
     labeled: Labeled
     unlabeled: Tensor
@@ -107,10 +107,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss to minimize, and the submodule of the method that it updates.
+    """A loss to minimize. ``updates`` is the name of the submodule of the method that is optimized.
 
-    ``terms`` are named scalars and ``weights`` their factors, 1 by default. ``shows`` contains named pictures of the
-    step for snapshots. The pictures are not copied.
+    ``terms`` are named scalars and ``weights`` are their factors, 1 by default. ``shows`` contains named pictures of
+    the step for snapshots. The pictures are references, not copies.
     """
 
     updates: str
@@ -130,7 +130,7 @@ class Objective:
 
 
 def halves(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first and the second half along the batch axis; the batch size must be even."""
+    """Return the first and the second half along the batch axis. The batch size must be even."""
     if len(tensor) % 2:
         raise ValueError(f"a batch of {len(tensor)} cannot be halved")
     first, second = tensor.chunk(2)

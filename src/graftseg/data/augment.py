@@ -2,7 +2,7 @@
 
 The augmentation maps each patch voxel to a scan voxel, so that one gather operation reads a batch. In the plane of the
 first two axes, ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. Here
-``A`` rotates and flips the plane, ``n`` is its size, and ``n'`` is its size after rotation. The third axis is only
+``A`` rotates and flips the plane, ``n`` is the plane size, and ``n'`` is the rotated plane size. The third axis is only
 shifted. Voxels outside the scan are zero in image and label map. If a slice is stretched to the patch instead of
 cropped, the patch index is first multiplied by ``(n' - 1) / (patch - 1)`` and rounded.
 
@@ -29,10 +29,10 @@ STRIDES = slice(10, 12)
 
 
 class AugmentSettings(Settings):
-    """Probabilities of the augmentations.
+    """Probabilities and limits of the augmentations.
 
     ``rotate_flip``: a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, always followed by a
-    flip along one of them. ``rotate``: if no rotate-flip was drawn, a rotation by a whole number of degrees from
+    flip along one of these axes. ``rotate``: if no rotate-flip was drawn, a rotation by a whole number of degrees from
     ``-degrees`` to ``degrees - 1``. ``margin``: extra zero padding on each side, in voxels. It is added only to scans
     that are no larger than the patch along at least one axis.
     """
@@ -45,9 +45,10 @@ class AugmentSettings(Settings):
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn parameters of a batch. ``linear`` ``(B, 2, 2)`` is A, ``start`` ``(B, axes)`` is the corner of the crop.
+    """Drawn parameters of a batch of B scans.
 
-    ``scale`` ``(B, 2)`` stretches the plane to the patch. None keeps the size of the plane.
+    ``linear`` ``(B, 2, 2)`` is the matrix ``A`` of the module docstring. ``start`` ``(B, axes)`` is the first corner of
+    the crop. ``scale`` ``(B, 2)`` stretches the plane to the patch. If ``scale`` is None, the plane is not stretched.
     """
 
     linear: Floats
@@ -89,8 +90,8 @@ def around(
 ) -> Draw:
     """Center the patches of ``samples`` ``(n,)`` on ``voxels`` ``(n, axes)``.
 
-    Near the edge, a patch is moved into the padded scan, but it always contains its voxel. After a small rotation, the
-    position of the voxel is rounded to the nearest patch voxel.
+    Near the edge, a patch is moved into the padded scan, but it always contains the chosen voxel. After a small
+    rotation, the position of this voxel is rounded to the nearest patch voxel.
     """
     linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
     rotated = size.copy()
@@ -108,7 +109,7 @@ def around(
 
 
 def stretching(shapes: Integers, patch: Sequence[int]) -> Table:
-    """Return the number of slice voxels per patch voxel, ``(B, 2)``, if the corners of slice and patch are aligned."""
+    """Return the number of slice voxels per patch voxel, ``(B, 2)``, that aligns the corners of slice and patch."""
     return np.asarray((shapes[:, :2] - 1) / np.maximum(np.asarray(patch[:2]) - 1, 1), dtype=np.float64)
 
 
@@ -119,7 +120,7 @@ def rotated_size(linear: Floats, plane: Integers) -> Integers:
 
 
 def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integers:
-    """Return the padding per side of each axis. It is 0 if the scan is larger than the patch along all axes."""
+    """Return the padding per side of each axis. Return 0 if the scan is larger than the patch along all axes."""
     lacking = np.asarray(patch) - shapes
     padded = np.maximum(np.maximum(lacking // 2 + margin, -(-lacking // 2)), 0)
     return np.where((lacking >= 0).any(axis=1, keepdims=True), padded, 0)
@@ -139,7 +140,7 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the start of every patch row in its flat scan, and a mask of the patch voxels inside the scan.
 
     A row runs along the third axis, which is contiguous in memory. In 2-D, a row is one voxel. The starts are int64
-    ``(B, *patch[:2])`` and lie between one row length before the scan and its end. The mask is ``(B, *patch)``. For
+    ``(B, *patch[:2])``, from one row length before the scan to the end of the scan. The mask is ``(B, *patch)``. For
     CUDA graphs, the function does not synchronize with the CPU, and no shape depends on drawn values.
     """
     at = _Columns.of(table, len(patch))
@@ -158,9 +159,9 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """Return the first voxel and the shape of the smallest box that ``rows_of`` reads, for each row of a table.
+    """For each sample, return first voxel and shape of a box that contains all scan voxels that ``rows_of`` reads.
 
-    In the plane the box is enlarged by one voxel within the scan, because devices may round differently than the CPU.
+    In the plane, the box has a margin of one voxel inside the scan, because devices may round differently than the CPU.
     """
     at = _Columns.of(torch.from_numpy(table), len(patch))
     corners = at.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
@@ -231,7 +232,7 @@ def _draw_linear(rng: np.random.Generator, settings: AugmentSettings) -> Floats:
 
 
 def _rotate_flip(quarter_turns: int, flipped_axis: int) -> Floats:
-    """Return a matrix of exact integers, so that ``rotated_size`` detects quarter turns and no voxel is rounded."""
+    """Return a matrix of exact integers, so that ``rotated_size`` detects quarter turns and no position is rounded."""
     turn = np.linalg.matrix_power(np.array([[0, -1], [1, 0]]), quarter_turns)
     flip = np.diag([-1, 1] if flipped_axis == 0 else [1, -1])
     return np.asarray(turn @ flip, dtype=np.float32)

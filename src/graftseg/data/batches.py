@@ -1,7 +1,7 @@
 """Training batches, gathered from a prepared store in the memory of the training device.
 
 The batch of a step depends only on seed, stage and step (and on the foreground positions, if patches are drawn around
-them), so a run resumes exactly without saving other state. No worker processes are needed.
+them), so a resumed run draws the same batches without saved random states. No worker processes are needed.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class BatchSettings(Settings):
     of the previous stage, and in the first stage no unlabeled patch is centered on foreground.
     ``validation_cases``: number of cases reserved for validation at the end of the list of labeled cases, in addition
     to the validation cases of the data set. ``labeled_cases``: number of remaining cases used with labels. All other
-    cases are used without labels. ``held_out``: labeled cases that are not used at all, neither image nor label.
+    labeled cases are used without labels. ``held_out``: labeled cases that are not used, neither image nor label.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_VOXELS)], ...] = Field(min_length=2, max_length=3)
@@ -108,7 +108,7 @@ class Batches:
         self._unlabeled_at: dict[int, Positions] = {}
 
     def aim(self, stage: int, positions: Positions) -> None:
-        """Set the positions around which unlabeled patches are drawn in a later stage."""
+        """Set the predicted foreground positions around which unlabeled patches are drawn in ``stage``."""
         self._unlabeled_at[stage] = positions
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
@@ -137,11 +137,11 @@ class Batches:
         return sorted(set(names))
 
     def center_patches(self, count: int) -> Tensor | None:
-        """Return center patches of the first unlabeled scans without augmentation, identical in every call."""
+        """Return center patches of the first ``count`` unlabeled scans without augmentation, or None without scans."""
         if self.unlabeled is None:
             return None
-        middles = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
-        units = np.array([slices[len(slices) // 2] for slices in middles[:count]])
+        by_case = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
+        units = np.array([slices[len(slices) // 2] for slices in by_case[:count]])
         table = self.unlabeled.table(units, self._centered(self.unlabeled.shapes[units]))
         images, _ = self.unlabeled.gather(to_device(table, self.device))
         return images
@@ -203,7 +203,7 @@ def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
 
 
 def _shuffled(key: tuple[int, ...], count: int, group: int, size: int) -> Integers:
-    """Return group number ``group``, of ``size`` items, from an endless sequence of random permutations."""
+    """Split an endless sequence of random permutations into groups of ``size`` items and return group ``group``."""
     first, last = group * size, (group + 1) * size
     links = range(first // count, (last - 1) // count + 1)
     chain = np.concatenate([np.random.default_rng((*key, link)).permutation(count) for link in links])

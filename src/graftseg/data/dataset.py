@@ -52,7 +52,7 @@ def label_path(case: Case) -> Path:
 
 
 def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
-    """Return the number of channels or axes (``word``) of the cases. Refuse a case with a different number."""
+    """Return the most common number of channels or axes (``word``). Refuse a case with a different number."""
     usual = min(multimode(numbers))
     for number, case in zip(numbers, cases, strict=True):
         if number != usual:
@@ -66,7 +66,7 @@ def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The cases of a folder. Each split is ordered by name, or like the published list of a benchmark.
+    """The cases of a folder. Each split is sorted by name. Benchmarks keep the order of the published list.
 
     ``classes`` are the class names by label value, empty if unknown. ``problems`` are defects that ``check``
     reports and ``prepare`` refuses. ``ignored`` are files among the scans that are not scans.
@@ -92,7 +92,7 @@ class Dataset:
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
     ) -> "Dataset":
-        """Return the cases that training may open, without test cases and without the labels that it must not see.
+        """Return the cases that training may open, without test cases and without labels that training must not see.
 
         ``divide_labeled`` assigns roles to the labeled cases. Labeled cases used without labels become the first
         unlabeled cases. Cases in ``held_out`` and the validation cases of the folder are unchanged.
@@ -131,7 +131,7 @@ def divide_labeled(
     """Divide labeled cases into roles.
 
     Cases named in ``held_out`` are not used. Of the remaining cases, the last ``validation_cases`` are used for
-    validation and the first ``labeled_cases`` (None: all) with labels. The cases in between are used without labels.
+    validation and the first ``labeled_cases`` (None: all others) with labels. Cases in between are used without labels.
     """
     if unknown := sorted(set(held_out) - same_names(held_out, (case.name for case in cases))):
         finding = f"batches.held_out contains {unknown[0]}, which is not a labeled case"
@@ -158,7 +158,7 @@ INVISIBLE = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
 
 
 def name_problem(names: Iterable[str]) -> str | None:
-    """Describe the problem of invalid class names, or return None. Letters of all scripts are allowed."""
+    """Describe the first problem of the class names, or return None. Letters of all scripts are allowed."""
     listed = list(names)
     for name in listed:
         if not name.strip():

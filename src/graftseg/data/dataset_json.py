@@ -40,13 +40,13 @@ class DatasetJson:
 
     @property
     def named_channels(self) -> int | None:
-        """Number of channels that the file names, or None."""
+        """Number of channels listed in the file, or None if no channels are listed."""
         names = self.content.get("channel_names", self.content.get("modality"))
         return len(names) if names else None
 
     @property
     def has_channel_files(self) -> bool:
-        """Whether several nnU-Net channels are listed, which are separate files."""
+        """Whether ``channel_names`` lists several channels. In nnU-Net, each channel is a separate file."""
         return len(self.content.get("channel_names") or ()) > 1
 
     def classes(self) -> dict[int, str]:
@@ -56,7 +56,7 @@ class DatasetJson:
             value, name = self._class(key, entry)
             if value in classes:
                 finding = f"the label value {value} has two names, {classes[value]} and {name}"
-                raise _invalid(self.path, finding, "keep one")
+                raise _invalid(self.path, finding, "keep one of the names")
             classes[value] = name
         if classes:
             classes.setdefault(0, "background")
@@ -67,7 +67,7 @@ class DatasetJson:
             finding = f"the label {key!r} is a region of several values, which is not supported"
             raise _invalid(self.path, finding, "list one value for each class")
         if key == "ignore":
-            raise _invalid(self.path, "a label to ignore is not supported", "leave such scans unlabeled")
+            raise _invalid(self.path, "a label to ignore is not supported", "remove label maps with ignored voxels")
         if isinstance(entry, str) and not _is_value(entry) and _is_value(key):
             return int(key), entry
         if isinstance(entry, int | str) and not isinstance(entry, bool) and _is_value(str(entry)):
@@ -89,7 +89,7 @@ class DatasetJson:
                 yield UserError(Code.FILE_MISSING, self.path, finding, "add the file or remove the entry")
 
     def _listed(self) -> Iterator[str]:
-        """Yield every path in the lists of cases, at any depth."""
+        """Yield every path in the lists of cases. The lists may be nested."""
         pending: list[Any] = [self.content.get(key) for key in ("training", "test", "dataset")]
         while pending:
             entry = pending.pop(0)

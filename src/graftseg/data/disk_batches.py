@@ -75,7 +75,7 @@ class DiskStream(Stream):
             return boxes.copied(Tensor.pin_memory)
 
     def _box(self, unit: int, first: Integers, end: Integers) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """Return the voxels from ``first`` up to ``end`` of the image of a unit, and of its label map if used."""
+        """Return the box from ``first`` to ``end`` (exclusive) of the image and, if used, of the label map."""
         case = self._cases[self.case_of[unit]]
         box: tuple[slice | int, ...] = tuple(slice(*ends) for ends in zip(first, end, strict=True))
         if len(case.shape) > len(box):
@@ -137,8 +137,8 @@ Item = TypeVar("Item")
 class Prefetcher(Generic[Key, Item]):
     """Calls a method for consecutive keys in a thread, up to ``room`` items in advance.
 
-    ``following`` returns the key after a key. A request for any other key starts a new thread at that key. An error in
-    the thread is raised when its item is requested. The thread does not keep the object of the method alive.
+    ``following`` returns the next key. A request for any other key starts a new thread at that key. An error in the
+    thread is raised when the failed item is requested. The thread does not keep the object of the method alive.
     """
 
     def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:

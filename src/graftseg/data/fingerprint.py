@@ -112,7 +112,7 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
 def intensity_shift(
     labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint], *, standardized: bool = False
 ) -> float:
-    r"""Return the intensity shift between two groups of cases, relative to chance.
+    r"""Return the intensity shift between two groups of cases, divided by the tolerated shift.
 
     With :math:`q_i` the percentiles of case i, :math:`Q` their median over a group, :math:`|\cdot|` the mean
     absolute difference over the percentiles, and n, m the sizes of the groups:
@@ -126,7 +126,7 @@ def intensity_shift(
     degrees of freedom. b is limited to twice the median distance, so that a few scans with another scale do not hide a
     shift. The factor 5 makes the second term of the denominator about three standard errors of the numerator.
 
-    A shift of 0 means that the groups are equal. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of the
+    At 0, the groups have equal median percentiles. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of the
     width of a scan and by more than chance explains. With few labeled cases and large differences between scans, a real
     shift may not be detected.
 

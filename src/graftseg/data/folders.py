@@ -32,7 +32,7 @@ def refuse_broken_link(path: Path) -> None:
         raise UserError(Code.READ_FAILED, path, "broken link", "correct or remove it")
 
 
-def refuse_no_folder(path: Path, remedy: str) -> None:
+def require_folder(path: Path, remedy: str) -> None:
     """Raise a UserError unless the path is a folder."""
     if not path.exists():
         raise UserError(Code.FOLDER_MISSING, path, "the folder does not exist", remedy)
@@ -41,7 +41,7 @@ def refuse_no_folder(path: Path, remedy: str) -> None:
 
 
 def with_children(folder: Path) -> list[Path]:
-    """Return a folder and its subfolders."""
+    """Return a folder and its direct subfolders."""
     return [folder, *(path for path in visible_entries(folder) if path.is_dir())]
 
 
@@ -57,7 +57,7 @@ def most_common_ending(names: Sequence[str]) -> str | None:
 
 
 def unsupported_images_in(folder: Path) -> tuple[str, str] | None:
-    """Describe the unsupported image files of a folder and how to convert them, or return None if there are none."""
+    """Describe the most common unsupported image files of a folder and how to convert them, or return None."""
     names = [path.name for path in visible_entries(folder) if path.is_file()]
     ending = most_common_ending(names)
     if ending is None:

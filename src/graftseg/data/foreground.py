@@ -42,8 +42,8 @@ class Positions:
     def aim(self, rng: np.random.Generator, cases: Integers, share: float) -> Aim | None:
         """Draw a ``share`` of the samples and a foreground voxel for each, with equal probability per class.
 
-        A fractional number of samples is rounded up or down at random, so that the average share is exact.
-        Cases without foreground are skipped. Return None if no sample remains.
+        ``cases`` is the case index of each sample. A fractional number of samples is rounded up or down at random, so
+        that the average share is exact. Cases without foreground are skipped. Return None if no sample remains.
         """
         count = floor(share * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])
@@ -86,7 +86,7 @@ class Positions:
 def positions_in(label: npt.NDArray[Any]) -> tuple[Voxels, ...]:
     """Return the positions of every foreground class of a label map ``(*space)``, at most ``MAX_POSITIONS`` each.
 
-    If there are more, positions are drawn at random with a fixed seed.
+    If a class has more voxels, its positions are drawn at random with a fixed seed.
     """
     flat = np.flatnonzero(label)
     values = label.ravel()[flat]

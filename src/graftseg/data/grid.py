@@ -17,7 +17,7 @@ MAX_VOXELS = 2**31
 """Maximum number of voxels of a resampled channel. A spacing that needs more is considered an error."""
 
 GRID_TOLERANCE = 0.01
-"""Tolerance for equal grids, in voxels: above the rounding of headers, below a real shift."""
+"""Tolerance for equal grids, in voxels: larger than rounding errors in headers, smaller than a real shift."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Grid:
     """The conversion of a scan to the prepared grid: permute axes, then flip, then resample.
 
     Prepared axis ``k`` is source axis ``order[k]``, reversed if ``flips[k]``. Resampling keeps the outer edges of the
-    volume, and numbers of voxels are integers, so ``prepared_spacing`` (in mm) may differ from the requested spacing.
+    volume. ``prepared_spacing`` (in mm) may differ from the requested spacing, because voxel counts are integers.
     """
 
     source_shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Grid:
     def coordinates(self, axis: int) -> NDArray[np.float64]:
         """Return the position of each voxel of the reoriented source along an axis, as a fractional prepared index.
 
-        Voxel ``i`` of ``n`` has the index ``(i + 0.5) * n_prepared / n - 0.5``: voxel centers are at half pixels.
+        Voxel ``i`` of ``n`` has the index ``(i + 0.5) * n_prepared / n - 0.5``, so the edges of both grids coincide.
         """
         n = self.oriented_shape[axis]
         return np.asarray((np.arange(n) + 0.5) * (self.prepared_shape[axis] / n) - 0.5, dtype=np.float64)
@@ -82,8 +82,8 @@ def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[
 def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     """Convert ``(C, *space)`` or ``(*space)`` to the prepared grid.
 
-    Images are interpolated linearly and become float32. Labels take the nearest voxel and keep their type. Voxel
-    centers are at half pixels. The result is contiguous, and shares memory with the input if nothing changes.
+    Images are interpolated linearly and become float32. Labels take the nearest voxel and keep their type. The
+    outer edges of both grids coincide. The result is contiguous, and shares memory with the input if nothing changes.
     """
     lead = _leading_axes(array, grid.source_shape)
     order = (*range(lead), *(axis + lead for axis in grid.order))
@@ -96,9 +96,9 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
 
 
 def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-    """Return a view of ``(C, *space)`` with axes nearest to RAS, so that copies in other orientations become equal.
+    """Return a view of ``(C, *space)`` with axes nearest to RAS, so that reoriented copies of a scan become equal.
 
-    Pictures, and volumes without a position, are unchanged.
+    Pictures, and volumes of unknown orientation, are unchanged.
     """
     if not geometry.is_placed:
         return array
@@ -197,8 +197,8 @@ def _number(value: float, other: float = 0.0, digits: int = 2) -> str:
 def _reorientation(geometry: Geometry, orientation: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     letters = orientation.upper()
     if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
-        remedy = "use one letter each of RL, AP and SI, such as RAS"
-        raise UserError(Code.SETTING_INVALID, "orientation", f"{orientation!r} is not three directions", remedy)
+        remedy = "use one letter from each of the pairs RL, AP and SI, such as RAS"
+        raise UserError(Code.SETTING_INVALID, "orientation", f"{orientation!r} is not three axis codes", remedy)
     transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
     order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
     return order, tuple(bool(transform[axis, 1] < 0) for axis in order)
@@ -209,7 +209,7 @@ def _resampled_shape(
 ) -> tuple[int, ...]:
     if len(spacing) != len(shape):
         finding = f"{len(spacing)} numbers for a scan with {len(shape)} axes"
-        raise UserError(Code.SETTING_INVALID, "spacing", finding, "use one number per axis, 0 to keep its spacing")
+        raise UserError(Code.SETTING_INVALID, "spacing", finding, "use one number per axis (0 keeps the spacing)")
     wanted = [value or kept for value, kept in zip(spacing, old, strict=True)]
     if not all(0 < value < math.inf for value in wanted):
         finding = f"{tuple(spacing)} is not a valid voxel spacing"
@@ -236,7 +236,7 @@ def _flipped(grid: Grid, lead: int) -> tuple[int, ...]:
 
 
 def _nearest(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Resample the last axes: a new voxel takes the value of the old voxel at its center, in integer arithmetic."""
+    """Resample the last axes. A new voxel takes the value of the old voxel that contains the new voxel center."""
     for axis, m in enumerate(shape, start=array.ndim - len(shape)):
         n = array.shape[axis]
         if n != m:

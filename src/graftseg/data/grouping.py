@@ -11,15 +11,15 @@ from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible_entries
 from graftseg.data.scans import is_label_map, is_scan, scan_stem
 
-CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)  # case name and channel number
 Files = dict[str, dict[int, Path]]
 """Files by case name and channel number."""
 
 
 def group_scans(scans: list[Path], problems: list[UserError], *, is_numbered: bool) -> Files:
-    """Return one case per scan or, with ``is_numbered``, one case for scans that differ only in the channel number.
+    """Group scans into cases. With ``is_numbered``, scans whose names differ only in the channel number are one case.
 
-    If a name has no channel number, an error is added to ``problems``.
+    Otherwise each scan is a case. A missing channel number, or a second file of a channel, is added to ``problems``.
     """
     files: Files = {}
     for path in scans:
@@ -49,7 +49,7 @@ def duplicate_case_error(path: Path, other: Path) -> UserError:
 
 
 def make_case(name: str, files: dict[int, Path], label: Path | None, split: Split) -> Case:
-    """Return the case with its channels in order."""
+    """Return a case with its channels ordered by number."""
     return Case(name, tuple(files[channel] for channel in sorted(files)), label, split)
 
 

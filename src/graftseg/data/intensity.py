@@ -10,7 +10,7 @@ from graftseg.core.settings import Settings
 
 Floats = npt.NDArray[np.float32]
 Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]
-"""An intensity in a range in which all differences are finite in float32."""
+"""An intensity. Within these limits, all differences are finite in float32."""
 
 
 class IntensitySettings(Settings):
@@ -29,8 +29,8 @@ class IntensitySettings(Settings):
     rule: Literal["zscore", "minmax", "percentile", "window", "window-zscore", "none"] = Field(
         default="zscore", description="Intensity normalization."
     )
-    low: Intensity = Field(default=0.5, description="Lower bound: a percentile, or a value for the window rules.")
-    high: Intensity = Field(default=99.5, description="Upper bound: a percentile, or a value for the window rules.")
+    low: Intensity = Field(default=0.5, description="Lower bound: a percentile or, for the window rules, a value.")
+    high: Intensity = Field(default=99.5, description="Upper bound: a percentile or, for the window rules, a value.")
     mean: Intensity | None = Field(default=None, description="Mean that window-zscore subtracts.")
     std: float | None = Field(
         default=None, gt=0, le=1e30, description="Standard deviation that window-zscore divides by."

@@ -34,7 +34,7 @@ def refuse_class_list(dataset: Dataset) -> None:
 
 
 def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan) -> tuple[int, ...]:
-    """Return the sorted values of a label map. Refuse invalid values and a grid that differs from the image."""
+    """Return the sorted values of a label map. Refuse invalid values, or a grid other than the grid of the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
         remedy = "resample the label to the image's grid or correct the header of the label"
@@ -51,7 +51,7 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
 
 
 def refuse_unlisted(dataset: Dataset, case: Case, values: Collection[int]) -> None:
-    """Refuse values that are not in the class list, if there is one."""
+    """Refuse label values that are not in the class list. Without a class list, all values are allowed."""
     unknown = sorted(set(values) - dataset.classes.keys())
     if dataset.classes and unknown:
         finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
@@ -60,7 +60,7 @@ def refuse_unlisted(dataset: Dataset, case: Case, values: Collection[int]) -> No
 
 
 def is_mask(values: Collection[int]) -> bool:
-    """Return whether a label map is a mask of 0 and 255."""
+    """Return whether these are the values of a mask of 0 and 255."""
     return MASK_VALUE in values and set(values) <= {0, MASK_VALUE}
 
 
@@ -114,7 +114,7 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     if _consecutive(found | {0}):
         return None
     if MASK_VALUE in found:
-        return "255 occurs with other label values: name it in dataset.json, or set unassigned voxels to 0"
+        return "255 occurs with other label values: name it in dataset.json, or set these voxels to 0"
     return _in_order({value: f"label {value}" if value else "background" for value in found | {0}})
 
 

@@ -12,7 +12,7 @@ from graftseg.data.benchmarks import recognize_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.dataset_json import DatasetJson
-from graftseg.data.folders import refuse_no_folder, unsupported_images_in, visible_entries
+from graftseg.data.folders import require_folder, unsupported_images_in, visible_entries
 from graftseg.data.grouping import CHANNEL, Files, find_incomplete, group_scans, labels_in, make_case, scans_in
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
@@ -31,7 +31,7 @@ def read_layout(data: Data) -> Dataset:
     """Find the cases of one folder in any known layout, or of separate folders."""
     if isinstance(data, Sources):
         return _require_labeled(_separate_folders(data), data.labeled_images, data.labels)
-    refuse_no_folder(data, f"pass a folder with {EXPECTED}")
+    require_folder(data, f"pass a folder with {EXPECTED}")
     if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
         return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
     found = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
@@ -45,7 +45,7 @@ def _nearby_folder(folder: Path) -> str:
     if resolved.name in {one for named in FOLDERS for one in named[:2]} and (resolved.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {resolved.parent}"
     inside = [path for path in visible_entries(folder) if path.is_dir() and (path / "imagesTr").is_dir()]
-    return f"pass the folder in it that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
+    return f"pass the subfolder that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
 
 
 def _image_folders(folder: Path) -> Dataset | None:
@@ -67,14 +67,14 @@ def _image_folders(folder: Path) -> Dataset | None:
 def _separate_folders(sources: Sources) -> Dataset:
     """Read separate folders. ``dataset.json`` next to the folder of labels may name classes and channels."""
     for folder in sources.folders:
-        refuse_no_folder(folder, "pass a folder of scans")
+        require_folder(folder, "pass a folder of scans")
     description = DatasetJson.read(sources.labels.parent)
     is_numbered = _has_channel_numbers(sources.places, description)
     return _collect(sources.root, "plain", sources.places, description, is_numbered=is_numbered)
 
 
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
-    """Return whether image names end in channel numbers. A number that also ends a label name is not a channel."""
+    """Return whether image names end in channel numbers. A number that is part of a label name is not a channel."""
     if description.has_channel_files:
         return True
     images, labels, _ = places[0]
@@ -129,10 +129,10 @@ def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
     similar = names_extending(label, images)
     if len(similar) > 1:
         names = ", ".join(similar[:3]) + (", ..." if len(similar) > 3 else "")
-        remedy = f"if these are its channels, name them {label}_0000, {label}_0001, ... in the same order for all cases"
+        remedy = f"if these are channels, name them {label}_0000, {label}_0001, ... in the same order for all cases"
         return f", but {len(similar)} images begin with its name ({names})", remedy
     if similar:
-        return "", f"if it belongs to {similar[0]}, give it that name"
+        return "", f"if the label belongs to {similar[0]}, give it that name"
     return "", "add the image, remove the label or give it the name of its case"
 
 

@@ -23,9 +23,9 @@ CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Floats = npt.NDArray[np.floating[Any]]
 
-# radius of the heart and range of its center by number of axes, for a similar share of voxels in 2-D and 3-D
+# size factor and largest center offset of the heart by number of axes, so that its share of voxels is similar
 HEART_SIZE = {2: (1.0, 0.22), 3: (1.4, 0.12)}
-# brightness of air, body, crescent, ring and core at drift 0 and 1
+# brightness of air, body, crescent, ring and core: NEAR_LOOK at drift 0, FAR_LOOK at drift 1
 NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
 FAR_LOOK = np.array([0.02, 0.60, 0.75, 0.40, 0.62])
 
@@ -41,8 +41,8 @@ class Phantom:
 def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shift: float) -> Phantom:
     """Return phantom number ``index``. Equal arguments give equal voxels."""
     rng = np.random.default_rng((seed, SPLITS.index(split), index, len(shape)))
-    reach = 1.0 - shift if split == "labeled" else 1.0
-    drift = reach * rng.random()
+    max_drift = 1.0 - shift if split == "labeled" else 1.0
+    drift = max_drift * rng.random()
     label, organs = _draw_anatomy(rng, tuple(shape))
     return Phantom(_draw_look(rng, label, organs, drift), label)
 
@@ -60,8 +60,8 @@ def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, in
         for index in range(counts[split]):
             phantom = make_phantom(seed, split, index, shape, shift)
             name = f"{split}_{index:03d}"
-            counted = np.round(phantom.image * 1000).astype(np.int16)
-            write_scan(folder / images / f"{name}_0000.nii.gz", counted, geometry)
+            voxels = np.round(phantom.image * 1000).astype(np.int16)
+            write_scan(folder / images / f"{name}_0000.nii.gz", voxels, geometry)
             if labels is not None:
                 write_label(folder / labels / f"{name}.nii.gz", phantom.label, geometry)
     description = {
@@ -75,7 +75,7 @@ def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, in
 
 
 def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Draw the label map and a map of organs: 0 for air, 1 for body, other values for distractors."""
+    """Draw the label map and a map of organs: 0 for air, 1 for body, other values for other organs."""
     space = _coordinates(shape)
     body = _ellipsoid(space, rng.normal(0, 0.03, len(shape)), rng.uniform(0.80, 0.95, len(shape))) < 1
     organs = np.where(body, 1.0, 0.0)

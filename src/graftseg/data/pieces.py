@@ -16,7 +16,7 @@ ISLAND_CLASS_SHARE = 0.001  # of all voxels of the class
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of one class in one label map. Voxels that share a face, edge or corner are connected.
+    """The connected components (pieces) of one class in one label map. Voxels connect at faces, edges and corners.
 
     ``sizes`` are the voxel counts of the ``SIZES_KEPT`` largest pieces. An island, usually an annotation error, is
     smaller than ``ISLAND_SHARE`` of the largest piece. It also has at most ``ISLAND_VOXELS`` voxels or at most

@@ -159,7 +159,7 @@ class _PreparedCase:
 
 @dataclass(frozen=True)
 class _CasePreparer:
-    """Prepares one case. Its JSON record is written last and marks the case as complete."""
+    """Prepares one case. The JSON record of the case is written last and marks the case as complete."""
 
     dataset: Dataset
     out: Path
@@ -174,7 +174,7 @@ class _CasePreparer:
         return _PreparedCase(kept, is_new=False)
 
     def recorded(self, case: Case) -> StoredCase | None:
-        """Return the case from its record, or None if its sources or the settings changed."""
+        """Return the case from its record, or None if there is no record or if sources or settings changed."""
         try:
             record = read_json(self.out / CASES / f"{case.name}.json")
             kept = ADAPTER.validate_python(record["case"])
@@ -229,6 +229,7 @@ class _CasePreparer:
         return {os.path.relpath(path, self.dataset.root): path for path in paths}
 
     def _key(self) -> str:
+        """Return a hash of the store format, the settings and the reader, which a prepared case depends on."""
         content: list[Any] = [FORMAT, self.settings.model_dump(mode="json")]
         if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))
@@ -239,7 +240,7 @@ def _to_float16(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.f
     with np.errstate(over="ignore"):
         half = image.astype(np.float16)
     if not np.isfinite(half).all():
-        finding = f"intensities up to {np.abs(image).max():g} exceed 65504, the largest value of a store"
+        finding = f"intensities up to {np.abs(image).max():g} exceed 65504, the largest value that a store can contain"
         raise UserError(Code.DATASET_INVALID, where, finding, "choose another intensity rule, such as zscore")
     return half
 
@@ -260,7 +261,7 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
 
 
 def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:
-    """Remove files of missing cases and of interrupted calls. Return the number of removed files."""
+    """Remove files of cases outside the data set and of interrupted calls. Return the number of removed files."""
     used = {nfc(name) for case in cases for name in (*case.sha256, f"{case.name}.json")}
     unused = [path for path in (out / CASES).iterdir() if path.is_file() and nfc(path.name) not in used]
     endings = (".image.npy", ".label.npy", ".json")
@@ -273,7 +274,7 @@ def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:
 
 
 def source_of(path: Path) -> Source:
-    """Return size, time and checksum of a scan. A scan of several files has one checksum for all files."""
+    """Return size, modification time and checksum of a scan. Several files of a scan have one common checksum."""
     files = _files(path)
     try:
         size, mtime_ns = _size_and_time(files)
@@ -285,7 +286,7 @@ def source_of(path: Path) -> Source:
 
 
 def unchanged(path: Path, source: Source) -> bool:
-    """Return whether size and time of a scan are unchanged, or size and checksum if the time differs."""
+    """Return whether a scan has the recorded size, and the recorded modification time or checksum."""
     try:
         size, mtime_ns = _size_and_time(_files(path))
     except (OSError, UserError):

@@ -1,6 +1,6 @@
 """Scans of every supported format: voxels and geometry.
 
-The suffix of a file determines its format, and the package ``formats`` reads it. A folder of DICOM slices is a scan.
+The suffix of a file determines the reader in the package ``formats``. A folder of DICOM slices is also a scan.
 """
 
 from collections.abc import Sequence
@@ -59,14 +59,14 @@ def scan_stem(path: Path) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files of a scan: the slices of a folder, a header with its voxels, or the single file."""
+    """Return the files of a scan: the slices of a DICOM folder, a header and its voxel file, or a single file."""
     if path.is_dir():
         return dicom.dicom_files(path)
     return itk.itk_files(path) if _suffix(path) in itk.SUFFIXES else [path]
 
 
 def read_geometry(path: Path, channel_count: int | None = None) -> Geometry:
-    """Return the geometry from the header, without checking the voxels."""
+    """Return the geometry from the header, without checking the voxels. ``read_scan`` explains ``channel_count``."""
     return _format(path).geometry(path, channel_count)
 
 
@@ -84,7 +84,7 @@ def read_scan(path: Path, channel_count: int | None = None) -> Scan:
 
 
 def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_grid: bool = True) -> Scan:
-    """Read the files of a case, one per channel, as ``(C, *space)``. ``same_grid`` refuses different grids."""
+    """Read the files of a case, one per channel, as ``(C, *space)``. With ``same_grid``, refuse different grids."""
     scans = [read_scan(path, channel_count) for path in images]
     geometry = scans[0].geometry
     for path, scan in zip(images, scans, strict=True):
@@ -98,10 +98,7 @@ def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_
 
 
 def read_label(path: Path) -> Scan:
-    """Read a label map as ``(*space)`` in uint8, or uint16 if a value is above 255.
-
-    Floats are accepted if all of them are integers.
-    """
+    """Read a label map ``(*space)`` as uint8, or uint16 if a value is above 255. Float values must be integers."""
     read = _format(path).label
     if read is None:
         finding = "label maps cannot be read from DICOM"
@@ -115,7 +112,7 @@ def read_label(path: Path) -> Scan:
 
 
 def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
-    """Return labels ``(*space)`` as uint8, or as uint16 above 255. Refuse values that are not integers from 0."""
+    """Return labels ``(*space)`` as uint8, or uint16 if a value is above 255. Refuse fractions and negative values."""
     if labels.dtype.kind == "f":
         _refuse_labels(path, labels, labels != np.rint(labels), "not an integer", "save class numbers")
     if labels.min() < 0:
@@ -129,7 +126,7 @@ def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
 def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
     """Write a label map ``(*space)`` as NIfTI in uint8, or uint16 if a value is above 255.
 
-    A ``.png`` file is a 2-D picture with values up to 255 and without a grid.
+    If the suffix is ``.png``, write a 2-D picture instead, with values up to 255 and without a grid.
     """
     if labels.dtype.kind not in "bui":
         raise ValueError(f"labels of type {labels.dtype} are not integers")
@@ -172,7 +169,7 @@ def refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
         within = f" of channel {channel + 1}" if len(array) > 1 else ""
         kinds = f"NaN, infinite or above {MAX_FLOAT32:.2g}" if array.itemsize > 4 else "NaN or infinite"
         finding = f"{count} of {array.size} voxels are {kinds}, the first at {tuple(voxel)}{within}"
-        raise UserError(Code.SCAN_DAMAGED, path, finding, "replace them by a number, such as the value of air")
+        raise UserError(Code.SCAN_DAMAGED, path, finding, "replace these voxels by a number, such as the value of air")
 
 
 def _refuse_labels(path: Path, labels: NDArray[Any], bad: NDArray[np.bool_], what: str, remedy: str) -> None:

@@ -83,7 +83,7 @@ def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
 
 
 def check_channels(where: str | Path, found: int, expected: int) -> None:
-    """Raise a UserError if the number of channels of a scan differs from the training scans."""
+    """Raise a UserError if a scan has more or fewer channels than the training scans."""
     if found != expected:
         finding = f"has {found} channels, but the run was trained on {expected}"
         remedy = "give the same channels as in training: files CASE_0000, CASE_0001, ... or one file"

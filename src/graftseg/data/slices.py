@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid
 
-RADIOLOGICAL = "LPS"
+RADIOLOGICAL = "LPS"  # directions of the axes
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Cut:
 
     @classmethod
     def across_largest_spacing(cls, geometry: Geometry) -> "Cut":
-        """Cut across the axis with the largest spacing. If several axes share it, use the last axis."""
+        """Cut across the axis with the largest spacing. Of equal axes, use the last in LPS order."""
         grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
         if len(geometry.shape) == 2:
             return cls(grid, None)
@@ -33,7 +33,7 @@ class Cut:
 
     @classmethod
     def across(cls, geometry: Geometry, axis: int) -> "Cut":
-        """Cut across an axis of the array."""
+        """Cut across ``axis`` of the array as stored."""
         grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
         return cls(grid, grid.order.index(axis))
 
@@ -87,7 +87,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small grayscale slice of a case, and of its label map if it has the same shape."""
+    """A small grayscale slice of a scan. ``labels`` is None unless scan and label map have the same shape."""
 
     image: NDArray[np.uint8]
     labels: NDArray[Any] | None

@@ -62,7 +62,7 @@ class Sources:
 
     @property
     def places(self) -> tuple[tuple[Path, Path | None, Split], ...]:
-        """Each folder of images with its folder of labels and its split. A repeated folder appears once."""
+        """Folder of images, folder of labels and split. ``unlabeled`` is omitted if it equals ``labeled_images``."""
         found: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
         if self.unlabeled is not None and not self._is_unlabeled_repeated:
             found.append((self.unlabeled, None, "unlabeled"))
@@ -75,5 +75,5 @@ Data = Path | Sources
 
 
 def as_data(data: str | Path | Sources) -> Data:
-    """Convert text to a path. Return separate folders unchanged."""
+    """Convert a string to a path. Return ``Sources`` unchanged."""
     return data if isinstance(data, Sources) else Path(data)

@@ -1,8 +1,8 @@
 """The prepared store: one array file per image and label map, and a manifest with their checksums.
 
 ``manifest.json`` lists every file with its SHA-256 and is written last. A store without a manifest is unfinished.
-``cases/NAME.image.npy`` is float16 ``(C, *space)`` and ``cases/NAME.label.npy`` uint8 ``(*space)``. A store
-for 2-D networks contains whole volumes, with the slices along the last axis.
+``cases/NAME.image.npy`` is float16 ``(C, *space)`` and ``cases/NAME.label.npy`` is uint8 ``(*space)``. A store for 2-D
+networks may also contain volumes. The network uses their slices along the last axis.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from graftseg.data.sources import Data, Sources
 MANIFEST, CASES, LOCK = "manifest.json", "cases", ".store-lock"
 FORMAT = {"format": "graftseg store", "version": 1}
 RUN_PREPARE = "run prepare again"
-NAME_DATA = "pass a store or the folder of scans as --data"
+DATA_REMEDY = "pass a store or the folder of scans as --data"
 Number = TypeVar("Number", np.float16, np.uint8)
 
 
@@ -47,7 +47,7 @@ class StoredCase:
     """A case of the store.
 
     ``image`` and ``label`` are file names. ``shape`` is the prepared shape without the channel axis, and ``values``
-    are the label values that occur. ``grid`` maps prepared voxels back to the scan, which has ``geometry``.
+    are the label values that occur. ``geometry`` describes the scan. ``grid`` maps prepared voxels to the scan.
     ``sources`` are the files that the case was made from, by path relative to the data folder. ``sha256`` are the
     checksums of ``image`` and ``label``.
     """
@@ -107,7 +107,7 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """Hash of everything that training can see: settings, classes, and all files except test cases."""
+        """Hash of everything that training can see: settings, classes, and the files of all cases except test cases."""
         cases = [[case.name, case.split, sorted(case.sha256.items())] for case in self.cases if case.split != "test"]
         content = json.dumps([self.settings, self.classes, cases], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
@@ -132,7 +132,7 @@ class Store:
                 self.verify_file(case, name)
 
     def verify_file(self, case: StoredCase, name: str) -> None:
-        """Raise a UserError if the checksum of this file of a case differs from the manifest."""
+        """Raise a UserError if the checksum of the file ``name`` of a case differs from the manifest."""
         path = self.path / CASES / name
         with _reading(path):
             found = sha256_of(path)
@@ -147,7 +147,7 @@ class Store:
 
 
 ADAPTER = TypeAdapter(StoredCase)
-"""Converts a case to plain values and back."""
+"""Converts a case to JSON values and back."""
 _STORE = TypeAdapter(Store)
 
 
@@ -184,7 +184,7 @@ def open_store(path: Path) -> Store:
     return store
 
 
-def find_store(run: RunFolder, remedy: str = NAME_DATA) -> Path:
+def find_store(run: RunFolder, remedy: str = DATA_REMEDY) -> Path:
     """Return the store of a run: in the run folder, at its recorded path, or in one of the two parent folders.
 
     Folds, seeds and baselines share the store in a parent folder.

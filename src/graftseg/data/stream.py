@@ -50,7 +50,7 @@ class Stream:
         return len(self.case_of)
 
     def units_at(self, units: Integers, samples: Integers, voxels: Integers) -> Integers:
-        """In 2-D, replace the units of ``samples`` by the slices of the same volumes that contain ``voxels``."""
+        """In 2-D, replace the unit of each sample in ``samples`` by the slice of its volume that contains the voxel."""
         if voxels.shape[1] == len(self.patch):
             return units
         changed = units.copy()
@@ -88,7 +88,7 @@ def _read(memory: Tensor, rows: Tensor, inside: Tensor, patch: Sequence[int]) ->
 
 
 def offsets(voxels: Integers, channels: int, margin: int) -> tuple[Integers, Integers]:
-    """Return the offsets of image channels and label maps in flat memory, for cases with these voxel counts."""
+    """Return memory offsets of image channels and label maps for these voxel counts, after ``margin`` zeros."""
     begin = np.cumsum(voxels) - voxels
     return begin[:, None] * channels + np.arange(channels) * voxels[:, None] + margin, begin + margin
 

@@ -9,7 +9,7 @@ from typing import Literal
 from graftseg.core.errors import Code, UserError
 from graftseg.data.benchmarks import acdc, la, pancreas
 from graftseg.data.dataset import Dataset
-from graftseg.data.folders import refuse_no_folder
+from graftseg.data.folders import require_folder
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_benchmark(name: str, folder: Path) -> Dataset:
         raise UserError(Code.UNKNOWN_NAME, f"--benchmark {name}", "unknown benchmark", remedy)
     benchmark = BENCHMARKS[name]
     remedy = f"pass the folder with {benchmark.expected}"
-    refuse_no_folder(folder, remedy)
+    require_folder(folder, remedy)
     found = benchmark.find(folder)
     if not found:
         raise UserError(Code.BENCHMARK_MISMATCH, folder, f"not the folder of the benchmark {name}", remedy)
