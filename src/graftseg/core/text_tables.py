@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 LAYOUTS = ((False, 2), (True, 2), (True, 1))
 """Layouts, tried in this order: whether column names are broken into lines, and the spaces between columns."""
-MAX_INDENT = 12  # cells below a row are indented by the width of the first column, up to this width
+MAX_INDENT = 12  # cells below a row are indented by the width of the first column if it is at most this wide
 MISSING = "-"  # a cell without a value
 
 
