@@ -189,7 +189,7 @@ def _link(path: Path, destination: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the visible files below a folder. In subfolders, links to folders are not followed, but yielded like files."""
+    """Yield the visible files below a folder. In subfolders, links to folders are yielded, not followed."""
     pending: list[tuple[Path, int]] = [(folder, 0)]
     while pending:
         current, depth = pending.pop()
