@@ -71,7 +71,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
 
 
 def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint | None:
-    """Load the newest undamaged checkpoint and rename newer, damaged checkpoints; return None without checkpoints."""
+    """Load the newest undamaged checkpoint, or return None if there is no checkpoint; rename newer, damaged ones."""
     paths = checkpoints_in(folder)
     damaged: dict[Path, UserError] = {}
     for path in reversed(paths):

@@ -27,7 +27,7 @@ class StepClock:
     def phase(self, name: str) -> Iterator[None]:
         """Time the block as part of a phase; a nested phase counts toward the outer phase.
 
-        A nested phase is not timed: it may be part of a capture, which forbids waiting for the device.
+        A nested phase is not timed, because it may run during a CUDA graph capture, which forbids synchronization.
         """
         if not self._times_this_step or self._inside:
             yield

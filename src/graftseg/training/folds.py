@@ -67,8 +67,8 @@ def train_folds(
 ) -> CrossValidation:
     """Train every fold into ``run/fold-N`` and score its held-out cases: first with the recipe, then with the baseline.
 
-    ``resume`` keeps finished folds and continues a stopped fold. ``run/metrics.csv`` lists every labeled case once.
-    ``run/folds.json`` lists the held-out cases and scores of each fold. The baseline's folds are in ``run/baseline``.
+    ``resume`` keeps finished folds and continues a stopped fold. Scores of all cases are in ``run/metrics.csv``,
+    mean scores and the held-out cases of each fold in ``run/folds.json``, the baseline's folds in ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
     store = _store(recipe, data, run, count, baseline=baseline)
@@ -100,7 +100,7 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool) -> Store:
-    """Return the store in ``data``, the store of resumed folds, or a new store prepared from the scans in ``data``."""
+    """Open the store at ``data``. If ``data`` has scans, open the store of resumed folds or prepare a new store."""
     if is_store(data):
         return open_store(data)
     if run.folds_file.is_file():
@@ -156,7 +156,7 @@ def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:
 
 
 def _fold_list(recipe: Recipe, shared: _Shared) -> dict[str, object]:
-    """Return the content of ``folds.json`` before any fold is trained."""
+    """Return the entries of ``folds.json`` that are known before training."""
     labeled = {case for part in shared.parts for case in part}
     return FORMAT | {
         "recipe": recipe.name,

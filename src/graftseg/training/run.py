@@ -107,7 +107,7 @@ def _reporting_out_of_memory(device: torch.device) -> Iterator[None]:
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
-    """Return the store in ``data``, the store of a resumed run, or a new store prepared from the scans in ``data``."""
+    """Open the store at ``data``. If ``data`` has scans, open the store of a resumed run or prepare a new store."""
     if is_store(data):
         return open_store(data)
     if run.exists:

@@ -115,7 +115,7 @@ class Selector:
 
     @property
     def record(self) -> Best | None:
-        """The best student on test cases (if ``oracle``) or on the protocol's cases, saved as ``best.safetensors``."""
+        """The student in ``best.safetensors``: the best on test cases if ``oracle``, else on the protocol's cases."""
         on = "test" if self.settings.oracle else self.settings.selected_on or "validation"
         return self.best.get(on)
 
@@ -206,7 +206,7 @@ def scoring_settings(recipe: Recipe) -> InferenceSettings:
 
 
 def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:
-    """Return each class's mean Dice over cases from counts ``(cases, 2, classes)``; two empty maps score ``empty``."""
+    """Return mean Dice by foreground class from counts ``(cases, 2, classes - 1)``; two empty maps score ``empty``."""
     common, total = counts[:, 0].astype(np.float64), counts[:, 1]
     dice = np.where(total > 0, 2 * common / np.maximum(total, 1), empty)
     mean: npt.NDArray[np.float64] = dice.mean(axis=0)

@@ -1,4 +1,4 @@
-"""A training step: the host draws its parameters, the device computes it, a GPU replays it as a CUDA graph.
+"""A training step: the host draws batch parameters, the device computes the step, a GPU replays it as a CUDA graph.
 
 Everything that changes between steps is sent to the device in one table: the drawn batch parameters, the step number
 and the learning rates. All steps run the same kernels, so a step can be captured once and replayed.
@@ -76,7 +76,7 @@ class Source(Protocol):
         """Return the batch of a step."""
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """Draw the parameters of a step on the host."""
+        """Draw the batch parameters of a step on the host."""
 
     def gather(self, table: Tensor) -> Batch:
         """Gather the batch that a table on the device describes."""
@@ -136,7 +136,7 @@ class Stepper:
         return StepResult(result.names, result.values.clone(), result.shows)
 
     def _table(self, step: int) -> Table:
-        """Return the drawn parameters; the last row has the step number and the learning rates."""
+        """Return the drawn batch parameters; the last row has the step number and the learning rates."""
         drawn = self._batches.draw(self.index, step, unlabeled=self.method.uses_unlabeled)
         last = np.zeros((1, drawn.shape[1]))
         last[0, 0] = step
