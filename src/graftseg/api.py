@@ -146,7 +146,7 @@ def train(
         raise StoppedError(outcome.stopped_by, outcome.steps)
     if with_baseline:
         store = open_store(source if is_store(source) else run.store)
-        complete(baseline_of(loaded), store, run.baseline, chosen, BASELINE)
+        complete(baseline_of(loaded), store, run.baseline, chosen, BASELINE, after=run)
     return outcome
 
 

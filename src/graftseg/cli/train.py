@@ -44,6 +44,9 @@ def train(
             min=0, max=MAX_SEEDS, help="Train and test this number of seeds, one run per seed, in OUT/seed-N."
         ),
     ] = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with an error if a class was not learned or the loss did not fall.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Train a recipe."""
@@ -59,13 +62,13 @@ def train(
         api.train_seeds(recipe, data, out, seeds, tell=typer.echo, **options)
         return
     try:
-        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline})
+        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, strict=strict)
     except StoppedError as stopped:
         stopped.remedy = "run the same command with --resume"
         raise
 
 
-def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options) -> None:
+def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options, *, strict: bool) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
@@ -85,6 +88,9 @@ def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Op
     run = quote(str(out))
     test = f"graftseg test {run}, or " if _has_test(data) else ""
     typer.echo(f"next: {test}graftseg predict {run} SCANS --out LABELS")
+    if strict and outcome.warnings:
+        finding, remedy = outcome.warnings[0].split("; ", 1)
+        raise UserError(Code.CLASS_NOT_LEARNED, out, finding, remedy)
 
 
 def _has_test(data: Given) -> bool:

@@ -13,6 +13,7 @@ class Code(StrEnum):
     CHANNELS_MISMATCH = "channels-mismatch"
     CHECKPOINT_DAMAGED = "checkpoint-damaged"
     CHECKPOINT_MISMATCH = "checkpoint-mismatch"
+    CLASS_NOT_LEARNED = "class-not-learned"
     DAMAGED_FILE = "damaged-file"
     DATASET_INVALID = "dataset-invalid"
     DEVICE_UNAVAILABLE = "device-unavailable"

@@ -60,6 +60,8 @@ class RunFolder:
         self.folds_file = path / "folds.json"
         self.recipe_file = path / "recipe.yaml"
         self.log_file = path / "log.jsonl"
+        self.teacher_file = path / "teacher.json"
+        self.first_stage_file = path / "first-stage.ckpt"
         self.weights_file = path / "model.safetensors"
         self.best_file = path / "best.safetensors"
         self.store = path / "store"

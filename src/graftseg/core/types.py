@@ -91,10 +91,19 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak."""
+    """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak.
+
+    ``plain`` are the unlabeled images before intensity augmentation, or None without intensity augmentation.
+    """
 
     labeled: Labeled
     unlabeled: Tensor
+    plain: Tensor | None = None
+
+    @property
+    def for_teacher(self) -> Tensor:
+        """The unlabeled images that a teacher labels."""
+        return self.unlabeled if self.plain is None else self.plain
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ The batch of a step depends only on seed, stage and step (and on the foreground 
 them), so a resumed run draws the same batches without saved random states. No worker processes are needed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, Self
@@ -19,18 +20,21 @@ from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centered, draw, to_device
 from graftseg.data.dataset import divide_labeled
 from graftseg.data.foreground import Positions, positions_of
+from graftseg.data.intensity_augment import COLUMNS, IntensityAugmentSettings, augment_intensities, draw_intensities
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
+from graftseg.data.warp import WarpSettings, draw_warp, undeformed
 
 Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
-FOREGROUND_SEED = 2
-"""Added to the stream number, so that foreground voxels are drawn independently of all other random numbers."""
+FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6
+"""Added to the stream number, so that each kind of random number is drawn independently of the others."""
 
 
 class BatchSettings(Settings):
     """Content of a batch: patch size, number of images per stream, and augmentation.
 
+    ``warp``: affine and elastic deformation. ``intensity``: intensity augmentation. Both are off by default.
     ``fit``: crop patches from a scan, or stretch slices to the patch size (``stretch``, 2-D only).
     ``unlabeled_crop``: position of unlabeled crops. ``centre`` also disables the augmentation of unlabeled scans.
     ``order``: ``shuffled`` or ``mirrored``. In a mirrored batch, the first half follows the case list and the second
@@ -47,6 +51,8 @@ class BatchSettings(Settings):
     labeled: int = Field(4, ge=1, le=MAX_IMAGES)
     unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)
     augment: AugmentSettings = AugmentSettings()
+    warp: WarpSettings | None = None
+    intensity: IntensityAugmentSettings | None = None
     fit: Literal["crop", "stretch"] = "crop"
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
@@ -63,6 +69,18 @@ class BatchSettings(Settings):
             raise ValueError("order: mirrored needs an even number of labeled and of unlabeled images")
         if self.foreground and self.unlabeled_crop == "centre":
             raise ValueError("foreground cannot be combined with unlabeled_crop: centre")
+        return self
+
+    @model_validator(mode="after")
+    def _check_warp(self) -> Self:
+        if self.warp is None:
+            return self
+        if self.augment.rotate_flip or self.augment.rotate:
+            raise ValueError("warp also rotates and mirrors; set augment.rotate_flip and augment.rotate to 0")
+        if self.fit == "stretch" or self.unlabeled_crop == "centre":
+            raise ValueError("warp needs fit: crop and unlabeled_crop: random")
+        if any(axis >= len(self.patch) for axis in self.warp.mirror):
+            raise ValueError(f"warp.mirror has axis {max(self.warp.mirror)}, but a patch has {len(self.patch)} axes")
         return self
 
 
@@ -101,15 +119,20 @@ class Batches:
         """Load the cases into device memory. ``unlabeled=False`` loads only the labeled cases."""
         self.settings, self.seed, self.device = settings, seed, torch.device(device)
         cases = training_cases(store, settings)
-        stream = partial(self.stream_type, store, patch=settings.patch, device=self.device)
+        stream = partial(self.stream_type, store, patch=settings.patch, device=self.device, warp=settings.warp)
         self.labeled = stream(cases.labeled, labels=True)
         self.unlabeled = stream(cases.unlabeled, labels=False) if unlabeled and cases.unlabeled else None
         self._labeled_at = positions_of(store, cases.labeled) if settings.foreground else None
         self._unlabeled_at: dict[int, Positions] = {}
+        self._kept: dict[int, Integers] = {}
 
     def aim(self, stage: int, positions: Positions) -> None:
         """Set the predicted foreground positions around which unlabeled patches are drawn in ``stage``."""
         self._unlabeled_at[stage] = positions
+
+    def keep_unlabeled(self, stage: int, cases: Sequence[int]) -> None:
+        """Use only these unlabeled cases, numbered from 0, in a stage."""
+        self._kept[stage] = np.flatnonzero(np.isin(self._unlabeled_stream().case_of, cases))
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """Return the batch of a step. With ``unlabeled=False``, its unlabeled part is empty."""
@@ -124,9 +147,23 @@ class Batches:
 
     def gather(self, table: Tensor) -> Batch:
         """Return the batch of a table without synchronization, so that the step can be captured in a CUDA graph."""
-        count = self.settings.labeled
-        others = None if len(table) == count else self._unlabeled_stream().gather(table[count:])
-        return batch_of(self.labeled.gather(table[:count]), others)
+        count, columns = self.settings.labeled, self.intensity_columns
+        places = table[:, columns:]
+        others = None if len(table) == count else self._unlabeled_stream().gather(places[count:])
+        return self.augmented(batch_of(self.labeled.gather(places[:count]), others), table[:, :columns])
+
+    @property
+    def intensity_columns(self) -> int:
+        """Number of leading columns of a table with the parameters of the intensity augmentation."""
+        return COLUMNS if self.settings.intensity else 0
+
+    def augmented(self, batch: Batch, table: Tensor) -> Batch:
+        """Augment the intensities of a batch. The teacher gets unlabeled images without this augmentation."""
+        if not self.intensity_columns:
+            return batch
+        count, labeled = self.settings.labeled, batch.labeled
+        images = augment_intensities(torch.cat([labeled.images, batch.unlabeled]), table)
+        return Batch(Labeled(images[:count], labeled.labels), images[count:], plain=batch.unlabeled)
 
     def names_at(self, stage: int, step: int, *, unlabeled: bool = True) -> list[str]:
         """Return the names of the cases in the batch of a step, for messages."""
@@ -142,7 +179,9 @@ class Batches:
             return None
         by_case = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
         units = np.array([slices[len(slices) // 2] for slices in by_case[:count]])
-        table = self.unlabeled.table(units, self._centered(self.unlabeled.shapes[units]))
+        drawn, warp = self._centered(self.unlabeled.shapes[units]), self.settings.warp
+        still = drawn if warp is None else undeformed(drawn.start, self.settings.patch, warp)
+        table = self.unlabeled.table(units, still)
         images, _ = self.unlabeled.gather(to_device(table, self.device))
         return images
 
@@ -168,7 +207,20 @@ class Batches:
         if aim is not None and not stretch:
             voxels = aim.voxels[:, : len(settings.patch)]
             drawn = around(drawn, shapes, settings.patch, settings.augment.margin, aim.samples, voxels)
-        return stream.table(units, drawn)
+        return self._augmented_table((self.seed, stage, step, number), stream, units, drawn)
+
+    def _augmented_table(self, key: tuple[int, int, int, int], stream: Stream, units: Integers, drawn: Draw) -> Table:
+        """Add drawn warps and intensities, each from its own random numbers."""
+        settings, (*step, number) = self.settings, key
+        if settings.warp is None:
+            table = stream.table(units, drawn)
+        else:
+            rng = np.random.default_rng((*step, WARP_SEED + number))
+            table = stream.table(units, draw_warp(rng, drawn.start, settings.patch, settings.warp))
+        if settings.intensity is None:
+            return table
+        rng = np.random.default_rng((*step, INTENSITY_SEED + number))
+        return np.concatenate([draw_intensities(rng, len(units), settings.intensity), table], axis=1)
 
     def _centered(self, shapes: Integers) -> Draw:
         """Return center crops of scans with these shapes."""
@@ -176,12 +228,15 @@ class Batches:
 
     def _units(self, stage: int, step: int, number: int) -> Integers:
         """Return the indices of the units (volumes or slices) that a step takes from stream ``number``."""
-        count = len(self._stream(number))
+        kept = self._kept.get(stage) if number == UNLABELED else None
+        count = len(self._stream(number)) if kept is None else len(kept)
         size = self.settings.labeled if number == LABELED else self.settings.unlabeled
         if self.settings.order == "mirrored":
-            return _mirrored(step, count, size)
-        epoch, group = divmod(step, self.steps_per_epoch)
-        return _shuffled((self.seed, stage, epoch, number), count, group, size)
+            units = _mirrored(step, count, size)
+        else:
+            epoch, group = divmod(step, self.steps_per_epoch)
+            units = _shuffled((self.seed, stage, epoch, number), count, group, size)
+        return units if kept is None else kept[units]
 
     def _stream(self, number: int) -> Stream:
         return self.labeled if number == LABELED else self._unlabeled_stream()

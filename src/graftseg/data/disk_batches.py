@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from graftseg.core.types import Batch
-from graftseg.data.augment import Integers, Table, boxes_of, with_strides
+from graftseg.data.augment import Integers, Table, boxes_of, to_device, with_strides
 from graftseg.data.batches import Batches, BatchSettings, batch_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream, flat, gather, offsets, with_offsets
+from graftseg.data.warp import boxes_of_warp, with_warp_strides
 
 STEPS_AHEAD = 4  # number of batches that are read in advance
 BatchKey = tuple[int, int, bool]  # stage, step, and whether unlabeled images are included
@@ -53,19 +54,24 @@ class DiskStream(Stream):
     def gather_from(self, boxes: Boxes) -> tuple[Tensor, Tensor | None]:
         """Gather images and labels from boxes."""
         moved = boxes.copied(lambda tensor: tensor.to(self.device, non_blocking=True))
-        return gather(moved.table, moved.images, moved.labels, self.patch, self.channels)
+        return gather(moved.table, moved.images, moved.labels, self.patch, self.channels, self.grid)
 
     def read(self, table: Table) -> Boxes:
         """Read the boxes of a table into CPU memory."""
         # label offsets increase with the unit, so an offset identifies its unit
         units = np.searchsorted(self.label_offset, table[:, -1].astype(np.int64))
-        parameters = table[:, : -self.channels - 1]
-        first, shape = boxes_of(parameters, self.patch)
+        parameters, grid = table[:, : -self.channels - 1], self.grid
+        first, shape = boxes_of(parameters, self.patch) if grid is None else boxes_of_warp(parameters, self.patch, grid)
         strides = np.stack([shape[:, 1:].prod(axis=1), shape[:, 2:].prod(axis=1)], axis=1)
         # the offset of the first voxel of the scan relative to the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
-        box_table = with_offsets(with_strides(parameters, strides), images - origin[:, None], maps - origin)
+        own = (
+            with_strides(parameters, strides)
+            if grid is None
+            else with_warp_strides(parameters, strides, len(self.patch))
+        )
+        box_table = with_offsets(own, images - origin[:, None], maps - origin)
         parts = [self._box(unit, *corner) for unit, *corner in zip(units, first, first + shape, strict=True)]
         labels = flat([label for _, label in parts if label is not None], self.depth) if self._labels else None
         boxes = Boxes(torch.from_numpy(box_table), flat([image for image, _ in parts], self.depth), labels)
@@ -108,18 +114,23 @@ class DiskBatches(Batches):
         self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
     ) -> None:
         super().__init__(store, settings, seed=seed, device=device, unlabeled=unlabeled)
-        self._prefetcher: Prefetcher[BatchKey, list[Boxes]] = Prefetcher(self._read, _next_step, room=STEPS_AHEAD)
+        self._prefetcher: Prefetcher[BatchKey, tuple[list[Boxes], Table]] = Prefetcher(
+            self._read, _next_step, room=STEPS_AHEAD
+        )
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """Return the batch of a step. The batches of the next steps are read in advance."""
-        boxes = self._prefetcher.get((stage, step, unlabeled))
+        boxes, intensities = self._prefetcher.get((stage, step, unlabeled))
         pairs = zip(self._streams(unlabeled), boxes, strict=True)
-        return batch_of(*(stream.gather_from(part) for stream, part in pairs))
+        batch = batch_of(*(stream.gather_from(part) for stream, part in pairs))
+        return self.augmented(batch, to_device(intensities, self.device))
 
-    def _read(self, key: BatchKey) -> list[Boxes]:
+    def _read(self, key: BatchKey) -> tuple[list[Boxes], Table]:
         stage, step, unlabeled = key
-        rows = np.split(self.draw(stage, step, unlabeled=unlabeled), [self.settings.labeled])
-        return [stream.read(part) for stream, part in zip(self._streams(unlabeled), rows, strict=False)]
+        intensities, places = np.split(self.draw(stage, step, unlabeled=unlabeled), [self.intensity_columns], axis=1)
+        rows = np.split(places, [self.settings.labeled])
+        boxes = [stream.read(part) for stream, part in zip(self._streams(unlabeled), rows, strict=False)]
+        return boxes, intensities
 
     def _streams(self, unlabeled: bool) -> list[DiskStream]:
         return [self.labeled, self.unlabeled] if unlabeled and self.unlabeled else [self.labeled]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from graftseg.data.augment import Draw, Integers, Table, rows_of, table_of
 from graftseg.data.store import Store, StoredCase
+from graftseg.data.warp import Warp, WarpColumns, WarpSettings, sample_image, sample_labels, warp_table
 
 
 class Stream:
@@ -21,8 +22,16 @@ class Stream:
     """
 
     def __init__(
-        self, store: Store, cases: Sequence[StoredCase], patch: Sequence[int], *, labels: bool, device: torch.device
+        self,
+        store: Store,
+        cases: Sequence[StoredCase],
+        patch: Sequence[int],
+        *,
+        labels: bool,
+        device: torch.device,
+        warp: WarpSettings | None = None,
     ) -> None:
+        self.grid = None if warp is None else warp.grid
         self.patch, self.depth, self.device = patch, prod(patch[2:]), device
         self.names, self.channels = [case.name for case in cases], cases[0].channels
         units = [_units(index, case.shape, len(patch)) for index, case in enumerate(cases)]
@@ -57,22 +66,36 @@ class Stream:
         changed[samples] = np.searchsorted(self.case_of, self.case_of[units[samples]]) + voxels[:, -1]
         return changed
 
-    def table(self, units: Integers, drawn: Draw) -> Table:
+    def table(self, units: Integers, drawn: Draw | Warp) -> Table:
         """Return the table that ``gather`` reads, with one row per sample, from the units and their augmentation."""
-        parameters = table_of(drawn, self.shapes[units], self.strides[units], self.patch)
+        if isinstance(drawn, Warp):
+            ones = np.ones((len(units), len(self.patch) - 2), dtype=np.int64)
+            parameters = warp_table(drawn, self.shapes[units], np.concatenate([self.strides[units], ones], axis=1))
+        else:
+            parameters = table_of(drawn, self.shapes[units], self.strides[units], self.patch)
         return with_offsets(parameters, self.image_offset[units], self.label_offset[units])
 
     def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return augmented images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 for a table."""
-        return gather(table, self.images, self.labels, self.patch, self.channels)
+        return gather(table, self.images, self.labels, self.patch, self.channels, self.grid)
 
 
 def gather(
-    table: Tensor, images: Tensor, labels: Tensor | None, patch: Sequence[int], channels: int
+    table: Tensor,
+    images: Tensor,
+    labels: Tensor | None,
+    patch: Sequence[int],
+    channels: int,
+    grid: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gather the images and labels for a table from flat memory."""
+    """Gather the images and labels for a table from flat memory. A table of warps has control points on a ``grid``."""
     sizes = [table.shape[1] - channels - 1, channels, 1]
     parameters, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
+    if grid is not None:
+        at = WarpColumns.of(parameters, patch, grid)
+        positions = at.positions(patch)
+        warped = sample_image(images, image_offset, at, positions)
+        return warped, None if labels is None else sample_labels(labels, label_offset, at, positions)
     rows, inside = rows_of(parameters, patch)
     values = _read(images, rows[:, None] + image_offset.long()[..., None, None], inside[:, None], patch).float()
     if labels is None:

@@ -58,12 +58,12 @@ class Predictor:
 
     def maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
         """Return the maps of an image ``(C, *grid.prepared_shape)``, on any device, in the geometry of the scan."""
-        maps = self._prepared_maps(image, grid, extras)
+        maps = self.prepared_maps(image, grid, extras)
         return maps.transformed(lambda values: to_source_axes(values.cpu().numpy(), grid))
 
     def prepared_labels(self, image: Tensor, grid: Grid) -> Tensor:
         """Return the label map as uint8 on the device, in the axis order of the prepared image."""
-        return self._prepared_maps(image, grid, LABELS_ONLY).labels
+        return self.prepared_maps(image, grid, LABELS_ONLY).labels
 
     def windows_in(self, shape: tuple[int, ...]) -> int:
         """Return the number of windows or slices in a prepared image of this shape."""
@@ -73,7 +73,8 @@ class Predictor:
         return slices * prod(map(len, windows_along(shape[: len(self.patch)], self.patch, self.settings)))
 
     @torch.inference_mode()
-    def _prepared_maps(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
+    def prepared_maps(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
+        """Return the maps in the axis order of the prepared image."""
         if tuple(image.shape[1:]) != grid.prepared_shape:
             raise ValueError(f"an image of {tuple(image.shape[1:])} voxels for a grid of {grid.prepared_shape}")
         check_decision(self.settings, self.classes)

@@ -76,7 +76,7 @@ class Bcp(SelfTraining):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of every mixture; by default ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
         with side_stream(batch.unlabeled) as until_labeled:
-            P = self._pseudo_label(self._teacher_logits, batch.unlabeled)
+            P = self._pseudo_label(self._teacher_logits, batch.for_teacher)
         M = self._draw_mask(batch.labeled.labels)
         mixed = mixtures(self.config.direction, batch.labeled, Labeled(batch.unlabeled, P), self.config.alpha)
         X = [mix(background.images, foreground.images, M) for background, foreground, _ in mixed.values()]

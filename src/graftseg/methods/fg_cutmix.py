@@ -53,7 +53,7 @@ class FgCutmix(SelfTraining):
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_seg`` of the labeled images plus ``alpha`` times ``L_seg`` of the unlabeled images."""
-        y_l, y_u = batch.labeled.labels, self._pseudo_label(self.teacher, batch.unlabeled)
+        y_l, y_u = batch.labeled.labels, self._pseudo_label(self.teacher, batch.for_teacher)
         x = torch.cat([batch.labeled.images, batch.unlabeled])
         permutations = draw_permutations(self.cells, len(x), x.device)
         x_mixed = exchange_patches(x, permutations)

@@ -17,18 +17,24 @@ from graftseg.core.settings import Settings
 if TYPE_CHECKING:
     from torch import nn
 
-NetworkName = Literal["vnet-bn", "vnet-in", "unet-3d", "unet-2d"]
+    from graftseg.networks.encoder_decoder import Extensible
+
+NetworkName = Literal["vnet-bn", "vnet-in", "unet-3d", "unet-2d", "unet-2d-in"]
 
 
 class NetworkSettings(Settings):
     """Name and size of a network. The defaults are the published sizes."""
 
-    name: NetworkName = Field(description="vnet-bn, vnet-in and unet-3d are 3-D, unet-2d is 2-D")
+    name: NetworkName = Field(description="vnet-bn, vnet-in and unet-3d are 3-D, unet-2d and unet-2d-in are 2-D")
     width: int = Field(
         default=16, ge=1, le=4096, description="channels at full resolution; doubled at each coarser level"
     )
     levels: int = Field(default=5, ge=2, le=6, description="levels, each with half the resolution of the previous one")
     dropout: bool = Field(default=True, description="use the published dropout (vnet-in has none)")
+    leaky: bool = Field(default=False, description="leaky ReLU instead of ReLU (unet-2d and unet-2d-in always use it)")
+    channels_last: bool = Field(
+        default=False, description="store channels last, which is faster on a CPU and changes only the rounding"
+    )
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class NetworkEntry:
     """An entry of the table: number of axes of space, and ``builder(settings, in_channels, classes)``."""
 
     dimensions: int
-    builder: Callable[[NetworkSettings, int, int], nn.Module]
+    builder: Callable[[NetworkSettings, int, int], Extensible]
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,12 @@ class Networks:
 
 def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
     """Build a new network from images ``(B, in_channels, *space)`` to logits ``(B, classes, *space)``."""
-    return _entry(settings.name).builder(settings, in_channels, classes)
+    network = _entry(settings.name).builder(settings, in_channels, classes)
+    if settings.leaky:
+        network.use_leaky_relu()
+    if settings.channels_last:
+        network.store_channels_last()
+    return network
 
 
 def dimensions_of(name: str) -> int:
@@ -84,30 +95,37 @@ def parameter_count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _vnet_bn(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+def _vnet_bn(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     from graftseg.networks.vnet import VNet
 
     dropout = 0.5 if settings.dropout else 0.0
     return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm="batch", dropout=dropout)
 
 
-def _vnet_in(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+def _vnet_in(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     from graftseg.networks.vnet import VNet
 
     return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm="instance", dropout=0.0)
 
 
-def _unet_3d(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+def _unet_3d(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     from graftseg.networks.unet3d import UNet3d
 
     return UNet3d(in_channels, classes, width=settings.width, levels=settings.levels, dropout=settings.dropout)
 
 
-def _unet_2d(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+def _unet_2d(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     from graftseg.networks.unet import PUBLISHED_DROPOUT, UNet2d
 
     dropout = PUBLISHED_DROPOUT if settings.dropout else (0.0,)
     return UNet2d(in_channels, classes, width=settings.width, levels=settings.levels, dropout=dropout)
+
+
+def _unet_2d_in(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
+    from graftseg.networks.unet import UNet2d
+
+    size = {"width": settings.width, "levels": settings.levels}
+    return UNet2d(in_channels, classes, **size, dropout=(0.0,), norm="instance")
 
 
 NETWORKS: dict[str, NetworkEntry] = {
@@ -115,6 +133,7 @@ NETWORKS: dict[str, NetworkEntry] = {
     "vnet-in": NetworkEntry(3, _vnet_in),
     "unet-3d": NetworkEntry(3, _unet_3d),
     "unet-2d": NetworkEntry(2, _unet_2d),
+    "unet-2d-in": NetworkEntry(2, _unet_2d_in),
 }
 
 

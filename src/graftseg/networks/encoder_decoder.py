@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
 from graftseg.networks.interpolation import Upsampling
+from graftseg.networks.layers import leak
 
 
 class EncoderDecoder(nn.Module):
@@ -85,11 +87,26 @@ class Extensible(EncoderDecoder):
     ) -> None:
         """Combine an encoder, a decoder with the default upsampling and a head for ``width`` channels."""
         super().__init__(encoder, decoder(), head(width), encoder.stride)
-        self._decoder, self._head, self.width = decoder, head, width
+        self._decoder, self._head, self.width, self._is_leaky = decoder, head, width, False
+
+    def use_leaky_relu(self) -> None:
+        """Replace every ReLU by a leaky ReLU, also in decoders that are built later."""
+        self._is_leaky = True
+        leak(self)
+
+    def store_channels_last(self) -> None:
+        """Store weights with channels last; the features then have the same memory layout."""
+        layout = torch.channels_last if self.dimensions == 2 else torch.channels_last_3d
+        for parameter in self.parameters():
+            if parameter.dim() == self.dimensions + 2:
+                parameter.data = parameter.data.contiguous(memory_format=layout)
 
     def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
         """Build a new decoder of the same size with the given upsampling."""
-        return self._decoder(upsampling=upsampling)
+        decoder = self._decoder(upsampling=upsampling)
+        if self._is_leaky:
+            leak(decoder)
+        return decoder
 
     def another_head(self, channels: int) -> nn.Module:
         """Build a new head for features of ``channels`` channels."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,8 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from graftseg.networks.acceleration import accelerated
+
+Norm = Literal["batch", "instance"]
 
 
 @contextmanager
@@ -54,6 +57,15 @@ class InstanceNorm(nn.InstanceNorm3d):
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalized volume, of the same shape."""
         return normalize_over_space(x, self.eps) if accelerated(x) else super().forward(x)
+
+
+def leak(module: nn.Module) -> None:
+    """Replace every ReLU of a module by a leaky ReLU, so that no feature can stay at zero for all voxels of a class."""
+    for name, part in module.named_children():
+        if isinstance(part, nn.ReLU):
+            setattr(module, name, nn.LeakyReLU(0.01, inplace=True))
+        else:
+            leak(part)
 
 
 def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:

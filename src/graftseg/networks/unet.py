@@ -11,7 +11,7 @@ from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head2d
 from graftseg.networks.interpolation import Interpolation2d, Upsampling
-from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, prefers_convolve_one_channel
+from graftseg.networks.layers import BatchNorm2d, Norm, convolve_one_channel, prefers_convolve_one_channel
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)  # dropout probability of each encoder level, finest first
 
@@ -19,10 +19,10 @@ PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)  # dropout probability of each en
 class UNet2d(Extensible):
     """An encoder, a decoder that concatenates encoder features, and a 3x3 head.
 
-    A block is convolution, batch norm and leaky ReLU, twice. In encoder blocks, dropout follows the first ReLU. Level
-    ``l`` (0 is full resolution) has ``width * 2**l`` channels. Downsampling is max pooling. Upsampling is a 1x1
-    convolution and bilinear interpolation with aligned corners. ``dropout`` gives a probability for each level; the
-    last value is used for all coarser levels. The defaults give 1,813,764 parameters.
+    A block is convolution, norm and leaky ReLU, twice. The published norm is ``batch``. In encoder blocks, dropout
+    follows the first ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels. Downsampling is max
+    pooling. Upsampling is a 1x1 convolution and bilinear interpolation with aligned corners. ``dropout`` gives a
+    probability for each level; the last value is used for all coarser levels. The defaults give 1,813,764 parameters.
     """
 
     dimensions = 2
@@ -39,22 +39,26 @@ class UNet2d(Extensible):
         width: int = 16,
         levels: int = 5,
         dropout: Sequence[float] = PUBLISHED_DROPOUT,
+        norm: Norm = "batch",
     ) -> None:
         """Build the three parts with PyTorch's default initialization."""
-        encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout)
-        decoder = partial(Decoder, width=width, levels=levels)
+        encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout, norm=norm)
+        decoder = partial(Decoder, width=width, levels=levels, norm=norm)
         super().__init__(encoder, decoder, partial(Head2d, classes=classes), width)
 
 
 class Encoder(LevelEncoder):
     """One block per level, after max pooling on all levels except the first."""
 
-    def __init__(self, in_channels: int, *, width: int, levels: int, dropout: Sequence[float]) -> None:
+    def __init__(
+        self, in_channels: int, *, width: int, levels: int, dropout: Sequence[float], norm: Norm = "batch"
+    ) -> None:
         """Build the pooling layers and blocks."""
         channels = [width << level for level in range(levels)]
         probabilities = [dropout[min(level, len(dropout) - 1)] for level in range(levels)]
         halvings = [nn.MaxPool2d(2) for _ in channels[1:]]
-        super().__init__(halvings, map(_block, [in_channels, *channels[:-1]], channels, probabilities))
+        blocks = map(partial(_block, norm=norm), [in_channels, *channels[:-1]], channels, probabilities)
+        super().__init__(halvings, blocks)
 
 
 class Decoder(LevelDecoder):
@@ -64,12 +68,12 @@ class Decoder(LevelDecoder):
     upsample by a 1x1 convolution and interpolation.
     """
 
-    def __init__(self, *, width: int, levels: int, upsampling: Upsampling = "linear") -> None:
+    def __init__(self, *, width: int, levels: int, upsampling: Upsampling = "linear", norm: Norm = "batch") -> None:
         """Build an upsampling step and a block for each level except the coarsest."""
         super().__init__()
         channels = [width << level for level in range(levels - 2, -1, -1)]
         self.ups = nn.ModuleList(_double(fine, upsampling) for fine in channels)
-        self.stages = nn.ModuleList(_block(2 * fine, fine, 0.0) for fine in channels)
+        self.stages = nn.ModuleList(_block(2 * fine, fine, 0.0, norm) for fine in channels)
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
         """Return features of every level except the coarsest, finest first."""
@@ -81,13 +85,14 @@ class Decoder(LevelDecoder):
         return upwards[::-1]
 
 
-def _block(in_channels: int, channels: int, dropout: float) -> nn.Sequential:
+def _block(in_channels: int, channels: int, dropout: float, norm: Norm) -> nn.Sequential:
     between = nn.Dropout(dropout) if dropout else nn.Identity()
-    return nn.Sequential(_unit(in_channels, channels), between, _unit(channels, channels))
+    return nn.Sequential(_unit(in_channels, channels, norm), between, _unit(channels, channels, norm))
 
 
-def _unit(in_channels: int, channels: int) -> nn.Sequential:
-    return nn.Sequential(Convolution2d(in_channels, channels), BatchNorm2d(channels), nn.LeakyReLU(0.01, inplace=True))
+def _unit(in_channels: int, channels: int, norm: Norm) -> nn.Sequential:
+    layer = BatchNorm2d(channels) if norm == "batch" else nn.InstanceNorm2d(channels)
+    return nn.Sequential(Convolution2d(in_channels, channels), layer, nn.LeakyReLU(0.01, inplace=True))
 
 
 def _double(fine: int, upsampling: Upsampling) -> nn.Module:

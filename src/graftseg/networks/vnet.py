@@ -1,7 +1,6 @@
 """The V-Net of the left atrium (batch norm) and pancreas (instance norm) benchmarks."""
 
 from functools import partial
-from typing import Literal
 
 from torch import Tensor, nn
 
@@ -9,9 +8,8 @@ from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
-from graftseg.networks.layers import BatchNorm3d, InstanceNorm
+from graftseg.networks.layers import BatchNorm3d, InstanceNorm, Norm
 
-Norm = Literal["batch", "instance"]
 MAX_UNITS = 3  # maximum number of units in a stage
 
 

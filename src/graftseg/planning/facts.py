@@ -5,7 +5,7 @@ Only training scans are read, never test scans or their labels.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -73,7 +73,8 @@ class Facts:
     """All facts that a plan depends on. ``pieces`` are counted in label maps, ``slice_pieces`` in single slices.
 
     ``test_count`` is the number of test scans with labels. ``has_layout`` is true if the scans are in one folder with a
-    known layout, and false if images and labels were given as separate folders.
+    known layout, and false if images and labels were given as separate folders. ``left_right`` has the center of every
+    class of each labeled volume from left to right, as a fraction of the width of the volume.
     """
 
     fingerprint: Fingerprint
@@ -84,6 +85,7 @@ class Facts:
     slice_pieces: tuple[PieceCount, ...] = ()
     test_count: int = 0
     has_layout: bool = True
+    left_right: tuple[dict[int, float], ...] = ()
 
     @property
     def has_test(self) -> bool:
@@ -127,6 +129,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         _total([one.slice_pieces for one in cases_facts], count),
         test_count=sum(case.label is not None for case in dataset.of("test")),
         has_layout=dataset.layout != "plain",
+        left_right=tuple(one.left_right for one in cases_facts if one.left_right),
     )
 
 
@@ -179,6 +182,7 @@ class _CaseFacts:
     foreground: Floats
     pieces: dict[int, PieceCount]
     slice_pieces: dict[int, PieceCount]
+    left_right: dict[int, float] = field(default_factory=dict)
 
 
 def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
@@ -190,7 +194,22 @@ def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
     summary = fingerprint_case(case, scan, label)
     pieces = {value: PieceCount.of(found) for value, found in summary.pieces.items()}
     slices = _slice_pieces(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
-    return _CaseFacts(summary, _sample(scan.array, label.array), pieces, slices)
+    left_right = _left_right(summary, label.array)
+    return _CaseFacts(summary, _sample(scan.array, label.array), pieces, slices, left_right)
+
+
+def _left_right(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, float]:
+    """Return the center of each class from left (0) to right (1), as a share of the width of a volume."""
+    axis = summary.canonical_order[0] if label.ndim == 3 else None
+    if axis is None:
+        return {}
+    across = tuple(other for other in range(3) if other != axis)
+    centers = {}
+    for value in summary.pieces:
+        counts = (label == value).sum(axis=across)
+        center = float((counts * (np.arange(len(counts)) + 0.5)).sum() / counts.sum() / len(counts))
+        centers[value] = center if summary.orientation[axis] == "R" else 1 - center
+    return centers
 
 
 def _slice_pieces(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, PieceCount]:

@@ -28,8 +28,10 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
 def baseline_of(recipe: Recipe) -> Recipe:
     """Return a recipe with the same network, batches, seed and number of steps, trained on labeled scans only.
 
-    The result has one stage with the optimizer of ``recipe``'s last stage. Its learning rate schedule spans all steps.
-    Settings that the supervised method shares with the last stage's method, such as the kind of Dice loss, are kept.
+    If the first stage is supervised, the baseline has the same first stage and then trains supervised in place of the
+    other stages, with the optimizer of the last stage. Otherwise the baseline has one stage with the optimizer of the
+    last stage, and its learning rate schedule spans all steps. Settings that the supervised method shares with the last
+    stage's method, such as the kind of Dice loss, are kept.
     """
     last = recipe.stages[-1]
     own, theirs = (METHODS[name].Config.model_fields for name in (SUPERVISED, last.method))
@@ -40,10 +42,14 @@ def baseline_of(recipe: Recipe) -> Recipe:
         "settings": {key: value for key, value in last.settings.items() if key in shared},
         "optimizer": last.optimizer.model_dump(mode="json"),
     }
+    stages = [stage]
+    if recipe.stages[0].method == SUPERVISED and len(recipe.stages) > 1:
+        first = recipe.stages[0].model_dump(mode="json")
+        stages = [first, {**first, "steps": stage["steps"] - first["steps"], "optimizer": stage["optimizer"]}]
     tree = recipe.model_dump(mode="json") | {
         "name": f"{recipe.name}-{SUPERVISED}",
         "about": f"supervised baseline of {recipe.name}",
-        "stages": [stage],
+        "stages": stages,
         "baseline": False,
         "folds": None,
         "published": None,
@@ -77,3 +83,10 @@ def existing_baselines(run: RunFolder) -> list[RunFolder]:
 def own_baseline(run: RunFolder) -> Path | None:
     """Return the folder of the run's evaluated baseline, or None if there is none."""
     return next((one.path for one in existing_baselines(run) if (one.predictions / "metrics.csv").is_file()), None)
+
+
+def shares_first_stage(recipe: Recipe, baseline: Recipe) -> bool:
+    """Return whether both recipes train the same network up to the end of the first stage."""
+    parts = ("data", "batches", "network", "loop", "selection", "seed")
+    same = all(getattr(recipe, part) == getattr(baseline, part) for part in parts)
+    return same and len(recipe.stages) > 1 and recipe.stages[0] == baseline.stages[0]

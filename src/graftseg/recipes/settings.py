@@ -39,7 +39,9 @@ class StageSettings(Settings):
     """One stage of training: a method and its number of steps.
 
     ``settings`` are the settings of the method. ``optimizers`` are for modules other than the student, such as a
-    discriminator. ``carry_optimizer`` continues with the momenta of the previous stage.
+    discriminator. ``check_teacher`` predicts the unlabeled scans before the stage, leaves out those with implausible
+    predictions, and skips the stage if most are implausible. ``carry_optimizer`` continues with the momenta of the
+    previous stage.
     """
 
     method: str
@@ -48,6 +50,7 @@ class StageSettings(Settings):
     optimizer: OptimizerSettings = Sgd()
     optimizers: dict[str, OptimizerSettings] = Field(default_factory=dict)
     carry_optimizer: bool = False
+    check_teacher: bool = False
 
     def optimizer_of(self, name: str) -> Sgd | Adam:
         """Return the optimizer settings of a module."""

@@ -60,6 +60,11 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
     return path
 
 
+def copy_latest(folder: Path, target: Path) -> None:
+    """Copy the newest checkpoint, which later checkpoints would replace."""
+    write_bytes(target, checkpoints_in(folder)[-1].read_bytes())
+
+
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     """Load a checkpoint after verifying its checksum; no code in the file is executed."""
     content = path.read_bytes()

@@ -82,7 +82,7 @@ def train_folds(
     report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
     labels = fold_labels(len(parts), baseline=baseline)
     evaluation = _train_all(recipe, run, shared, labels[: len(parts)])
-    other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :]) if baseline else None
+    other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
     write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
     return result
@@ -125,12 +125,19 @@ def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> 
             raise UserError(Code.CASE_DUPLICATE, store.path, finding, "remove one of the two cases")
 
 
-def _train_all(recipe: Recipe, run: RunFolder, shared: _Shared, labels: Sequence[ProgressLabel]) -> Evaluation:
+def _train_all(
+    recipe: Recipe,
+    run: RunFolder,
+    shared: _Shared,
+    labels: Sequence[ProgressLabel],
+    after: RunFolder | None = None,
+) -> Evaluation:
     """Train all unfinished folds. Return the scores of every case, from the fold that held it out."""
     _start(recipe, run, shared)
     scores = []
     for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
-        complete(fold_recipe(recipe, part), shared.store, run.fold(number), shared.device, label)
+        earlier = None if after is None else after.fold(number)
+        complete(fold_recipe(recipe, part), shared.store, run.fold(number), shared.device, label, earlier)
         scores.append(held_out_scores(run.fold(number), shared.store, part, shared.references, shared.device))
         dice = format_value(mean_metrics(scores[-1])["dice"])
         shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")

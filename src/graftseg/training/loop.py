@@ -22,13 +22,14 @@ from graftseg.ops.optimizers import (
     load_optimizer_state,
 )
 from graftseg.recipes.settings import LoopSettings, StageSettings
-from graftseg.training.checkpoint import Checkpoint, State, load_latest_of_run, save_checkpoint
+from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_latest_of_run, save_checkpoint
 from graftseg.training.clock import StepClock
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
 from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
-from graftseg.training.unlabeled_foreground import UnlabeledForeground
+from graftseg.training.teacher_check import TeacherCheck
+from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 
 SAME_SIGNAL_SECONDS = 1.0
 """Time within which a repeated signal counts as the same signal."""
@@ -79,13 +80,17 @@ class Position:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of training; ``stopped_by`` is the signal that stopped it early, if any."""
+    """The result of training; ``stopped_by`` is the signal that stopped it early, if any.
+
+    ``warnings`` are sentences about classes that were not learned.
+    """
 
     method: Method = field(repr=False)
     steps: int
     stopped_by: signal.Signals | None
     seconds: float
     seconds_per_step: dict[str, float]
+    warnings: tuple[str, ...] = ()
 
 
 def fit(
@@ -97,61 +102,103 @@ def fit(
     device: torch.device,
     resume: bool = False,
     selector: Selector | None = None,
-    finder: UnlabeledForeground | None = None,
+    predictions: UnlabeledPredictions | None = None,
     identity: str | None = None,
     label: ProgressLabel = ONLY_RUN,
+    keep_first_stage: bool = False,
 ) -> Outcome:
     """Train all stages in order; ``resume`` continues from the last checkpoint.
 
     A ``selector`` scores the student at intervals. If the protocol selects checkpoints, each stage ends with the best
-    student instead of the last one. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints contain
-    the ``identity`` of the run and cannot be loaded by another run. Progress messages start with ``label``.
+    student instead of the last one. ``predictions`` predicts the unlabeled scans between two stages and may change the
+    stages that follow. Checkpoints contain the ``identity`` of the run and cannot be loaded by another run. Progress
+    messages start with ``label``. ``keep_first_stage`` copies the last checkpoint of the first stage.
     """
+    at, stages = _position(list(stages), run, device, identity, selector, predictions, resume=resume)
+    total = sum(stage.settings.steps for stage in stages)
+    recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
+    with recorder, _stop_signals() as stop:
+        parts = _Parts(batches, run, loop, selector, recorder, StepClock(device), stop)
+        while True:
+            _train_stage(at, stages[at.stage].settings, parts)
+            if stop:
+                break
+            if selector is not None:
+                selector.rewind(at.method, at.optimizers, at.stage)
+            if at.stage + 1 == len(stages):
+                break
+            if at.stage == 0 and keep_first_stage:
+                copy_latest(run.checkpoints, run.first_stage_file)
+            stages = _start_next_stage(at, stages, selector, predictions)
+    return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, parts.clock.split())
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Everything that a stage uses besides its position."""
+
+    batches: Batches
+    run: RunFolder
+    loop: LoopSettings
+    selector: Selector | None
+    recorder: Recorder
+    clock: StepClock
+    stop: list[signal.Signals]
+
+
+def _position(
+    stages: list[Stage],
+    run: RunFolder,
+    device: torch.device,
+    identity: str | None,
+    selector: Selector | None,
+    predictions: UnlabeledPredictions | None,
+    *,
+    resume: bool,
+) -> tuple[Position, list[Stage]]:
+    """Return the start of the first stage, or the last checkpoint, and the stages, which earlier checks may change."""
     saved = load_latest_of_run(run.checkpoints, device, identity) if resume else None
     index = saved.state["stage"] if saved else 0
+    for check in predictions.load_checks(index) if saved and predictions else ():
+        stages = adapted(stages, check)
     method = stages[index].build().train()
     at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
     if saved is not None:
-        _restore(at, saved, selector, finder)
-    del saved
-    total = sum(stage.settings.steps for stage in stages)
-    clock, watched = StepClock(device), batches.center_patches(3)
-    recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
-    with recorder, _stop_signals() as stop:
-        for index in range(at.stage, len(stages)):
-            if index > at.stage:
-                _start_stage(at, index, stages[index], selector, finder)
-            stage = stages[index].settings
-            mode = StepMode.chosen(loop.precision, device, stage.steps, compiled=loop.compiled, captured=loop.captured)
-            stepper = Stepper(at.method, at.optimizers, stage, batches, mode, clock, index=index)
-            pictured = snapshot_steps(stage.steps, loop.snapshots)
-            while at.step < stage.steps and not stop:
-                result = stepper(at.step)
-                at.step, at.done = at.step + 1, at.done + 1
-                _record(recorder, at, stage, result, clock, batches)
-                if at.step in pictured:
-                    with uncompiled():
-                        run.save_snapshot(at.done, snapshot(at.method, result.shows, watched))
-                if selector is not None and selector.is_due(at.done):
-                    _write(recorder.flush, at, batches)
-                    recorder.busy("scoring")
-                    with uncompiled(), autocast(stepper.precision, device):
-                        scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
-                    recorder.validation(_log_fields(at, stage), scores)
-                if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
-                    _save(run, at, recorder, batches, selector)
+        _restore(at, saved, selector)
+        if predictions is not None:
+            predictions.restore(stages[index].settings, index)
+    return at, stages
+
+
+def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> None:
+    """Train a stage to its end, or until a signal; log, score and save checkpoints on the way."""
+    batches, run, loop, selector, recorder, clock = (
+        parts.batches, parts.run, parts.loop, parts.selector, parts.recorder, parts.clock
+    )  # fmt: skip
+    mode = StepMode.chosen(loop.precision, at.device, stage.steps, compiled=loop.compiled, captured=loop.captured)
+    stepper = Stepper(at.method, at.optimizers, stage, batches, mode, clock, index=at.stage)
+    pictured, watched = snapshot_steps(stage.steps, loop.snapshots), batches.center_patches(3)
+    while at.step < stage.steps and not parts.stop:
+        result = stepper(at.step)
+        at.step, at.done = at.step + 1, at.done + 1
+        _record(recorder, at, stage, result, clock, batches)
+        if at.step in pictured:
+            with uncompiled():
+                run.save_snapshot(at.done, snapshot(at.method, result.shows, watched))
+        if selector is not None and selector.is_due(at.done):
+            _write(recorder.flush, at, batches)
+            recorder.busy("scoring")
+            with uncompiled(), autocast(stepper.precision, at.device):
+                scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
+            recorder.validation(_log_fields(at, stage), scores)
+        if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
             _save(run, at, recorder, batches, selector)
-            recorder.show(clock.split())
-            if stop:
-                break
-        else:
-            if selector is not None:
-                selector.rewind(at.method, at.optimizers, at.stage)
-    return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, clock.split())
+    _save(run, at, recorder, batches, selector)
+    recorder.show(clock.split())
 
 
-def _restore(at: Position, saved: Checkpoint, selector: Selector | None, finder: UnlabeledForeground | None) -> None:
-    """Continue at a checkpoint: load networks, optimizers, random state, the selector and the finder."""
+def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None:
+    """Continue at a checkpoint: load networks, optimizers, random state and the selector."""
     state = saved.state
     with saved.loading():
         at.step, at.done, at.seconds_before = state["step"], state["done"], state["seconds"]
@@ -163,19 +210,39 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None, finder:
             torch.cuda.set_rng_state(state["random_cuda"].cpu(), at.device)
         if selector is not None:
             selector.load_state(state.get("selection") or {})
-    if finder is not None:
-        finder.restore(at.stage)
 
 
-def _start_stage(
-    at: Position, index: int, stage: Stage, selector: Selector | None, finder: UnlabeledForeground | None
-) -> None:
-    """Start the next stage from the selected student of the previous stage, by default the last student."""
+def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
+    """Return the stages after a check of the teacher; their total number of steps does not change.
+
+    ``extend`` repeats the stage before the check, with steps of the checked stage. ``skip`` replaces the checked stage
+    and all later ones by the stage before.
+    """
+    before, (checked, *rest) = list(stages[: check.stage]), stages[check.stage :]
+    if check.decision == "continue":
+        return list(stages)
+    first, steps = before[-1], checked.settings.steps
+    if check.decision == "skip":
+        return [*before, _with_steps(first, steps + sum(stage.settings.steps for stage in rest))]
+    extra = max(1, min(first.settings.steps, steps // 2))
+    return [*before, _with_steps(first, extra), _with_steps(checked, steps - extra), *rest]
+
+
+def _with_steps(stage: Stage, steps: int) -> Stage:
+    return Stage(stage.settings.model_copy(update={"steps": steps}), stage.build)
+
+
+def _start_next_stage(
+    at: Position, stages: list[Stage], selector: Selector | None, predictions: UnlabeledPredictions | None
+) -> list[Stage]:
+    """Start the next stage from the student of the previous one; return the stages, which a check may change."""
+    index = at.stage + 1
     if selector is not None:
-        selector.rewind(at.method, at.optimizers, at.stage)
         selector.reset()
-    if finder is not None:
-        finder.find(at.method, index)
+    if predictions is not None:
+        check = predictions.find(at.method, stages[at.stage].settings, stages[index].settings, index)
+        stages = stages if check is None else adapted(stages, check)
+    stage = stages[index]
     method = stage.build().train()
     method.start_from(at.method)
     optimizers = _build_optimizers(method, stage.settings)
@@ -184,6 +251,7 @@ def _start_stage(
             before = TrainedModule(at.method.get_submodule(name), at.optimizers[name])
             carry_over_momentum(before, TrainedModule(method.get_submodule(name), optimizers[name]))
     at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
+    return stages
 
 
 def _build_optimizers(method: Method, stage: StageSettings) -> dict[str, torch.optim.Optimizer]:

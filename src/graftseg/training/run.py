@@ -1,6 +1,7 @@
 """Train a recipe on a store into a run folder."""
 
 import hashlib
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import torch
 from graftseg.core.devices import free_memory, hardware_name, versions
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of, write_text
-from graftseg.core.run_folder import SINGLE_RUN, RunFolder
+from graftseg.core.run_folder import SINGLE_RUN, RunFolder, read_log
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.layouts import read_layout
@@ -26,13 +27,15 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.inference.model import build_method, load_weights, save_weights
 from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
-from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
+from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
+from graftseg.training.checkpoint import load_checkpoint, save_checkpoint
+from graftseg.training.learning_check import labeled_dice, learning_warnings
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
 from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
 from graftseg.training.step import effective_precision
-from graftseg.training.unlabeled_foreground import UnlabeledForeground
+from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 
 MEMORY_SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Share of free device memory that scans may use; on a GPU the rest is for networks and activations."""
@@ -47,19 +50,36 @@ logger = logging.getLogger(__name__)
 
 
 def train_run(
-    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, label: ProgressLabel = ONLY_RUN
+    recipe: Recipe,
+    data: Data,
+    run: RunFolder,
+    device: torch.device,
+    *,
+    resume: bool,
+    label: ProgressLabel = ONLY_RUN,
+    after: RunFolder | None = None,
 ) -> Outcome:
-    """Train into a locked run folder; first check everything that can be checked without changing the folder."""
+    """Train into a locked run folder. Check everything that can be checked before the folder is touched.
+
+    A new run starts after the first stage of the run ``after``, if both have the same first stage.
+    """
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
     with _reporting_out_of_memory(device):
-        return _train(recipe, store, run, device, resume=resume, label=label)
+        return _train(recipe, store, run, device, resume=resume, label=label, after=after)
 
 
 def _train(
-    recipe: Recipe, store: Store, run: RunFolder, device: torch.device, *, resume: bool, label: ProgressLabel
+    recipe: Recipe,
+    store: Store,
+    run: RunFolder,
+    device: torch.device,
+    *,
+    resume: bool,
+    label: ProgressLabel,
+    after: RunFolder | None,
 ) -> Outcome:
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
@@ -72,6 +92,8 @@ def _train(
         if run.exists and run.manifest().get("status") == "finished":
             return _finished_outcome(run, stages)
         _begin(run, recipe, facts | {"identity": identity})
+        if after is not None and not resume:
+            resume = _take_first_stage(after, run, recipe, identity)
         try:
             torch.manual_seed(recipe.seed)
             outcome = fit(
@@ -82,15 +104,40 @@ def _train(
                 device=device,
                 resume=resume,
                 selector=selector,
-                finder=UnlabeledForeground(recipe, store, batches, run),
+                predictions=UnlabeledPredictions(recipe, store, batches, run),
                 identity=identity,
                 label=label,
+                keep_first_stage=recipe.baseline and shares_first_stage(recipe, baseline_of(recipe)),
             )
         except BaseException:
             run.update_manifest({"status": "failed"})
             raise
         _finish(run, outcome, selector)
-    return outcome
+        return _with_warnings(recipe, store, run, device, outcome)
+
+
+def _with_warnings(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, outcome: Outcome) -> Outcome:
+    """Score the labeled scans with the finished network; warn about classes that were not learned."""
+    if outcome.stopped_by is not None:
+        return outcome
+    precision = effective_precision(recipe.loop.precision, type(outcome.method), device)
+    dice = labeled_dice(recipe, store, outcome.method, device, precision)
+    warnings = learning_warnings(dice, read_log(run.log_file))
+    run.update_manifest({"labeled_dice": dice, "warnings": warnings})
+    for warning in warnings:
+        logger.warning("%s: %s", run.path, warning)
+    return replace(outcome, warnings=tuple(warnings))
+
+
+def _take_first_stage(source: RunFolder, run: RunFolder, recipe: Recipe, identity: str | None) -> bool:
+    """Copy checkpoint and log at the end of the first stage of another run, if it trained the same; say whether."""
+    if not source.first_stage_file.is_file() or not shares_first_stage(load_recipe(source.recipe_file), recipe):
+        return False
+    state = load_checkpoint(source.first_stage_file)
+    save_checkpoint(run.checkpoints, state["done"], state | {"run": identity})
+    lines = [line for line in read_log(source.log_file) if line["global_step"] <= state["done"]]
+    write_text(run.log_file, "".join(json.dumps(line) + "\n" for line in lines))
+    return True
 
 
 @contextmanager
@@ -263,7 +310,8 @@ def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
     """Return the outcome of a run that has finished, with its network loaded from disk."""
     facts, method = run.manifest(), stages[-1].build()
     load_weights(method, run.weights_file, facts.get("weights"))
-    return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"])
+    warnings = tuple(facts.get("warnings", ()))
+    return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"], warnings)
 
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
@@ -278,15 +326,23 @@ def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -
 
 
 def complete(
-    recipe: Recipe, store: Store, run: RunFolder, device: torch.device, label: ProgressLabel = ONLY_RUN
+    recipe: Recipe,
+    store: Store,
+    run: RunFolder,
+    device: torch.device,
+    label: ProgressLabel = ONLY_RUN,
+    after: RunFolder | None = None,
 ) -> None:
     """Start or resume a run; do nothing if the run has finished with the same recipe and store.
 
-    ``label`` appears in progress messages and in the message of a stopped run.
+    ``label`` appears in progress messages and in the message of a stopped run. A new run starts after the first stage
+    of the run ``after``, if both have the same first stage.
     """
     if is_complete(recipe, store, run):
         return
-    outcome = train_run(recipe, store.path, run, device, resume=run.exists, label=label)
+    outcome = train_run(recipe, store.path, run, device, resume=run.exists, label=label, after=after)
+    if after is not None:
+        after.first_stage_file.unlink(missing_ok=True)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps, where=label.name)
 

@@ -16,7 +16,7 @@ from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import step as stepping
-from graftseg.training.unlabeled_foreground import UnlabeledForeground
+from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 from user_errors import user_error
 
 
@@ -66,20 +66,20 @@ def test_positions_are_the_foreground_that_the_network_finds(store: Store, tmp_p
     batches = Batches(store, recipe.batches, seed=0, device="cpu")
     run = RunFolder(tmp_path)
     method: Any = BrightHalf().train()
-    finder = UnlabeledForeground(recipe, store, batches, run)
-    finder.find(method, 1)
+    finder = UnlabeledPredictions(recipe, store, batches, run)
+    finder.find(method, recipe.stages[0], recipe.stages[1], 1)
     assert method.training
     found = Positions.load(run.foreground_file(1))
     for case, classes in zip(store.of("unlabeled"), found.cases, strict=True):
         (expected,) = positions_in((store.image(case)[0] > 0).astype(np.uint8))
         np.testing.assert_array_equal(classes[0], expected)
     again = Batches(store, recipe.batches, seed=0, device="cpu")
-    UnlabeledForeground(recipe, store, again, run).restore(1)
+    UnlabeledPredictions(recipe, store, again, run).restore(recipe.stages[1], 1)
     plain = Batches(store, recipe.batches, seed=0, device="cpu")
     assert torch.equal(batches.at(1, 3).unlabeled, again.at(1, 3).unlabeled)
     differ = [not torch.equal(batches.at(1, step).unlabeled, plain.at(1, step).unlabeled) for step in range(8)]
     assert any(differ)
-    finder.find(method, 0)
+    finder.find(method, recipe.stages[0], recipe.stages[1], 0)
     assert not run.foreground_file(0).exists()
 
 

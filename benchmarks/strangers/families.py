@@ -1,0 +1,129 @@
+"""Data sets that no recipe was tuned on: splits of public data, and four families of phantoms."""
+
+import argparse
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy import ndimage
+
+from graftseg.core.types import Geometry
+from graftseg.data.phantom import write_phantoms
+from graftseg.data.scans import write_label, write_scan
+
+SIDE = 40
+COUNTS = {"labeled": 6, "unlabeled": 30, "test": 15}
+FOLDERS = {"labeled": ("imagesTr", "labelsTr"), "unlabeled": ("imagesUn", None), "test": ("imagesTs", "labelsTs")}
+Draw = Callable[[np.random.Generator], np.ndarray]
+
+
+def hippocampus_split(source: Path, out: Path, *, split: int, labeled: int, unlabeled: int = 60, test: int = 30) -> None:
+    """Link a random split of the Hippocampus data set (imagesTr, labelsTr). The test scans depend only on ``split``."""
+    names = sorted(path.name for path in (source / "imagesTr").glob("*.nii.gz"))
+    random.Random(split).shuffle(names)
+    held_out, rest = names[:test], names[test:]
+    for folder in ("imagesTr", "labelsTr", "imagesUn", "imagesTs", "labelsTs"):
+        (out / folder).mkdir(parents=True)
+    for name in rest[:labeled]:
+        _copy_pair(source, out, name, "Tr")
+    for name in held_out:
+        _copy_pair(source, out, name, "Ts")
+    for name in rest[labeled : labeled + unlabeled]:
+        shutil.copy(source / "imagesTr" / name, out / "imagesUn" / name)
+
+
+def all_labels(source: Path, out: Path, *, split: int, test: int = 30, most: int = 66) -> None:
+    """Link the same test scans with all other scans as labeled scans, for the upper bound."""
+    hippocampus_split(source, out, split=split, labeled=most, unlabeled=0, test=test)
+
+
+def _copy_pair(source: Path, out: Path, name: str, split: str) -> None:
+    shutil.copy(source / "imagesTr" / name, out / f"images{split}" / name)
+    shutil.copy(source / "labelsTr" / name, out / f"labels{split}" / name)
+
+
+def small(rng: np.random.Generator) -> np.ndarray:
+    """Draw one small object anywhere in the body."""
+    label = np.zeros((SIDE,) * 3, np.uint8)
+    label[_ball(rng.uniform(10, SIDE - 10, 3), rng.uniform(2.5, 4, 3))] = 1
+    return label
+
+
+def thin(rng: np.random.Generator) -> np.ndarray:
+    """Draw a curved tube from one end of the scan to the other."""
+    height, (row, column) = np.arange(SIDE), rng.uniform(14, SIDE - 14, 2)
+    bend, phase = rng.uniform(3, 7, 2), rng.uniform(0, 2 * np.pi, 2)
+    rows = row + bend[0] * np.sin(height / 8 + phase[0])
+    columns = column + bend[1] * np.sin(height / 8 + phase[1])
+    i, j = np.mgrid[:SIDE, :SIDE]
+    inside = (i[..., None] - rows) ** 2 + (j[..., None] - columns) ** 2 < rng.uniform(1.6, 2.4) ** 2
+    return inside.astype(np.uint8)
+
+
+def islands(rng: np.random.Generator) -> np.ndarray:
+    """Draw several objects of one class around an object of another class."""
+    label = np.zeros((SIDE,) * 3, np.uint8)
+    center = rng.uniform(16, SIDE - 16, 3)
+    for _ in range(int(rng.integers(3, 7))):
+        direction = rng.normal(size=3)
+        label[_ball(center + direction / np.linalg.norm(direction) * rng.uniform(9, 12), rng.uniform(2.5, 4.5, 3))] = 2
+    label[_ball(center, rng.uniform(4.5, 6.5, 3))] = 1
+    return label
+
+
+def _ball(center: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    space = np.stack(np.mgrid[:SIDE, :SIDE, :SIDE])
+    return (((space - center[:, None, None, None]) / radii[:, None, None, None]) ** 2).sum(axis=0) < 1
+
+
+def look(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Draw an image: objects on a textured body with distractors, a bias field, blur and noise."""
+    image = 0.5 + 0.12 * ndimage.gaussian_filter(rng.normal(size=label.shape), 3) * 6
+    for _ in range(8):
+        image[_ball(rng.uniform(0, SIDE, 3), rng.uniform(2, 6, 3))] = rng.uniform(0.25, 0.6)
+    for value in np.unique(label[label > 0]):
+        image[label == value] = 0.85 - 0.2 * (value == 2) + rng.normal(0, 0.04)
+    coarse = ndimage.zoom(rng.uniform(-1, 1, (4, 4, 4)), SIDE / 4, order=1)
+    image = ndimage.gaussian_filter(image, rng.uniform(0.5, 0.9)) * (1 + 0.25 * coarse)
+    return (1000 * (image + rng.normal(0, rng.uniform(0.04, 0.08), image.shape))).astype(np.int16)
+
+
+def phantoms(family: Draw, out: Path, seed: int) -> None:
+    """Write a data set of one family as NIfTI files."""
+    geometry = Geometry((SIDE,) * 3, tuple(tuple(row) for row in np.eye(4).tolist()))
+    for number, (split, (images, labels)) in enumerate(FOLDERS.items()):
+        for index in range(COUNTS[split]):
+            rng = np.random.default_rng((seed, number, index))
+            label = family(rng)
+            write_scan(out / images / f"{split}{index:03d}_0000.nii.gz", look(rng, label), geometry)
+            if labels is not None:
+                write_label(out / labels / f"{split}{index:03d}.nii.gz", label, geometry)
+
+
+def shifted(out: Path, seed: int) -> None:
+    """Write the phantoms of the demo, with labeled scans from one scanner and unlabeled scans from another, too."""
+    write_phantoms(out, shape=(SIDE,) * 3, counts=dict(COUNTS), seed=100 + seed, shift=0.7)
+
+
+FAMILIES: dict[str, Callable[[Path, int], None]] = {
+    "small": lambda out, seed: phantoms(small, out, seed),
+    "thin": lambda out, seed: phantoms(thin, out, seed),
+    "islands": lambda out, seed: phantoms(islands, out, seed),
+    "shift": shifted,
+}
+
+
+def main() -> None:
+    """Write one data set."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    FAMILIES[arguments.family](arguments.out, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Affine and elastic augmentation: drawn on the CPU, applied to a whole batch on the device.
+
+Mirroring, rotation, scaling and elastic deformation are one map from patch voxels to scan voxels,
+``source = center + A (patch index - (patch - 1) / 2) + displacement(patch index)``. Images are interpolated linearly,
+labels take the nearest voxel. Voxels outside the scan are zero in both. The displacement is a cubic B-spline of random
+vectors at control points.
+
+Without any drawn deformation, every patch voxel is exactly a scan voxel, and no value changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import ceil, prod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.core.settings import MAX_VOXELS, Settings
+from graftseg.data.augment import Integers, Table
+
+Reals = npt.NDArray[np.float64]
+
+
+class WarpSettings(Settings):
+    """Probabilities and ranges of the deformations.
+
+    - ``rotate``: probability of a rotation by up to ``degrees`` in the plane of the first two axes and, in 3-D, by up
+      to ``tilt`` degrees about each of these two axes.
+    - ``scale``: probability of scaling by a factor between ``smallest`` and ``largest``.
+    - ``elastic``: probability of an elastic deformation. Control points are ``grid`` voxels apart, and move by normally
+      distributed vectors with a standard deviation of ``amount`` voxels.
+    - ``mirror``: axes along which half of the patches are mirrored.
+    - ``thickness``: spacing along the third axis relative to the first two, so that rotations act in millimeters.
+    """
+
+    rotate: float = Field(0.5, ge=0, le=1)
+    degrees: float = Field(30.0, ge=0, le=180)
+    tilt: float = Field(15.0, ge=0, le=180)
+    scale: float = Field(0.5, ge=0, le=1)
+    smallest: float = Field(0.75, gt=0.1, le=1)
+    largest: float = Field(1.3, ge=1, lt=10)
+    elastic: float = Field(0.2, ge=0, le=1)
+    grid: int = Field(32, ge=4, le=MAX_VOXELS)
+    amount: float = Field(4.0, ge=0, le=100)
+    mirror: tuple[int, ...] = ()
+    thickness: float = Field(1.0, gt=0, le=100)
+
+
+@dataclass(frozen=True)
+class Warp:
+    """Drawn maps of a batch.
+
+    ``center`` ``(B, axes)`` is the scan position of the patch center, ``linear`` ``(B, axes, axes)`` is A, and
+    ``control`` ``(B, axes, *points)`` are the vectors at the control points, in scan voxels.
+    """
+
+    center: Reals
+    linear: Reals
+    control: Reals
+
+
+def control_points(patch: Sequence[int], grid: int) -> tuple[int, ...]:
+    """Return the number of control points along each axis: a cubic B-spline needs three more than cells."""
+    return tuple(ceil(n / grid) + 3 for n in patch)
+
+
+def undeformed(start: Integers, patch: Sequence[int], settings: WarpSettings) -> Warp:
+    """Return the maps of crops with these corners ``(B, axes)`` without any deformation."""
+    count, axes = start.shape
+    linear = np.repeat(np.eye(axes)[None], count, axis=0)
+    control = np.zeros((count, axes, *control_points(patch, settings.grid)))
+    return Warp(start + (np.asarray(patch) - 1) / 2, linear, control)
+
+
+def draw_warp(rng: np.random.Generator, start: Integers, patch: Sequence[int], settings: WarpSettings) -> Warp:
+    """Draw a deformation around the center of every crop; ``start`` ``(B, axes)`` are the corners."""
+    count, axes = start.shape
+    plain = undeformed(start, patch, settings)
+    linear = np.stack([_draw_linear(rng, axes, settings) for _ in range(count)])
+    size = np.ones(axes)
+    size[2:] = settings.thickness
+    control = plain.control
+    for vectors in control:
+        if rng.random() < settings.elastic:
+            vectors[:] = rng.standard_normal(vectors.shape) * settings.amount / size.reshape(-1, *[1] * axes)
+    return Warp(plain.center, linear, control)
+
+
+def _draw_linear(rng: np.random.Generator, axes: int, settings: WarpSettings) -> Reals:
+    """Draw A in voxels: mirroring, rotation in millimeters and one factor for all axes."""
+    turn = np.eye(axes)
+    if rng.random() < settings.rotate:
+        for plane in [(0, 1), (0, 2), (1, 2)][: 1 if axes == 2 else 3]:
+            most = settings.degrees if plane == (0, 1) else settings.tilt
+            turn = turn @ _rotation(axes, plane, np.deg2rad(rng.uniform(-most, most)))
+    size = np.ones(axes)
+    size[2:] = settings.thickness
+    linear = turn * size / size[:, None]
+    if rng.random() < settings.scale:
+        # the logarithm is uniform below and above 1, so that half of the patches are enlarged
+        low, high = np.log(settings.smallest), np.log(settings.largest)
+        linear = linear / np.exp(rng.uniform(low, 0) if rng.random() < 0.5 else rng.uniform(0, high))
+    for axis in settings.mirror:
+        if rng.random() < 0.5:
+            linear[:, axis] *= -1
+    return linear
+
+
+def _rotation(axes: int, plane: tuple[int, int], angle: float) -> Reals:
+    a, b = plane
+    turn = np.eye(axes)
+    turn[a, a] = turn[b, b] = np.cos(angle)
+    turn[a, b], turn[b, a] = np.sin(angle), -np.sin(angle)
+    return turn
+
+
+def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
+    """Return the input of ``source_positions`` and ``Reading``, one row per sample; ``strides`` are of all axes."""
+    count = len(shapes)
+    columns = (warp.center, warp.linear.reshape(count, -1), shapes - 1, strides, warp.control.reshape(count, -1))
+    return np.concatenate(columns, axis=1, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class WarpColumns:
+    """The columns of a table, in the order of ``warp_table``."""
+
+    center: Tensor
+    linear: Tensor
+    last: Tensor
+    stride: Tensor
+    control: Tensor
+
+    @classmethod
+    def of(cls, table: Tensor, patch: Sequence[int], grid: int) -> "WarpColumns":
+        """Split a table."""
+        axes, points = len(patch), control_points(patch, grid)
+        parts = table.split_with_sizes([axes, axes * axes, axes, axes, axes * prod(points)], dim=1)
+        center, linear, last, stride, control = parts
+        shape = (-1, axes, *points)
+        return cls(center.float(), linear.float().view(-1, axes, axes), last, stride, control.float().view(shape))
+
+    def positions(self, patch: Sequence[int]) -> list[Tensor]:
+        """Return the scan position of every patch voxel along each axis, ``(B, *patch)`` float32."""
+        device, axes = self.center.device, len(patch)
+        moved = self._displacement(patch)
+        steps = [torch.arange(n, device=device, dtype=torch.float32) - (n - 1) / 2 for n in patch]
+        along = [step.view([-1 if axis == own else 1 for axis in range(axes)]) for own, step in enumerate(steps)]
+        one = [-1] + [1] * axes
+        found = []
+        for axis in range(axes):
+            place = moved[:, axis] + self.center[:, axis].view(one)
+            for other in range(axes):
+                place = place + self.linear[:, axis, other].view(one) * along[other]
+            found.append(place)
+        return found
+
+    def _displacement(self, patch: Sequence[int]) -> Tensor:
+        """Return the displacement of every patch voxel, ``(B, axes, *patch)``."""
+        moved = self.control
+        for n in patch:
+            # each product contracts the first remaining axis of control points and appends an axis of voxels
+            weights = spline_weights(n, moved.shape[2]).to(moved.device)
+            moved = torch.tensordot(moved, weights, dims=([2], [1]))
+        return moved
+
+
+@cache
+def spline_weights(size: int, points: int) -> Tensor:
+    """Return the cubic B-spline weight of every control point at every voxel of an axis, ``(size, points)``."""
+    cells = points - 3
+    place = np.arange(size) * (cells / max(size, 1))
+    cell = np.minimum(place.astype(np.int64), cells - 1)
+    t = place - cell
+    basis = np.stack([(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3], axis=1) / 6
+    weights = np.zeros((size, points))
+    np.put_along_axis(weights, cell[:, None] + np.arange(4), basis, axis=1)
+    return torch.from_numpy(weights.astype(np.float32))
+
+
+def sample_image(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
+    """Interpolate images ``(B, C, *patch)`` float32 linearly from flat memory, where channels start at ``offsets``."""
+    ends = [_neighbors(place, at.last[:, axis], at.stride[:, axis]) for axis, place in enumerate(positions)]
+    shape = [*offsets.shape, *[1] * len(positions)]
+    first = offsets.long().view(shape)
+    values = torch.zeros((), device=memory.device)
+    for corner in product(range(2), repeat=len(positions)):
+        index, weight = ends[0][corner[0]]
+        for axis, side in enumerate(corner[1:], start=1):
+            index, weight = index + ends[axis][side][0], weight * ends[axis][side][1]
+        voxels = index[:, None] + first
+        found = memory.index_select(0, voxels.flatten()).view(voxels.shape).float()
+        values = values + found * weight[:, None]
+    return values
+
+
+def _neighbors(place: Tensor, last: Tensor, stride: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return flat index and weight of the voxels below and above every position; weights outside the scan are 0."""
+    one = [-1] + [1] * (place.dim() - 1)
+    last, stride = last.long().view(one), stride.long().view(one)
+    below = place.floor()
+    above_share = place - below
+    ends = []
+    for voxel, weight in ((below.long(), 1 - above_share), (below.long() + 1, above_share)):
+        clipped = voxel.clamp(min=0).minimum(last)
+        ends.append((clipped * stride, torch.where(clipped == voxel, weight, 0)))
+    return ends
+
+
+def sample_labels(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
+    """Return the nearest labels ``(B, *patch)`` int64 from flat memory; ``offsets`` ``(B, 1)``."""
+    one = [-1] + [1] * len(positions)
+    index, inside = offsets.long().view(one), torch.ones((), dtype=torch.bool, device=memory.device)
+    for axis, place in enumerate(positions):
+        nearest = (place + 0.5).floor().long()
+        clipped = nearest.clamp(min=0).minimum(at.last[:, axis].long().view(one))
+        index, inside = index + clipped * at.stride[:, axis].long().view(one), inside & (clipped == nearest)
+    found = memory.index_select(0, index.flatten()).view(index.shape)
+    return torch.where(inside, found, 0).long()
+
+
+def boxes_of_warp(table: Table, patch: Sequence[int], grid: int) -> tuple[Integers, Integers]:
+    """Return first voxel and shape of a box that contains every voxel a sample reads.
+
+    A B-spline lies within the range of its control points, so their extremes bound the displacement.
+    """
+    at = WarpColumns.of(torch.from_numpy(table), patch, grid)
+    half = torch.tensor([(n - 1) / 2 for n in patch], dtype=torch.float32)
+    reach = (at.linear.abs() * half).sum(dim=2) + at.control.flatten(2).abs().amax(dim=2)
+    zero, end = torch.zeros_like(at.last), at.last + 1
+    first = (at.center - reach).floor().sub(1).clamp(min=0).minimum(at.last.float()).to(torch.int64)
+    stop = (at.center + reach).ceil().add(2).to(torch.int64).maximum(zero.long() + 1).minimum(end.long())
+    return first.numpy(), (stop.maximum(first + 1) - first).numpy()
+
+
+def with_warp_strides(table: Table, strides: Integers, axes: int) -> Table:
+    """Return the table with other memory strides along the first two axes."""
+    first = axes * (axes + 2)
+    changed = table.copy()
+    changed[:, first : first + 2] = strides
+    return changed

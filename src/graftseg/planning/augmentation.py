@@ -1,0 +1,76 @@
+"""The augmentation of a plan: deformations and intensities in the ranges of nnU-Net, mirroring only if it is safe."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from graftseg.planning.choices import Choice, Choices
+from graftseg.planning.facts import Facts
+from graftseg.planning.frame import Frame
+
+SIDED = re.compile(r"(^|[^a-z])(left|right|l|r|lt|rt|lh|rh)([^a-z]|$)", re.IGNORECASE)
+"""Names of classes on one side of the body."""
+CENTERED = 0.1
+"""Largest mean distance of a class from the middle of the scans that still counts as centered, as a share of their
+width."""
+ORDERED = 0.9
+"""Fraction of labeled scans in which two classes must have the same order for the order to have a meaning."""
+APART = 0.05
+"""Distance of two class centers, as a share of the width, above which they have an order."""
+
+
+def augmentation_choices(facts: Facts, frame: Frame) -> Choices:
+    """Choose the deformations and the intensity changes of training patches."""
+    thickness = frame.spacing[2] / frame.spacing[0] if frame.dimensions == 3 else 1.0
+    mirror, reason = mirrored_axes(facts, frame)
+    other = "off, because warp rotates and mirrors"
+    return {
+        "batches.augment.rotate_flip": Choice(0.0, other),
+        "batches.augment.rotate": Choice(0.0, other),
+        "batches.warp.mirror": Choice(list(mirror), reason),
+        "batches.warp.thickness": Choice(
+            float(f"{thickness:.4g}"), "spacing along the last axis relative to the first"
+        ),
+        "batches.intensity.noise": Choice(0.1, "probability, as in nnU-Net"),
+    }
+
+
+def mirrored_axes(facts: Facts, frame: Frame) -> tuple[tuple[int, ...], str]:
+    """Return the axes along which patches are mirrored, and the reason. Only left and right are ever exchanged."""
+    if frame.orientation is None:
+        return (), "off, because the direction of the axes of 2-D scans is unknown"
+    axis = frame.orientation.index("R")
+    if axis >= frame.dimensions:
+        return (), "off, because no axis of a slice runs from left to right"
+    if sided := [name for name in facts.classes[1:] if SIDED.search(name)]:
+        return (), f"off, because {sided[0]} is on one side of the body"
+    if pair := _ordered_pair(facts):
+        return (), f"off, because {pair[0]} and {pair[1]} always have the same order from left to right"
+    if one := _off_center(facts):
+        return (), f"off, because {one} is always on the same side of the scan"
+    return (axis,), "left and right, because every class is in the middle or on either side"
+
+
+def _places(facts: Facts, value: int) -> Sequence[float]:
+    """Return the centers of a class from left to right, as a share of the width of each labeled scan."""
+    return [centers[value] for centers in facts.left_right if value in centers]
+
+
+def _off_center(facts: Facts) -> str | None:
+    """Return the name of a class that is on one side of all scans."""
+    for value in range(1, len(facts.classes)):
+        places = np.array(_places(facts, value))
+        if len(places) and abs(places.mean() - 0.5) > CENTERED:
+            return facts.classes[value]
+    return None
+
+
+def _ordered_pair(facts: Facts) -> tuple[str, str] | None:
+    """Return the names of two classes that have the same order in nearly all scans."""
+    for first in range(1, len(facts.classes)):
+        for second in range(first + 1, len(facts.classes)):
+            gaps = np.array([c[second] - c[first] for c in facts.left_right if first in c and second in c])
+            if len(gaps) and max((gaps > APART).mean(), (gaps < -APART).mean()) > ORDERED:
+                return facts.classes[first], facts.classes[second]
+    return None

@@ -1,0 +1,51 @@
+"""Check at the end of training that every class was learned, on the labeled scans, and that the loss fell."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from graftseg.core.types import Precision
+from graftseg.data.batches import training_cases
+from graftseg.data.store import Store
+from graftseg.methods import Method
+from graftseg.networks.layers import eval_mode
+from graftseg.recipes.recipe import Recipe
+from graftseg.training.selection import CaseScores
+from graftseg.training.step import autocast, uncompiled
+
+MAX_SCANS = 8
+"""Labeled scans that are scored at most."""
+LOST = 0.05
+"""A class with a lower mean Dice on the labeled scans is not learned."""
+FLAT = 0.95
+"""A loss that ends above this fraction of its start did not fall."""
+REMEDY = "train for more steps (graftseg plan --minutes), or check the labels with graftseg check"
+
+
+@torch.inference_mode()
+def labeled_dice(
+    recipe: Recipe, store: Store, method: Method, device: torch.device, precision: Precision
+) -> dict[str, float]:
+    """Return the mean Dice of every class on the first labeled scans, by the name of the class."""
+    cases = training_cases(store, recipe.batches).labeled[:MAX_SCANS]
+    with eval_mode(method), uncompiled(), autocast(precision, device):
+        scores = CaseScores(recipe, store, cases, device)(method)
+    return {name.removeprefix("dice "): value for name, value in scores.items() if name != "dice"}
+
+
+def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence about the classes that were not learned, and about a loss that never fell."""
+    found = []
+    if lost := [f"{name} ({100 * value:.1f} %)" for name, value in dice.items() if value < LOST]:
+        classes = "class" if len(lost) == 1 else "classes"
+        found.append(f"{classes} {', '.join(lost)} not learned, by mean Dice on the labeled scans; {REMEDY}")
+    totals = [line["total"] for line in log if line.get("stage") == 0 and "total" in line]
+    tenth = max(1, len(totals) // 10)
+    start, end = fmean(totals[:tenth] or [0.0]), fmean(totals[-tenth:] or [0.0])
+    if len(totals) > 1 and end > FLAT * start:
+        found.append(
+            f"the loss did not fall ({start:.3g} at the start, {end:.3g} at the end); use a lower learning rate"
+        )
+    return found

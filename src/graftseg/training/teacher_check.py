@@ -1,0 +1,142 @@
+"""Check of the teacher before self-training: compare predictions of unlabeled scans with the labeled scans.
+
+A prediction is implausible if it is empty, if a class has less than a tenth or more than ten times its usual volume, if
+a class that is one piece in the labels falls apart, if the foreground is at an unusual position in the scan, or if the
+network is uncertain. Self-training skips implausible scans. If most scans are implausible, the first stage is extended
+once. If most are still implausible, training continues without the unlabeled scans.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.data.pieces import pieces_of
+
+Decision = Literal["continue", "extend", "skip"]
+
+MIN_VOLUME, MAX_VOLUME = 0.1, 10.0
+"""Limits of a plausible volume of a class, relative to its median volume in the labels."""
+ONE_PIECE, SCATTERED = 0.9, 0.5
+"""A class is one piece if its largest piece has the first share of its voxels in all labels. A prediction of such a
+class falls apart if its largest piece has less than the second share."""
+MAX_SHIFT = 0.25
+"""Distance from the positions in the labeled scans, relative to the scan, above which a position is unusual."""
+MAX_UNCERTAINTY = 0.6
+"""Mean uncertainty of the possible foreground above which a prediction is not used."""
+MAX_REJECTED = 0.5
+"""Share of implausible scans above which the teacher is not trusted."""
+MIN_SCANS = 2
+"""Self-training needs at least this many plausible scans."""
+
+
+@dataclass(frozen=True)
+class ScanSummary:
+    """Volumes in voxels and the share of the largest piece of every foreground class, and the center of the foreground.
+
+    The center is relative to the size of the scan, and None without foreground. Labels have no uncertainty.
+    """
+
+    volumes: tuple[int, ...]
+    largest: tuple[float, ...]
+    center: tuple[float, ...] | None
+    uncertainty: float | None = None
+
+
+def summarize(label: NDArray[Any], classes: int, uncertainty: float | None = None) -> ScanSummary:
+    """Summarize a label map ``(*space)`` of ``classes`` classes, including the background."""
+    pieces = pieces_of(label)
+    volumes = tuple(pieces[value].voxels if value in pieces else 0 for value in range(1, classes))
+    largest = tuple(pieces[v].sizes[0] / pieces[v].voxels if v in pieces else 0.0 for v in range(1, classes))
+    where = np.nonzero(label)
+    center = None
+    if len(where[0]):
+        center = tuple(float((at.mean() + 0.5) / size) for at, size in zip(where, label.shape, strict=True))
+    return ScanSummary(volumes, largest, center, uncertainty)
+
+
+@dataclass(frozen=True)
+class Usual:
+    """The usual volumes, pieces and positions, from the label maps of the labeled scans.
+
+    Volume and pieces of a class are checked only if all label maps contain the class.
+    """
+
+    volumes: tuple[float | None, ...]
+    is_one_piece: tuple[bool, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @classmethod
+    def of(cls, labeled: Sequence[ScanSummary]) -> "Usual":
+        """Collect the usual values of labeled scans."""
+        volumes, largest = np.array([one.volumes for one in labeled]), np.array([one.largest for one in labeled])
+        centers = np.array([one.center for one in labeled if one.center is not None])
+        return cls(
+            tuple(float(np.median(own)) if own.all() else None for own in volumes.T),
+            tuple(bool((own >= ONE_PIECE).all()) for own in largest.T),
+            tuple(float(place) for place in centers.min(axis=0)) if len(centers) else (),
+            tuple(float(place) for place in centers.max(axis=0)) if len(centers) else (),
+        )
+
+    def objection(self, scan: ScanSummary) -> str | None:
+        """Return why a prediction is implausible, or None."""
+        if scan.center is None:
+            return "no foreground"
+        for volume, usual, largest, one_piece in zip(
+            scan.volumes, self.volumes, scan.largest, self.is_one_piece, strict=True
+        ):
+            if usual is not None and volume < MIN_VOLUME * usual:
+                return "less than a tenth of the usual volume"
+            if usual is not None and volume > MAX_VOLUME * usual:
+                return "more than ten times the usual volume"
+            if one_piece and largest < SCATTERED:
+                return "scattered pieces"
+        edges = zip(scan.center, self.low, self.high, strict=False)
+        if any(place < low - MAX_SHIFT or place > high + MAX_SHIFT for place, low, high in edges):
+            return "an unusual position"
+        return "high uncertainty" if (scan.uncertainty or 0.0) > MAX_UNCERTAINTY else None
+
+
+@dataclass(frozen=True)
+class TeacherCheck:
+    """The result of a check before stage ``stage``: the reason for every rejected scan, and what to do."""
+
+    stage: int
+    scans: int
+    rejected: Mapping[str, str]
+    decision: Decision
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        if not self.rejected:
+            return f"the predictions of all {self.scans} unlabeled scans are plausible"
+        reasons = Counter(self.rejected.values()).most_common()
+        found = ", ".join(f"{count} with {reason}" for reason, count in reasons)
+        then = {
+            "continue": f"self-training uses the other {self.scans - len(self.rejected)}",
+            "extend": "the first stage is extended before self-training",
+            "skip": "training continues without the unlabeled scans",
+        }[self.decision]
+        few = f"{len(self.rejected)} of {self.scans}"
+        return f"the predictions of {few} unlabeled scans are implausible ({found}); {then}"
+
+    def facts(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {**vars(self), "rejected": dict(self.rejected)}
+
+
+def check_teacher(
+    labeled: Sequence[ScanSummary], predicted: Mapping[str, ScanSummary], *, stage: int, may_extend: bool
+) -> TeacherCheck:
+    """Compare the predictions of unlabeled scans, by name, with the labeled scans, and decide how to go on."""
+    usual = Usual.of(labeled)
+    objections = {name: usual.objection(scan) for name, scan in predicted.items()}
+    rejected = {name: reason for name, reason in objections.items() if reason is not None}
+    trusted = len(rejected) <= MAX_REJECTED * len(predicted) and len(predicted) - len(rejected) >= MIN_SCANS
+    decision: Decision = "continue" if trusted else "extend" if may_extend else "skip"
+    return TeacherCheck(stage, len(predicted), rejected, decision)

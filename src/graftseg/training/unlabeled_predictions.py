@@ -1,0 +1,116 @@
+"""Predictions of the unlabeled scans between two stages: foreground positions and the check of the teacher.
+
+The next stage draws patches around the predicted foreground, and uses only scans with plausible predictions. Both are
+saved in the run folder, so that a resumed run draws the same patches. Labels of these scans are never read.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graftseg.core.files import read_json, write_json
+from graftseg.core.progress import track
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.batches import Batches, training_cases
+from graftseg.data.foreground import Positions, positions_in
+from graftseg.data.grid import Grid
+from graftseg.data.store import Store, StoredCase
+from graftseg.inference.label_maps import ExtraMaps, clean_labels
+from graftseg.inference.predictor import Predictor
+from graftseg.methods import METHODS, Method
+from graftseg.networks.layers import eval_mode
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import StageSettings
+from graftseg.training.step import autocast, effective_precision, uncompiled
+from graftseg.training.teacher_check import ScanSummary, TeacherCheck, check_teacher, summarize
+
+WITH_UNCERTAINTY = ExtraMaps(uncertainty=True)
+logger = logging.getLogger(__name__)
+
+
+class UnlabeledPredictions:
+    """Predict the unlabeled scans before a stage that learns from them, with the network of the previous stage."""
+
+    def __init__(self, recipe: Recipe, store: Store, batches: Batches, run: RunFolder) -> None:
+        self._recipe, self._store, self._batches, self._run = recipe, store, batches, run
+        self._cases = training_cases(store, recipe.batches)
+        self.checks: list[TeacherCheck] = []
+
+    def find(self, method: Method, before: StageSettings, stage: StageSettings, index: int) -> TeacherCheck | None:
+        """Predict every scan once before stage number ``index``; return the check of the predictions if it is on.
+
+        Save the foreground positions and the check, and make the next stage use them.
+        """
+        if not self._is_needed(stage, index):
+            return None
+        labels, summaries = self._predict(method, before, stage)
+        if self._recipe.batches.foreground > 0:
+            positions = Positions(tuple(positions_in(label) for label in labels))
+            positions.save(self._run.foreground_file(index))
+            self._batches.aim(index, positions)
+        if not stage.check_teacher:
+            return None
+        named = dict(zip((case.name for case in self._cases.unlabeled), summaries, strict=True))
+        may_extend = all(check.decision != "extend" for check in self.checks)
+        check = check_teacher(self._labeled(), named, stage=index, may_extend=may_extend)
+        self.checks.append(check)
+        write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
+        self._apply(check)
+        level = logging.WARNING if check.rejected else logging.INFO
+        logger.log(level, "%s: %s", self._run.path, check.sentence)
+        return check
+
+    def restore(self, stage: StageSettings, index: int) -> None:
+        """Use the saved positions and checks in a resumed stage number ``index``."""
+        if self._is_needed(stage, index) and self._recipe.batches.foreground > 0:
+            self._batches.aim(index, Positions.load(self._run.foreground_file(index)))
+        for check in self.checks:
+            self._apply(check)
+
+    def load_checks(self, index: int) -> list[TeacherCheck]:
+        """Load the checks before stage number ``index`` and all earlier stages."""
+        if self._run.teacher_file.is_file():
+            saved = [TeacherCheck(**check) for check in read_json(self._run.teacher_file)["checks"]]
+            self.checks = [check for check in saved if check.stage <= index]
+        return self.checks
+
+    def _apply(self, check: TeacherCheck) -> None:
+        if check.decision == "continue" and check.rejected:
+            kept = [number for number, case in enumerate(self._cases.unlabeled) if case.name not in check.rejected]
+            self._batches.keep_unlabeled(check.stage, kept)
+
+    def _is_needed(self, stage: StageSettings, index: int) -> bool:
+        """Return whether a stage uses predictions of the previous stage."""
+        learns = METHODS[stage.method].uses_unlabeled
+        return index > 0 and learns and (self._recipe.batches.foreground > 0 or stage.check_teacher)
+
+    def _predict(
+        self, method: Method, before: StageSettings, stage: StageSettings
+    ) -> tuple[list[NDArray[np.uint8]], list[ScanSummary]]:
+        """Return the cleaned label map of every unlabeled scan, and a summary of it before cleaning."""
+        recipe, device, classes = self._recipe, self._batches.device, len(self._store.classes)
+        settings = recipe.inference.model_copy(update={"flips": False, "largest_component": False})
+        patch, fit = recipe.batches.patch, recipe.batches.fit
+        predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
+        precision = effective_precision(recipe.loop.precision, METHODS[before.method], device)
+        extras = WITH_UNCERTAINTY if stage.check_teacher else ExtraMaps()
+        labels, summaries = [], []
+        with eval_mode(method), uncompiled(), autocast(precision, device):
+            for case in track(self._cases.unlabeled, "Predicting unlabeled scans", len(self._cases.unlabeled)):
+                maps = predictor.prepared_maps(self._image(case), Grid.identity(case.shape), extras)
+                if stage.check_teacher:
+                    summaries.append(summarize(maps.labels.cpu().numpy(), classes, maps.mean_uncertainty))
+                labels.append(clean_labels(maps.labels, recipe.inference, classes).cpu().numpy())
+        return labels, summaries
+
+    def _labeled(self) -> Sequence[ScanSummary]:
+        return [
+            summarize(np.asarray(self._store.label(case)), len(self._store.classes)) for case in self._cases.labeled
+        ]
+
+    def _image(self, case: StoredCase) -> torch.Tensor:
+        self._store.verify_file(case, case.image)
+        return torch.from_numpy(np.array(self._store.image(case)))
