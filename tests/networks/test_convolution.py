@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from graftseg.networks import convolution
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
-from graftseg.networks.vnet import Norm, VNet
+from graftseg.networks.layers import Norm
+from graftseg.networks.vnet import VNet
 
 # Triton's interpreter multiplies matrices of bfloat16 as if they were integers
 needs_gpu = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible"))

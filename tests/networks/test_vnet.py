@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.networks.heads import logits_by_products
-from graftseg.networks.layers import normalize_over_space
-from graftseg.networks.vnet import Norm, VNet
+from graftseg.networks.layers import Norm, normalize_over_space
+from graftseg.networks.vnet import VNet
 
 ENCODER_UNITS = {
     "batch": ([0, 4192, 16576, 65920, 262912], [480, 55488, 332352, 1328256, 5310720]),

@@ -12,7 +12,7 @@ from graftseg.core.errors import Code
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.planning import probe
 from graftseg.planning.cost import ABSENT_GPU, SPEEDS, Speed, network_load, step_bytes, target_of
-from graftseg.planning.length import pretraining_steps, round_down
+from graftseg.planning.length import first_stage_steps, round_down
 from graftseg.planning.plans import choose
 from graftseg.planning.probe import seconds_per_step
 from graftseg.recipes.recipe import changed
@@ -93,7 +93,7 @@ def test_round_down(number: float, rounded: int) -> None:
 
 @pytest.mark.parametrize(("steps", "first"), [(400, 200), (1900, 950), (3000, 1000), (5000, 1000), (17_000, 3400)])
 def test_pretraining_is_half_of_few_steps_and_a_fifth_of_many(steps: int, first: int) -> None:
-    assert pretraining_steps(steps) == first
+    assert first_stage_steps(steps) == first
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

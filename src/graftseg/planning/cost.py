@@ -20,10 +20,10 @@ LOSS_COPIES = 10
 WEIGHT_COPIES = 5
 """Number of arrays with the size of the weights: student, teacher, gradients and two momenta."""
 
-PRETRAIN, SELF_TRAINING, SUPERVISED = 1.5, 4.0, 3.0
+SELF_TRAINING, SUPERVISED = 4.0, 3.0
 """Cost of a step, in forward passes over the labeled images of a batch. A backward pass costs two forward passes.
 
-Pre-training mixes two labeled images into one. In self-training, the teacher also sees every unlabeled image once.
+In self-training, the teacher also sees every unlabeled image once.
 """
 
 

@@ -1,12 +1,13 @@
 """The length of training: the number of steps that fit into the available time, and an optimizer for this number."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from graftseg.core.errors import Code, UserError
 from graftseg.planning.choices import Choice, Choices
-from graftseg.planning.cost import PRETRAIN, SELF_TRAINING, SUPERVISED, Speed
+from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
 from graftseg.training.folds import suggested_folds
@@ -23,26 +24,32 @@ MIN_PUBLISHED_STEPS = 5000
 """Minimum number of steps for the published optimizer. Shorter runs use Adam."""
 TIME_MARGIN = 1.1
 """The recommended minutes are the expected minutes times this factor, because measured step times vary."""
-PRETRAINING_FRACTION = 0.2
-MIN_PRETRAINING_STEPS = 1000
-"""If a fifth of all steps is fewer than this, pre-training takes more than a fifth."""
+FIRST_FRACTION = 0.3
+MIN_FIRST_STEPS = 5000
+"""If the usual fraction of all steps is fewer than this, the first stage takes up to half of the steps."""
+ADAM_REACH = 4.0
+MIN_ADAM_RATE, MAX_ADAM_RATE = 1e-3, 1e-2
+"""Adam changes a weight by at most the learning rate per step. The rate of a short stage is ``ADAM_REACH`` divided by
+its steps, within these limits, so that every weight can move far enough."""
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds per step of both stages and of a supervised run."""
+    """Seconds per step of both stages. The first stage and the baseline are supervised."""
 
-    pretraining: float
     self_training: float
     supervised: float
     uses_unlabeled: bool
 
     def seconds(self, steps: int) -> tuple[float, float]:
-        """Return the seconds that a run with this number of steps takes, and the seconds that its baseline takes."""
+        """Return the seconds that a run with this number of steps takes, and the seconds that its baseline takes.
+
+        The baseline starts after the first stage of the run.
+        """
         if not self.uses_unlabeled:
             return steps * self.supervised, 0.0
-        first = pretraining_steps(steps)
-        return first * self.pretraining + (steps - first) * self.self_training, steps * self.supervised
+        first = first_stage_steps(steps)
+        return first * self.supervised + (steps - first) * self.self_training, (steps - first) * self.supervised
 
     def steps_in(self, budget: float) -> int:
         """Return the number of steps that fit into ``budget`` seconds, or ``MAX_STEPS + 1`` if more steps fit."""
@@ -55,10 +62,10 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """Steps of both stages, folds, and expected seconds per fold. ``pretraining`` is 0 without unlabeled scans."""
+    """Steps of both stages, folds, and expected seconds per fold. ``first`` is 0 without unlabeled scans."""
 
-    pretraining: int
-    training: int
+    first: int
+    second: int
     folds: int | None
     seconds: float
     baseline_seconds: float
@@ -85,18 +92,18 @@ def check_minutes(minutes: float | None) -> None:
 def choose_length(facts: Facts, frame: Frame, operations: float, speed: Speed, minutes: float | None) -> TrainingLength:
     """Choose steps and folds. ``operations`` is the cost of a forward pass over the labeled images of a batch."""
     uses_unlabeled = facts.unlabeled > 0
-    first, second, alone = (speed.seconds(work * operations) for work in (PRETRAIN, SELF_TRAINING, SUPERVISED))
-    step_times = StepTimes(first, second, alone, uses_unlabeled)
+    self_training, supervised = (speed.seconds(work * operations) for work in (SELF_TRAINING, SUPERVISED))
+    step_times = StepTimes(self_training, supervised, uses_unlabeled)
     budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
     most = PUBLISHED_STEPS[frame.dimensions] if minutes is None else MAX_STEPS
     suggested = suggested_folds(facts.labeled, has_test=facts.has_test)
     folds = suggested if suggested and step_times.steps_in(budget / suggested) >= MIN_FOLD_STEPS else None
     fits = step_times.steps_in(budget / (folds or 1))
     steps = round_down(min(max(fits, MIN_STEPS), most))
-    first_steps = pretraining_steps(steps) if uses_unlabeled else 0
+    first_steps = first_stage_steps(steps) if uses_unlabeled else 0
     limit = f"{DEFAULT_MINUTES:g} minutes (change with --minutes)" if minutes is None else requested(minutes)
     choices = _stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit))
-    choices |= _optimizer_choices(2 if uses_unlabeled else 1, steps)
+    choices |= _optimizer_choices([first_steps, steps - first_steps] if uses_unlabeled else [steps])
     choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
     choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is already supervised")
@@ -108,12 +115,12 @@ def requested(minutes: float) -> str:
     return "requested minute" if minutes == 1 else f"requested {minutes:g} minutes"
 
 
-def pretraining_steps(steps: int) -> int:
-    """Return the number of pre-training steps: a fifth of all steps, or up to half of a short run.
+def first_stage_steps(steps: int) -> int:
+    """Return the number of steps of the first stage: three tenths of all steps, or up to half of a short run.
 
-    Pre-training trains the first teacher. If the teacher has not learned a class, the student unlearns this class.
+    The first stage trains the first teacher. If the teacher has not learned a class, the student unlearns this class.
     """
-    return max(1, round_down(max(PRETRAINING_FRACTION * steps, min(MIN_PRETRAINING_STEPS, steps / 2))))
+    return max(1, round_down(max(FIRST_FRACTION * steps, min(MIN_FIRST_STEPS, steps / 2))))
 
 
 def round_down(number: float) -> int:
@@ -136,26 +143,35 @@ def _stage_choices(first: int, second: int, reason: str) -> Choices:
     if not first:
         method = Choice("supervised", "there are no unlabeled scans")
         return {"stages.0.method": method, "stages.0.steps": Choice(second, reason)}
-    share = "more than the usual fifth, so that the first teacher learns all classes"
-    if first <= PRETRAINING_FRACTION * (first + second):
-        share = "a fifth of all steps, because the first pseudo-labels need not be accurate"
+    fraction = first / (first + second)
     return {
-        "stages.0.method": Choice("bcp-pretrain", "copy-paste between labeled scans trains the first teacher"),
-        "stages.0.steps": Choice(first, share),
+        "stages.0.method": Choice("supervised", "labeled scans train the first teacher"),
+        "stages.0.steps": Choice(first, f"{fraction:.0%} of all steps, because self-training needs a good teacher"),
         "stages.1.method": Choice("bcp", "bidirectional copy-paste between labeled and unlabeled scans"),
         "stages.1.steps": Choice(second, reason),
+        "stages.1.check_teacher": Choice(True, "leave out scans with implausible predictions of the first stage"),
     }
 
 
-def _optimizer_choices(stages: int, steps: int) -> Choices:
-    name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")
-    if steps < MIN_PUBLISHED_STEPS:
-        name = Choice("adam", f"learns faster than SGD in {steps} steps")
-        rate = Choice(0.001, "initial value; the usual value for Adam")
+def _optimizer_choices(stages: Sequence[int]) -> Choices:
+    """Choose the optimizer of stages with these numbers of steps."""
+    is_short = sum(stages) < MIN_PUBLISHED_STEPS
     decay = "decays to zero, so that the last few steps change the network little"
     schedule = Choice("poly", f"{decay}; with the published constant rate, a checkpoint must be selected by its score")
-    chosen = {"name": name, "learning_rate": rate, "schedule.name": schedule}
-    return {f"stages.{stage}.optimizer.{key}": choice for stage in range(stages) for key, choice in chosen.items()}
+    choices: Choices = {}
+    for stage, steps in enumerate(stages):
+        name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")
+        if is_short:
+            name = Choice("adam", f"learns faster than SGD in {sum(stages)} steps")
+            rate = Choice(adam_rate(steps), f"initial value; high, because the stage has only {steps} steps")
+        chosen = {"name": name, "learning_rate": rate, "schedule.name": schedule}
+        choices |= {f"stages.{stage}.optimizer.{key}": choice for key, choice in chosen.items()}
+    return choices
+
+
+def adam_rate(steps: int) -> float:
+    """Return the learning rate of Adam for a stage."""
+    return float(f"{min(max(ADAM_REACH / steps, MIN_ADAM_RATE), MAX_ADAM_RATE):.2g}")
 
 
 def _fold_reason(facts: Facts, folds: int | None, suggested: int | None, limit: str) -> str:

@@ -8,6 +8,7 @@ from graftseg.core.durations import duration
 from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
+from graftseg.planning.augmentation import augmentation_choices
 from graftseg.planning.choices import Choice, Choices, times, tree_of
 from graftseg.planning.components import component_choices
 from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Speed, Target, network_load, target_of
@@ -74,7 +75,7 @@ def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed:
     frame = choose_frame(facts)
     shape, uses_unlabeled = choose_step_shape(facts, frame, target), facts.unlabeled > 0
     fixed = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(frame, target, uses_unlabeled)
-    fixed |= component_choices(facts, frame, 2 if uses_unlabeled else 1)
+    fixed |= component_choices(facts, frame, 2 if uses_unlabeled else 1) | augmentation_choices(facts, frame)
     load = network_load(shape.network, facts.channels, len(facts.classes))
     operations = shape.batch * prod(shape.patch) * load.operations
 
@@ -107,23 +108,18 @@ def _other_choices(frame: Frame, target: Target, uses_unlabeled: bool) -> Choice
     is_cpu = target.kind == "cpu"
     overlap = "a quarter of a window; half a window would take several times as long" if is_cpu else "half of a window"
     fast = "faster: bf16 if the device supports it (loop.precision), and one pass for both mixtures (joint)"
-    no_flips = "no flips, because flips swap left and right; use 1 if the organ has no left or right side"
     choices = {
         "name": Choice(PLANNED, "name in reports"),
         "about": Choice("made by graftseg plan", "description of the recipe"),
         "fast": Choice(True, fast),
-        "batches.augment.rotate_flip": Choice(0.0, no_flips),
-        "batches.augment.rotate": Choice(0.5, "rotate half of the patches by a small angle"),
         "inference.overlap": Choice(0.25 if is_cpu else 0.5, overlap),
         "inference.windows_per_forward": Choice(1 if is_cpu else 4, "number of windows or slices in one forward pass"),
     }
+    choices["stages.0.settings.dice"] = Choice("classes", "Dice of all classes with the background, over the batch")
     if not uses_unlabeled:
         choices["batches.unlabeled"] = Choice(0, "there are no unlabeled scans")
-        choices["stages.0.settings.dice"] = Choice("classes", "Dice of all classes with the background, over the batch")
     elif frame.dimensions == 2:
         published = "as published for slices"
-        choices["stages.0.settings.loss"] = Choice("regions", published)
-        choices["stages.0.settings.dice"] = Choice("over-batch", published)
         choices["stages.1.settings.dice"] = Choice("over-batch", published)
         choices["stages.1.settings.ema_scope"] = Choice("state", published)
     return choices
@@ -164,8 +160,8 @@ def _gib(size: int) -> str:
 
 
 def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None) -> list[str]:
-    steps, total = length.pretraining + length.training, length.total_seconds
-    baseline = f" and {duration(length.baseline_seconds)} for the supervised baseline" if length.pretraining else ""
+    steps, total = length.first + length.second, length.total_seconds
+    baseline = f" and {duration(length.baseline_seconds)} for the supervised baseline" if length.first else ""
     folds = f", for each of {length.folds} folds" if length.folds else ""
     lines = [
         f"Time: about {duration(total)} in total: {duration(length.seconds)} for {steps} steps{baseline}{folds}. "
