@@ -12,7 +12,7 @@ from graftseg.core.errors import Code
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.planning import probe
 from graftseg.planning.cost import ABSENT_GPU, SPEEDS, Speed, network_load, step_bytes, target_of
-from graftseg.planning.length import first_stage_steps, round_down
+from graftseg.planning.length import adam_rate, first_stage_steps, round_down
 from graftseg.planning.plans import choose
 from graftseg.planning.probe import seconds_per_step
 from graftseg.recipes.recipe import changed
@@ -91,9 +91,16 @@ def test_round_down(number: float, rounded: int) -> None:
     assert round_down(number) == rounded
 
 
-@pytest.mark.parametrize(("steps", "first"), [(400, 200), (1900, 950), (3000, 1000), (5000, 1000), (17_000, 3400)])
-def test_pretraining_is_half_of_few_steps_and_a_fifth_of_many(steps: int, first: int) -> None:
+@pytest.mark.parametrize(
+    ("steps", "first"), [(1, 1), (400, 200), (1900, 950), (10_000, 5000), (12_000, 5000), (40_000, 12_000)]
+)
+def test_the_first_stage_is_half_of_few_steps_and_three_tenths_of_many(steps: int, first: int) -> None:
     assert first_stage_steps(steps) == first
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(1, 0.01), (400, 0.01), (1000, 0.004), (3000, 0.0013), (9000, 0.001)])
+def test_short_stages_have_a_high_rate(steps: int, rate: float) -> None:
+    assert adam_rate(steps) == rate
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

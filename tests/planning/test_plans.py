@@ -98,7 +98,10 @@ def test_a_plan_for_volumes_on_a_gpu() -> None:
     recipe = plan.recipe
     assert (recipe.network.name, recipe.network.width, recipe.network.levels) == ("vnet-bn", 16, 5)
     assert (recipe.batches.patch, recipe.batches.labeled, recipe.batches.unlabeled) == ((112, 112, 80), 4, 4)
-    assert [stage.method for stage in recipe.stages] == ["bcp-pretrain", "bcp"]
+    assert [stage.method for stage in recipe.stages] == ["supervised", "bcp"]
+    assert [stage.check_teacher for stage in recipe.stages] == [False, True]
+    assert recipe.network.leaky and not recipe.network.channels_last
+    assert recipe.batches.warp is not None and recipe.batches.intensity is not None
     assert recipe.stages[0].steps + recipe.stages[1].steps <= 17_000
     assert all(stage.optimizer.schedule.name == "poly" for stage in recipe.stages)
     assert recipe.batches.foreground == 0
@@ -127,7 +130,7 @@ def test_slices_for_long_voxels() -> None:
     assert (recipe.data.dimensions, recipe.network.name, recipe.batches.patch) == (2, "unet-2d", (256, 240))
     assert recipe.batches.labeled == 12
     assert recipe.batches.foreground == 0.33
-    assert (recipe.stages[0].settings["loss"], recipe.stages[1].settings["ema_scope"]) == ("regions", "state")
+    assert (recipe.stages[1].settings["dice"], recipe.stages[1].settings["ema_scope"]) == ("over-batch", "state")
 
 
 def test_more_memory_more_patch() -> None:
@@ -157,9 +160,9 @@ def test_a_measured_step_decides_the_number_of_steps() -> None:
     slow = choose(facts(*usual(), test_count=9), CPU, timed=lambda recipe: 1.0)
     fast = choose(facts(*usual(), test_count=9), CPU, timed=lambda recipe: 0.1)
     total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
-    # the first 1000 steps cost 1.5 / 4 of a second, the others one, and each of the baseline's 3 / 4
-    assert total == [2400, 17_000] and slow.recipe.stages[0].steps == 1000
-    assert slow.minutes == pytest.approx((1000 * 1.5 / 4 + 1400 + 2400 * 0.75) / 60)
+    # a step of the first stage and of the baseline, which starts after the first stage, costs 3 / 4 of a second
+    assert total == [2800, 17_000] and slow.recipe.stages[0].steps == 1400
+    assert slow.minutes == pytest.approx((1400 * 0.75 + 1400 + 1400 * 0.75) / 60)
     assert "measured here" in " ".join(slow.head)
     assert "from a table" in " ".join(choose(facts(*usual()), CPU).head)
 
@@ -185,15 +188,13 @@ def recommended_minutes(plan: Plan, begin: str) -> int:
 
 
 def test_recommended_minutes() -> None:
-    """A step of one second, of pre-training 3 / 8 and of the baseline 3 / 4; a tenth is added where steps must fit."""
+    """A step of one second, of the first stage and of the baseline 3 / 4; a tenth is added where steps must fit."""
     plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
+    assert recommended_minutes(plan, "Warning: this is more than") == 9  # (200 * 3 / 4 + 200 + 200 * 3 / 4) / 60 is 8.3
+    assert recommended_minutes(plan, "Warning: 400 steps") == 35  # 1.1 * 750 * (3 / 4 + 1 + 3 / 4) / 60 is 34.4
     assert (
-        recommended_minutes(plan, "Warning: this is more than") == 10
-    )  # (200 * 3 / 8 + 200 + 400 * 3 / 4) / 60 is 9.6
-    assert recommended_minutes(plan, "Warning: 400 steps") == 40  # 1.1 * (750 * 3 / 8 + 750 + 1500 * 3 / 4) / 60
-    assert (
-        recommended_minutes(plan, "Warning: this run cannot") == 211
-    )  # 4.4 * (1000 * 3 / 8 + 1000 + 2000 * 3 / 4) / 60
+        recommended_minutes(plan, "Warning: this run cannot") == 184
+    )  # 4.4 * 1000 * (3 / 4 + 1 + 3 / 4) / 60 is 183.3
 
 
 @given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), uses_unlabeled=st.booleans())
@@ -259,13 +260,13 @@ def test_warning_about_missing_scores(
 @pytest.mark.parametrize(
     ("labeled", "folds", "minutes"),
     [
-        (2, "--folds 2, which takes 2 times as long, about 1 h 59 min", 106),
-        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 58 min", 159),
-        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 57 min", 264),
+        (2, "--folds 2, which takes 2 times as long, about 1 h 56 min", 92),
+        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 55 min", 138),
+        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 51 min", 230),
     ],
 )
 def test_warning_recommends_folds(labeled: int, folds: str, minutes: int) -> None:
-    """A step of one second: 2400 steps and their baseline take (375 + 1400 + 1800) / 60 = 59.6 minutes."""
+    """A step of one second: 2800 steps and their baseline take 1400 * (0.75 + 1 + 0.75) / 60 = 58.3 minutes."""
     plan = choose(facts(*usual(labeled=labeled)), CPU, timed=lambda recipe: 1.0)
     (line,) = (line for line in plan.head if line.startswith("Warning: this run cannot be scored"))
     assert f"train this plan with {folds}; or plan with --minutes {minutes} or more" in line

@@ -11,6 +11,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import torch
@@ -59,6 +60,20 @@ def hardware_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} with {torch.get_num_threads()} threads"
+
+
+def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float | None:
+    """Return how many cores other programs use while this process waits; None if the system does not say."""
+    samples = []
+    for wait in (seconds, 0.0):
+        try:
+            user, nice, system, idle, waiting, *_ = (int(n) for n in stat.read_text().splitlines()[0].split()[1:])
+        except (OSError, ValueError, IndexError):
+            return None
+        samples.append((user + nice + system, user + nice + system + idle + waiting))
+        sleep(wait)
+    busy, total = (samples[1][part] - samples[0][part] for part in (0, 1))
+    return (os.cpu_count() or 1) * busy / total if total > 0 else None
 
 
 def choose_device(name: str) -> torch.device:

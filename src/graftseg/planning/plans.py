@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, prod
 
+from graftseg.core.devices import busy_cores
 from graftseg.core.durations import duration
 from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
@@ -32,6 +33,8 @@ ONE_LABELED_SCAN = (
     "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the network, and "
     "the network learns the labels of one patient only. Label a few more scans."
 )
+MAX_BUSY_CORES = 0.4
+"""Number of cores used by other programs above which a plan warns."""
 TRAIN_LINE = "Train this plan with `graftseg train THIS_FILE --data DATA --out RUN`."
 
 
@@ -59,6 +62,7 @@ def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None =
     target, facts = target_of(device), facts_of(dataset)
     if not (timed and target.present):
         return choose(facts, target, minutes=minutes)
+    busy = busy_cores() if target.kind == "cpu" else None
 
     def measure(recipe: Recipe) -> float:
         from graftseg.core.devices import choose_device
@@ -66,11 +70,18 @@ def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None =
 
         return seconds_per_step(recipe, facts.channels, len(facts.classes), choose_device(device))
 
-    return choose(facts, target, minutes=minutes, timed=measure)
+    return choose(facts, target, minutes=minutes, timed=measure, busy=busy)
 
 
-def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed: StepTimer | None = None) -> Plan:
-    """Plan a run. Without ``timed``, the seconds per step come from a table."""
+def choose(
+    facts: Facts,
+    target: Target,
+    *,
+    minutes: float | None = None,
+    timed: StepTimer | None = None,
+    busy: float | None = None,
+) -> Plan:
+    """Plan a run. Without ``timed``, the seconds per step come from a table. Other programs use ``busy`` cores."""
     check_minutes(minutes)
     frame = choose_frame(facts)
     shape, uses_unlabeled = choose_step_shape(facts, frame, target), facts.unlabeled > 0
@@ -92,6 +103,7 @@ def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed:
         *intensity_lines(facts, choices),
         _memory_line(shape, target),
         *_time_lines(length, speed, minutes),
+        *_busy_lines(busy),
         *_score_lines(facts, length),
         "",
         TRAIN_LINE,
@@ -178,6 +190,16 @@ def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None) -> 
             f"{length.times.minutes_for(MIN_USEFUL_STEPS)} or more."
         )
     return lines
+
+
+def _busy_lines(busy: float | None) -> list[str]:
+    """Warn if the measured time is too long, because other programs used the cores."""
+    if busy is None or busy < MAX_BUSY_CORES:
+        return []
+    return [
+        f"Warning: other programs used about {busy:.1f} cores during the measurement, so this plan may have too few "
+        "steps. Plan again when they have finished."
+    ]
 
 
 def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
