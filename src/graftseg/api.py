@@ -49,6 +49,7 @@ from graftseg.training.folds import train_folds as _train_folds
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.run import complete, train_run, unlabeled_cases
+from graftseg.training.shipping import shipped_without_labels
 
 Folder = str | Path
 Scans = str | Path | Sources
@@ -147,6 +148,8 @@ def train(
     if with_baseline:
         store = open_store(source if is_store(source) else run.store)
         complete(baseline_of(loaded), store, run.baseline, chosen, BASELINE, after=run)
+    if (shipped := shipped_without_labels(run, has_baseline=with_baseline)) is not None:
+        run.ship(shipped)
     return outcome
 
 
@@ -199,11 +202,15 @@ def predict(
     for 2-D scans) write additional files.
     """
     folder = RunFolder(Path(run))
+    shipped = folder.shipped() if checkpoint == "shipped" and fold is None else None
+    if shipped is not None and shipped.network == "baseline":
+        folder = folder.baseline
     owner = folder if fold is None else ensemble_members(folder, fold)[0]
     target = Path(out or (owner.predictions if checkpoint == "shipped" else owner.predictions_best))
     extras = ExtraMaps(probabilities, uncertainty, pictures)
     settings = PredictionSettings(overrides=overrides, checkpoint=checkpoint, fold=fold, extras=extras)
-    return predict_scans(folder, Path(scans), target, choose_device(device), settings)
+    predicted = predict_scans(folder, Path(scans), target, choose_device(device), settings)
+    return predicted if shipped is None else replace(predicted, network=shipped.sentence)
 
 
 def evaluate(

@@ -163,6 +163,8 @@ def predict(
         uncertainty=uncertainty,
         pictures=pictures,
     )
+    if predicted.network:
+        typer.echo(f"network: {predicted.network}")
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))

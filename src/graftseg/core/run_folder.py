@@ -4,17 +4,18 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
+from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, read_object, write_json, write_text
 
 FORMAT = 1  # format version of run.json
 LOCK = ".run-lock"
@@ -49,6 +50,20 @@ class _Facts(BaseModel):
     weights: str | None = None
     checkpoint: str = "last"
     best: dict[str, str | float] | None = None
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The network that ``predict`` uses, and the reason."""
+
+    network: Literal["run", "baseline"]
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The choice in one sentence."""
+        name = {"run": "the network trained with unlabeled scans", "baseline": "the supervised baseline"}[self.network]
+        return f"{name} ({self.reason})"
 
 
 class RunFolder:
@@ -138,6 +153,26 @@ class RunFolder:
                 for left in folder.glob(f"{PARTIAL}*"):
                     left.unlink()
             yield
+
+    def teacher_checks(self) -> list[dict[str, Any]]:
+        """Return the checks of the teacher before self-training; empty if there was none."""
+        checks: list[dict[str, Any]] = read_json(self.teacher_file)["checks"] if self.teacher_file.is_file() else []
+        return checks
+
+    def shipped(self) -> Shipped | None:
+        """Return the network that ``predict`` uses, or None if the run has no baseline."""
+        known: dict[str, Any] = self._choice_file_content()
+        return Shipped(**known["shipped"]) if "shipped" in known else None
+
+    def ship(self, shipped: Shipped) -> None:
+        """Record the network that ``predict`` uses."""
+        path = self.folds_file if self.folds_file.is_file() else self.manifest_file
+        write_json(path, self._choice_file_content() | {"shipped": asdict(shipped)})
+
+    def _choice_file_content(self) -> dict[str, Any]:
+        if self.folds_file.is_file():
+            return read_object(self.folds_file)
+        return self.manifest() if self.exists else {}
 
     def manifest(self) -> dict[str, Any]:
         """Return the validated content of ``run.json``. It is cached until the file changes."""

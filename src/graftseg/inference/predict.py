@@ -35,7 +35,8 @@ SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted 
 class Predicted:
     """The written label maps, the errors of cases that failed, and warnings.
 
-    ``unfound`` are the classes that none of the label maps contains.
+    ``unfound`` are the classes that none of the label maps contains. ``network`` says which network was used and why,
+    if a run has several.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Predicted:
     failures: tuple[UserError, ...]
     warnings: tuple[str, ...] = ()
     unfound: tuple[str, ...] = ()
+    network: str = ""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
 from graftseg.training.run import case_limits, complete
+from graftseg.training.shipping import shipped_after_folds
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 FoldCount = int | Literal["loo"]
@@ -85,6 +86,8 @@ def train_folds(
     other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
     write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
+    if other is not None:
+        run.ship(shipped_after_folds(evaluation, other))
     return result
 
 

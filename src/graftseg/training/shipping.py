@@ -1,0 +1,26 @@
+"""Which network a run ships: the one trained with unlabeled scans, or its supervised baseline.
+
+The decision uses held-out labels only. Without them the network trained with unlabeled scans is shipped, because the
+check of the teacher already left out or skipped what it should not learn from.
+"""
+
+from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import mean_metrics
+
+
+def shipped_after_folds(run: Evaluation, baseline: Evaluation) -> Shipped:
+    """Return the network with the higher mean Dice on the held-out cases of all folds."""
+    own, other = (mean_metrics(scores)["dice"] for scores in (run, baseline))
+    scored = f"{own:.2f} % mean Dice on held-out labels with the unlabeled scans, {other:.2f} % without"
+    return Shipped("baseline" if other > own else "run", scored)
+
+
+def shipped_without_labels(run: RunFolder, *, has_baseline: bool) -> Shipped | None:
+    """Return the shipped network of a single run, or None if there is no choice."""
+    if not has_baseline:
+        return None
+    checks = run.teacher_checks()
+    if checks and checks[-1]["decision"] == "skip":
+        return Shipped("run", "trained without the unlabeled scans, because most predictions of them were implausible")
+    return Shipped("run", "whether the unlabeled scans helped is unknown, because no labels were held out")
