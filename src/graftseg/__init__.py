@@ -1,7 +1,8 @@
 """Semi-supervised medical image segmentation by bidirectional copy-paste.
 
 The verbs of the command line are functions here, with the same names: ``graftseg.train(...)``,
-``graftseg.predict(...)`` and so on. They are imported when first used, so that ``import graftseg`` is fast.
+``graftseg.predict(...)`` and so on. ``graftseg.load(...)`` returns a model that predicts arrays. All functions are
+imported when first used, so that ``import graftseg`` is fast.
 """
 
 from importlib import import_module
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         evaluate,
         export,
         info,
+        load,
         plan,
         predict,
         prepare,
@@ -43,6 +45,7 @@ __all__ = [
     "evaluate",
     "export",
     "info",
+    "load",
     "plan",
     "predict",
     "prepare",

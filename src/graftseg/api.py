@@ -30,7 +30,8 @@ from graftseg.experiments.speed.measure import Measurement, Plan, measure
 from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
 from graftseg.experiments.test_run import ScoredTest, score_run
-from graftseg.inference.ensemble import Checkpoint
+from graftseg.inference.array_model import ArrayModel
+from graftseg.inference.ensemble import Checkpoint, Ensemble, folder_of_network
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
@@ -201,16 +202,31 @@ def predict(
     mean of all folds unless one ``fold`` is given. ``probabilities``, ``uncertainty`` and ``pictures`` (PNG files, only
     for 2-D scans) write additional files.
     """
-    folder = RunFolder(Path(run))
-    shipped = folder.shipped() if checkpoint == "shipped" and fold is None else None
-    if shipped is not None and shipped.network == "baseline":
-        folder = folder.baseline
+    folder, shipped = folder_of_network(RunFolder(Path(run)), checkpoint, fold)
     owner = folder if fold is None else ensemble_members(folder, fold)[0]
     target = Path(out or (owner.predictions if checkpoint == "shipped" else owner.predictions_best))
     extras = ExtraMaps(probabilities, uncertainty, pictures)
     settings = PredictionSettings(overrides=overrides, checkpoint=checkpoint, fold=fold, extras=extras)
     predicted = predict_scans(folder, Path(scans), target, choose_device(device), settings)
     return predicted if shipped is None else replace(predicted, network=shipped.sentence)
+
+
+def load(
+    run: Folder,
+    *,
+    checkpoint: Checkpoint = "shipped",
+    overrides: Iterable[str] = (),
+    device: str = "auto",
+    fold: int | None = None,
+) -> ArrayModel:
+    """Load the networks of a run, to predict arrays with ``load(run).predict(array, affine)``.
+
+    The options are those of ``predict``.
+    """
+    folder, shipped = folder_of_network(RunFolder(Path(run)), checkpoint, fold)
+    networks = Ensemble.load(ensemble_members(folder, fold), choose_device(device), overrides, checkpoint)
+    networks.try_out()
+    return ArrayModel(networks, "" if shipped is None else shipped.sentence)
 
 
 def evaluate(

@@ -60,6 +60,13 @@ class Grid:
         return cls(shape, tuple(range(axes)), (False,) * axes, shape, (1.0,) * axes)
 
 
+def is_valid_affine(matrix: NDArray[np.float64]) -> bool:
+    """Return whether a 4x4 matrix is finite and has three independent axes."""
+    with np.errstate(all="ignore"):
+        volume = np.linalg.det(matrix[:3, :3] / np.linalg.norm(matrix[:3, :3], axis=0))
+    return bool(abs(volume) > 1e-6 and np.isfinite(matrix).all())
+
+
 def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[float | None] | None) -> Grid:
     """Plan the conversion of a scan to an orientation and a spacing.
 

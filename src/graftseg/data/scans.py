@@ -159,7 +159,7 @@ def _smallest_type(labels: NDArray[Any], top: int) -> NDArray[Any]:
     return labels.astype(np.uint8 if top <= 255 else np.uint16, copy=False)
 
 
-def refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
+def refuse_non_finite(path: str | Path, array: NDArray[Any]) -> None:
     """Raise a UserError if voxels ``(C, *space)`` are NaN, infinite or too large for float32."""
     if array.dtype.kind != "f":
         return

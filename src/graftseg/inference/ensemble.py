@@ -10,7 +10,7 @@ import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
@@ -45,6 +45,15 @@ def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
         return Weights(run.best_file, best["sha256"], shipped.chosen)
     chosen = f"best on {best['on']}, step {best['step']}" + (" (oracle)" if best["on"] == "test" else "")
     return Weights(run.best_file, best["sha256"], chosen)
+
+
+def folder_of_network(run: RunFolder, checkpoint: Checkpoint, fold: int | None) -> tuple[RunFolder, Shipped | None]:
+    """Return the folder of the network that predicts, and the choice between the run and its baseline.
+
+    The choice is None if the run has no baseline, or if a checkpoint or a fold of the run is requested.
+    """
+    shipped = run.shipped() if checkpoint == "shipped" and fold is None else None
+    return run.baseline if shipped is not None and shipped.network == "baseline" else run, shipped
 
 
 @dataclass(frozen=True)

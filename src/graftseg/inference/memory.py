@@ -47,7 +47,7 @@ def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMap
     return max(reading, windows, components, image + WRITING_COPIES * maps)
 
 
-def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps, where: Path) -> None:
+def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps, where: str | Path) -> None:
     """Raise an error if a scan needs more main memory than is free."""
     needed, free = host_bytes(grid, channels, predictor, extras), free_memory(HOST)
     if needed <= free:

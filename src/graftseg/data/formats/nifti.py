@@ -25,7 +25,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
 from graftseg.data.formats.scan import MAX_BYTES, FourthAxis, Scan, damaged, refuse_absent, refuse_bytes, unreadable
-from graftseg.data.grid import grid_difference
+from graftseg.data.grid import grid_difference, is_valid_affine
 
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
 _CHUNK = 4 * 2**20
@@ -197,8 +197,7 @@ def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
             matrix = np.asarray(raw.get_best_affine(), dtype=np.float64)
         except (HeaderDataError, ValueError):
             matrix = np.zeros((4, 4))
-        volume = np.linalg.det(matrix[:3, :3] / np.linalg.norm(matrix[:3, :3], axis=0))
-    if not (abs(volume) > 1e-6 and np.isfinite(matrix).all()):
+    if not is_valid_affine(matrix):
         finding = "the header has no valid voxel size and orientation"
         raise UserError(Code.SCAN_HEADER, path, finding, "correct its sform or qform")
     return Geometry(

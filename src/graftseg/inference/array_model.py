@@ -1,0 +1,77 @@
+"""A trained run that predicts arrays in memory, for use in other Python programs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.types import Geometry
+from graftseg.data.formats.scan import Scan
+from graftseg.data.grid import is_valid_affine
+from graftseg.data.prepare import prepare_image, prepared_grid
+from graftseg.data.scans import refuse_non_finite
+from graftseg.data.scans_to_predict import check_channels
+from graftseg.inference.ensemble import Ensemble, predict_maps
+from graftseg.inference.label_maps import LABELS_ONLY
+from graftseg.inference.memory import check_memory
+
+WHERE = "array"
+"""The place that errors about an array name."""
+
+
+@dataclass(frozen=True, repr=False)
+class ArrayModel:
+    """The loaded networks of a run. ``network`` says which network is used and why, if a run has several."""
+
+    networks: Ensemble
+    network: str = ""
+
+    def __repr__(self) -> str:
+        return f"<ArrayModel of {', '.join(self.classes)}>"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the class names, background first. The index of a class is its value in the label map."""
+        return self.networks.classes
+
+    def predict(self, array: ArrayLike, affine: ArrayLike) -> NDArray[np.uint8]:
+        """Return the label map ``(*space)`` of a scan ``(C, *space)`` or ``(*space)`` on the same voxel grid.
+
+        ``affine`` is the 4x4 matrix from voxel index to world coordinates in millimeters (right, anterior, superior),
+        as in NIfTI. The label map has the same voxels as the label map that ``graftseg predict`` writes for a NIfTI
+        file with this content. The array is not changed. An array with three axes is a volume, unless its first axis
+        contains the channels of a 2-D scan.
+        """
+        channels = self._as_channels(np.asarray(array))
+        check_channels(WHERE, len(channels), self.networks.channels)
+        refuse_non_finite(WHERE, channels)
+        scan = Scan(channels, _geometry(channels.shape[1:], np.asarray(affine)))
+        predictor, settings = self.networks.predictor, self.networks.recipe.data
+        grid = prepared_grid(scan.geometry, settings, where=WHERE)
+        check_memory(grid, len(channels), predictor, LABELS_ONLY, WHERE)
+        image, _ = prepare_image(scan, settings, where=WHERE)
+        return predict_maps(predictor, torch.from_numpy(image), grid, LABELS_ONLY, WHERE).labels
+
+    def _as_channels(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the array as ``(C, *space)``. Raise a UserError if it is no scan."""
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            finding = f"unsupported type {array.dtype}"
+            raise UserError(Code.SCAN_UNSUPPORTED, WHERE, finding, "pass real numbers of at most 64 bits")
+        if array.ndim not in (2, 3, 4) or not array.size:
+            finding = f"the shape {array.shape} is not the shape of a scan"
+            raise UserError(Code.SCAN_UNSUPPORTED, WHERE, finding, "pass (C, *space) or (*space) with 2 or 3 axes")
+        is_flat = self.networks.recipe.data.dimensions == 2 and len(array) == self.networks.channels
+        has_channels = array.ndim == 4 or (array.ndim == 3 and is_flat)
+        return array if has_channels else array[None]
+
+
+def _geometry(shape: tuple[int, ...], affine: NDArray[Any]) -> Geometry:
+    """Return the geometry of a grid in millimeters. Raise a UserError if the affine is invalid."""
+    is_numeric = affine.shape == (4, 4) and affine.dtype.kind in "iuf"
+    if not is_numeric or not is_valid_affine(affine.astype(np.float64)):
+        finding = "not a 4x4 matrix with a valid voxel size and orientation"
+        raise UserError(Code.SCAN_HEADER, "affine", finding, "pass the affine of the scan, such as image.affine")
+    return Geometry(shape, tuple(tuple(float(value) for value in row) for row in affine))
