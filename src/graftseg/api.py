@@ -77,7 +77,7 @@ def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) 
     return examination
 
 
-def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | None = None) -> Path:
+def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | None = None, method: str = "bcp") -> Path:
     """Write a recipe that fits the scans and the device, with the reason for every value.
 
     ``minutes`` limits the total training time, including folds and baseline. ``device`` need not be in this machine.
@@ -85,7 +85,7 @@ def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | Non
     target = Path(out)
     if target.exists():
         raise UserError(Code.TARGET_EXISTS, target, "the file exists", "choose another --out or remove it")
-    write_text(target, make_plan(read_layout(as_data(data)), device=device, minutes=minutes).text)
+    write_text(target, make_plan(read_layout(as_data(data)), device=device, minutes=minutes, method=method).text)
     load_recipe(target)
     return target
 

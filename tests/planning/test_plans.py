@@ -285,3 +285,19 @@ def test_short_trainings_use_adam() -> None:
     long = choose(facts(*usual()), CPU, timed=lambda recipe: 0.01)
     assert {stage.optimizer.name for stage in short.recipe.stages} == {"adam"}
     assert {stage.optimizer.name for stage in long.recipe.stages} == {"sgd"}
+
+
+@pytest.mark.parametrize("method", ["fg-cutmix", "mean-teacher", "ua-mt", "mc-net"])
+@pytest.mark.parametrize("shape", [(112, 100, 80), (256, 240)])
+def test_other_methods_can_be_planned(method: str, shape: tuple[int, ...]) -> None:
+    recipe = choose(facts(*usual(shape)), CPU, method=method, minutes=5, timed=lambda recipe: 0.1).recipe
+    assert [stage.method for stage in recipe.stages] == ["supervised", method]
+    ramp, steps = recipe.stages[1].settings.get("ramp"), recipe.stages[1].steps
+    assert ramp is None or ramp * 150 == pytest.approx(0.4 * steps, rel=0.05)
+    build_method(recipe, recipe.stages[1], 1, 3, torch.device("meta"))
+    assert [stage.method for stage in baseline_of(recipe).stages] == ["supervised", "supervised"]
+
+
+def test_a_method_that_cannot_be_planned() -> None:
+    with user_error(Code.OPTION_INVALID, "--method coranet"):
+        choose(facts(*usual()), CPU, method="coranet")

@@ -81,13 +81,17 @@ def plan(
     minutes: Annotated[
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
     ] = None,
+    method: Annotated[
+        Literal["bcp", "fg-cutmix", "mean-teacher", "ua-mt", "mc-net"],
+        typer.Option(help="Method that learns from the unlabeled scans."),
+    ] = "bcp",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or cuda; cuda also works without a GPU.")] = "auto",
 ) -> None:
     """Write a recipe that fits the scans and the device, with the reason for every value."""
     from graftseg import api
     from graftseg.planning.plans import TRAIN_LINE
 
-    lines = api.plan(data, out, device=device, minutes=minutes).read_text().splitlines()
+    lines = api.plan(data, out, device=device, minutes=minutes, method=method).read_text().splitlines()
     head = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
     for line in head[: head.index(TRAIN_LINE)]:
         typer.echo(line)

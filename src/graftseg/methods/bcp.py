@@ -12,7 +12,7 @@ from graftseg.core.devices import side_stream
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
 from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
-from graftseg.ops.losses import mixed_loss
+from graftseg.ops.losses import mixed_loss, segmentation_loss
 from graftseg.ops.masks import Box, Direction, MaskSettings, mix, mixtures
 
 
@@ -26,6 +26,7 @@ class BcpConfig(SelfTrainingConfig):
     - ``mask``: shape of the pasted crop.
     - ``legacy_background_mask``: compute the Dice loss of the background class over the whole image instead of inside
       the mask, as the public code did.
+    - ``labeled_weight``: weight of the loss of the unmixed labeled images; 0 leaves them out, as published.
     - ``joint``: pass both mixtures through the student in one batch, and both unlabeled halves through the teacher in
       one batch. This is faster, but changes the batch statistics, which are then computed over the joint batch.
     """
@@ -34,12 +35,15 @@ class BcpConfig(SelfTrainingConfig):
     direction: Direction = "both"
     mask: MaskSettings = Box()
     legacy_background_mask: bool = False
+    labeled_weight: float = Field(0.0, ge=0, le=1e9)
     joint: bool = False
 
     @model_validator(mode="after")
     def _reject_unused_settings(self) -> Self:
         if self.legacy_background_mask and self.dice != "over-batch":
             raise ValueError("legacy_background_mask needs dice: over-batch")
+        if self.direction == "none" and self.labeled_weight:
+            raise ValueError("labeled_weight has no effect with direction: none, which mixes no labeled images")
         if self.direction == "none" and self.mask != Box():
             raise ValueError("mask has no effect with direction: none")
         return self
@@ -55,11 +59,12 @@ class Bcp(SelfTraining):
     """
 
     Config = BcpConfig
-    compiled_functions = ("mixed_loss",)
+    compiled_functions = ("mixed_loss", "whole_loss")
     config: BcpConfig
 
     def __init__(self, config: BcpConfig, networks: Networks) -> None:
         super().__init__(config, networks)
+        self.whole_loss = partial(segmentation_loss, dice=config.dice)
         self.mixed_loss = partial(mixed_loss, dice=config.dice, legacy_background_mask=config.legacy_background_mask)
 
     @classmethod
@@ -80,14 +85,18 @@ class Bcp(SelfTraining):
         M = self._draw_mask(batch.labeled.labels)
         mixed = mixtures(self.config.direction, batch.labeled, Labeled(batch.unlabeled, P), self.config.alpha)
         X = [mix(background.images, foreground.images, M) for background, foreground, _ in mixed.values()]
-        Q = self._logits(self.student, X)
+        unmixed = [batch.labeled.images] if self.config.labeled_weight else []
+        Q = self._logits(self.student, [*X, *unmixed])
         until_labeled()
         terms: dict[str, Tensor] = {}
         shows: dict[str, Tensor] = {}
-        for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(mixed.items(), X, Q, strict=True):
+        for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(mixed.items(), X, Q, strict=False):
             terms[f"L_{name}"] = self.mixed_loss(Q_mixed, background.labels, foreground.labels, M, weights)
             shows |= {f"X_{name}": X_mixed, f"Y_{name}": mix(background.labels, foreground.labels, M)}
-        yield Objective("student", terms, shows={**shows, "M": M})
+        if unmixed:
+            terms["L_labeled"] = self.whole_loss(Q[-1], batch.labeled.labels)
+        weights_of_terms: dict[str, float | Tensor] = {"L_labeled": self.config.labeled_weight} if unmixed else {}
+        yield Objective("student", terms, weights_of_terms, shows={**shows, "M": M})
 
     def _draw_mask(self, labels: Tensor) -> Tensor:
         space = labels.shape[1:]
@@ -99,7 +108,7 @@ class Bcp(SelfTraining):
         return torch.cat(self._logits(self.teacher, halves(images)))
 
     def _logits(self, network: nn.Module, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Return logits of parts of equal size, with separate batch statistics unless ``joint`` is set."""
+        """Return the logits of each part, with separate batch statistics unless ``joint`` is set."""
         if not self.config.joint:
             return [network(part) for part in parts]
-        return list(network(torch.cat([*parts])).chunk(len(parts)))
+        return list(network(torch.cat([*parts])).split([len(part) for part in parts]))

@@ -10,10 +10,10 @@ MIN_ONE_PIECE = 0.95
 """Minimum fraction of label maps or slices in which a class must be one piece."""
 
 
-def component_choices(facts: Facts, frame: Frame, stages: int) -> Choices:
-    """Choose the rule for pseudo-labels of patches or slices, and for label maps of complete scans."""
+def component_choices(facts: Facts, frame: Frame, *, pseudo_labels: bool) -> Choices:
+    """Choose the rule for label maps of complete scans and, if there are any, for pseudo-labels of patches."""
     choices = {"inference.largest_component": _rule(facts, facts.pieces, "label maps")}
-    if stages == 2:
+    if pseudo_labels:
         seen, where = (facts.slice_pieces, "slices") if frame.is_stacked else (facts.pieces, "label maps")
         choices["stages.1.settings.largest_component"] = _rule(facts, seen, where)
     return choices

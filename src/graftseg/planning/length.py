@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from graftseg.core.errors import Code, UserError
+from graftseg.methods import METHODS
+from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed
 from graftseg.planning.facts import Facts
@@ -27,6 +29,15 @@ TIME_MARGIN = 1.1
 FIRST_FRACTION = 0.3
 MIN_FIRST_STEPS = 5000
 """If the usual fraction of all steps is fewer than this, the first stage takes up to half of the steps."""
+RAMP_FRACTION = 0.4
+"""Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
+METHOD_REASONS = {
+    "bcp": "bidirectional copy-paste between labeled and unlabeled scans",
+    "fg-cutmix": "patches exchanged between labeled and unlabeled scans",
+    "mean-teacher": "predictions that agree with a mean teacher under noise",
+    "ua-mt": "predictions that agree with a mean teacher where it is certain",
+    "mc-net": "decoders that agree with one another",
+}
 ADAM_REACH = 4.0
 MIN_ADAM_RATE, MAX_ADAM_RATE = 1e-3, 1e-2
 """Adam changes a weight by at most the learning rate per step. The rate of a short stage is ``ADAM_REACH`` divided by
@@ -89,10 +100,12 @@ def check_minutes(minutes: float | None) -> None:
         raise UserError(Code.OPTION_INVALID, f"--minutes {minutes:g}", "not a valid training time", remedy)
 
 
-def choose_length(facts: Facts, frame: Frame, operations: float, speed: Speed, minutes: float | None) -> TrainingLength:
+def choose_length(
+    facts: Facts, frame: Frame, operations: float, speed: Speed, minutes: float | None, method: str = "bcp"
+) -> TrainingLength:
     """Choose steps and folds. ``operations`` is the cost of a forward pass over the labeled images of a batch."""
     uses_unlabeled = facts.unlabeled > 0
-    self_training, supervised = (speed.seconds(work * operations) for work in (SELF_TRAINING, SUPERVISED))
+    self_training, supervised = (speed.seconds(work * operations) for work in (SELF_TRAINING[method], SUPERVISED))
     step_times = StepTimes(self_training, supervised, uses_unlabeled)
     budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
     most = PUBLISHED_STEPS[frame.dimensions] if minutes is None else MAX_STEPS
@@ -102,7 +115,7 @@ def choose_length(facts: Facts, frame: Frame, operations: float, speed: Speed, m
     steps = round_down(min(max(fits, MIN_STEPS), most))
     first_steps = first_stage_steps(steps) if uses_unlabeled else 0
     limit = f"{DEFAULT_MINUTES:g} minutes (change with --minutes)" if minutes is None else requested(minutes)
-    choices = _stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit))
+    choices = _stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit), method)
     choices |= _optimizer_choices([first_steps, steps - first_steps] if uses_unlabeled else [steps])
     choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
@@ -139,18 +152,22 @@ def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> 
     return f"the number that fits into the {limit}"
 
 
-def _stage_choices(first: int, second: int, reason: str) -> Choices:
+def _stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
     if not first:
-        method = Choice("supervised", "there are no unlabeled scans")
-        return {"stages.0.method": method, "stages.0.steps": Choice(second, reason)}
+        supervised = Choice("supervised", "there are no unlabeled scans")
+        return {"stages.0.method": supervised, "stages.0.steps": Choice(second, reason)}
     fraction = first / (first + second)
-    return {
+    choices = {
         "stages.0.method": Choice("supervised", "labeled scans train the first teacher"),
         "stages.0.steps": Choice(first, f"{fraction:.0%} of all steps, because self-training needs a good teacher"),
-        "stages.1.method": Choice("bcp", "bidirectional copy-paste between labeled and unlabeled scans"),
+        "stages.1.method": Choice(method, METHOD_REASONS[method]),
         "stages.1.steps": Choice(second, reason),
         "stages.1.check_teacher": Choice(True, "leave out scans with implausible predictions of the first stage"),
     }
+    if "ramp" in METHODS[method].Config.model_fields:
+        rises = float(f"{max(RAMP_FRACTION * second / RAMP_INTERVAL, 0.1):.2g}")
+        choices["stages.1.settings.ramp"] = Choice(rises, f"full weight after {RAMP_FRACTION:.0%} of the stage")
+    return choices
 
 
 def _optimizer_choices(stages: Sequence[int]) -> Choices:

@@ -6,9 +6,11 @@ from math import ceil, prod
 
 from graftseg.core.devices import busy_cores
 from graftseg.core.durations import duration
+from graftseg.core.errors import Code, UserError
 from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
+from graftseg.methods import METHODS
 from graftseg.planning.augmentation import augmentation_choices
 from graftseg.planning.choices import Choice, Choices, times, tree_of
 from graftseg.planning.components import component_choices
@@ -53,7 +55,14 @@ class Plan:
         return plan_text(self.recipe, self.choices, self.head)
 
 
-def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None = None, timed: bool = True) -> Plan:
+def make_plan(
+    dataset: Dataset,
+    *,
+    device: str = "auto",
+    minutes: float | None = None,
+    timed: bool = True,
+    method: str = "bcp",
+) -> Plan:
     """Read the training scans and make a plan for a device. Time a few steps if ``timed`` is true.
 
     The data settings of the plan do not depend on the device. A device of another machine is never timed.
@@ -61,7 +70,7 @@ def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None =
     check_minutes(minutes)
     target, facts = target_of(device), facts_of(dataset)
     if not (timed and target.present):
-        return choose(facts, target, minutes=minutes)
+        return choose(facts, target, minutes=minutes, method=method)
     busy = busy_cores() if target.kind == "cpu" else None
 
     def measure(recipe: Recipe) -> float:
@@ -70,7 +79,7 @@ def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None =
 
         return seconds_per_step(recipe, facts.channels, len(facts.classes), choose_device(device))
 
-    return choose(facts, target, minutes=minutes, timed=measure, busy=busy)
+    return choose(facts, target, minutes=minutes, timed=measure, busy=busy, method=method)
 
 
 def choose(
@@ -80,23 +89,29 @@ def choose(
     minutes: float | None = None,
     timed: StepTimer | None = None,
     busy: float | None = None,
+    method: str = "bcp",
 ) -> Plan:
     """Plan a run. Without ``timed``, the seconds per step come from a table. Other programs use ``busy`` cores."""
     check_minutes(minutes)
+    if method not in SELF_TRAINING:
+        finding = "not a method that can be planned"
+        raise UserError(Code.OPTION_INVALID, f"--method {method}", finding, f"choose one of {', '.join(SELF_TRAINING)}")
     frame = choose_frame(facts)
     shape, uses_unlabeled = choose_step_shape(facts, frame, target), facts.unlabeled > 0
-    fixed = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(frame, target, uses_unlabeled)
-    fixed |= component_choices(facts, frame, 2 if uses_unlabeled else 1) | augmentation_choices(facts, frame)
+    fixed = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(target)
+    fixed |= _method_choices(frame, method if uses_unlabeled else None) | augmentation_choices(facts, frame)
+    settings = METHODS[method].Config.model_fields if uses_unlabeled else {}
+    fixed |= component_choices(facts, frame, pseudo_labels="largest_component" in settings)
     load = network_load(shape.network, facts.channels, len(facts.classes))
     operations = shape.batch * prod(shape.patch) * load.operations
 
     speed = SPEEDS[target.kind]
-    length = choose_length(facts, frame, operations, speed, minutes)
+    length = choose_length(facts, frame, operations, speed, minutes, method)
     if timed is not None:
         seconds = timed(_recipe(fixed | length.choices))
-        work = SELF_TRAINING if uses_unlabeled else SUPERVISED
+        work = SELF_TRAINING[method] if uses_unlabeled else SUPERVISED
         speed = Speed(work * operations / seconds, 0.0, "measured here on a few steps")
-        length = choose_length(facts, frame, operations, speed, minutes)
+        length = choose_length(facts, frame, operations, speed, minutes, method)
     choices = fixed | length.choices
     head = (
         *_data_lines(facts, frame),
@@ -115,22 +130,26 @@ def _recipe(choices: Choices) -> Recipe:
     return parse_recipe(tree_of(choices), "plan")
 
 
-def _other_choices(frame: Frame, target: Target, uses_unlabeled: bool) -> Choices:
-    """Choose the settings that depend only on the kind of device and the kind of network."""
+def _other_choices(target: Target) -> Choices:
+    """Choose the settings that depend only on the kind of device."""
     is_cpu = target.kind == "cpu"
     overlap = "a quarter of a window; half a window would take several times as long" if is_cpu else "half of a window"
     fast = "faster: bf16 if the device supports it (loop.precision), and one pass for both mixtures (joint)"
-    choices = {
+    return {
         "name": Choice(PLANNED, "name in reports"),
         "about": Choice("made by graftseg plan", "description of the recipe"),
         "fast": Choice(True, fast),
         "inference.overlap": Choice(0.25 if is_cpu else 0.5, overlap),
         "inference.windows_per_forward": Choice(1 if is_cpu else 4, "number of windows or slices in one forward pass"),
     }
-    choices["stages.0.settings.dice"] = Choice("classes", "Dice of all classes with the background, over the batch")
-    if not uses_unlabeled:
+
+
+def _method_choices(frame: Frame, method: str | None) -> Choices:
+    """Choose the settings of the methods of both stages; ``method`` is None without unlabeled scans."""
+    choices = {"stages.0.settings.dice": Choice("classes", "Dice of all classes with the background, over the batch")}
+    if method is None:
         choices["batches.unlabeled"] = Choice(0, "there are no unlabeled scans")
-    elif frame.dimensions == 2:
+    elif method in ("bcp", "fg-cutmix") and frame.dimensions == 2:
         published = "as published for slices"
         choices["stages.1.settings.dice"] = Choice("over-batch", published)
         choices["stages.1.settings.ema_scope"] = Choice("state", published)

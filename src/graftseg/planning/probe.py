@@ -1,6 +1,7 @@
 """Measurement of the seconds per step on this machine, with a few steps on noise."""
 
 from dataclasses import dataclass
+from math import prod
 from time import perf_counter
 
 import numpy as np
@@ -8,7 +9,11 @@ import torch
 from torch import Tensor
 
 from graftseg.core.types import Batch, Labeled
-from graftseg.data.augment import Table
+from graftseg.data.augment import Table, to_device
+from graftseg.data.batches import BatchSettings
+from graftseg.data.intensity_augment import augment_intensities, draw_intensities
+from graftseg.data.stream import gather, with_offsets
+from graftseg.data.warp import draw_warp, warp_table
 from graftseg.inference.model import build_method
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
@@ -34,7 +39,32 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
         }
         mode = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
         noise = ConstantBatches(_noise(recipe, channels, classes, device), device)
-        return _shortest(Stepper(method, optimizers, stage, noise, mode, StepClock(device), index=0), device)
+        return gather_seconds(recipe.batches, channels, device) + _shortest(
+            Stepper(method, optimizers, stage, noise, mode, StepClock(device), index=0), device
+        )
+
+
+def gather_seconds(settings: BatchSettings, channels: int, device: torch.device) -> float:
+    """Return the shortest time to augment a batch of noise; 0 without deformation and intensity augmentation."""
+    count, patch = settings.labeled + settings.unlabeled, settings.patch
+    shapes, rng = np.tile(np.array(patch, dtype=np.int64), (count, 1)), np.random.default_rng(0)
+    strides = np.array([prod(patch[axis + 1 :]) for axis in range(len(patch))], dtype=np.int64)
+    memory = torch.randn(channels * prod(patch), device=device).half()
+    times = []
+    for _ in range(TIMED_STEPS):
+        began = perf_counter()
+        images = torch.zeros(count, channels, *patch, device=device)
+        if settings.warp is not None:
+            warp = draw_warp(rng, np.zeros_like(shapes), patch, settings.warp)
+            offsets = np.tile(np.arange(channels) * prod(patch), (count, 1))
+            table = with_offsets(warp_table(warp, shapes, np.tile(strides, (count, 1))), offsets, offsets[:, 0])
+            images, _ = gather(to_device(table, device), memory, None, patch, channels, settings.warp.grid)
+        if settings.intensity is not None:
+            augment_intensities(images, to_device(draw_intensities(rng, count, settings.intensity), device))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(perf_counter() - began)
+    return min(times) if settings.warp or settings.intensity else 0.0
 
 
 def _shortest(stepper: Stepper, device: torch.device) -> float:
