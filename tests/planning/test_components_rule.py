@@ -23,7 +23,7 @@ NONE, ONE, SEVERAL = PieceCount(), PieceCount(20, 20), PieceCount(20, 7)
 )
 def test_rules(pieces: tuple[PieceCount, ...], rule: bool | list[int]) -> None:
     known = facts(case((32, 32, 32), (1, 1, 1)), classes=3, pieces=pieces)
-    choices = component_choices(known, choose_frame(known), stages=2)
+    choices = component_choices(known, choose_frame(known), pseudo_labels=True)
     assert choices["inference.largest_component"].value == rule
     assert choices["stages.1.settings.largest_component"].value == rule
     if rule is not True:
@@ -34,7 +34,7 @@ def test_rules(pieces: tuple[PieceCount, ...], rule: bool | list[int]) -> None:
 
 def test_pseudo_labels_of_slices_follow_the_pieces_in_slices() -> None:
     known = facts(case((64, 64, 8), (1, 1, 6)), pieces=(NONE, ONE), slice_pieces=(NONE, SEVERAL))
-    choices = component_choices(known, choose_frame(known), stages=2)
+    choices = component_choices(known, choose_frame(known), pseudo_labels=True)
     assert choices["inference.largest_component"].value is True
     assert choices["stages.1.settings.largest_component"].value is False
     assert "7 of 20 slices" in choices["stages.1.settings.largest_component"].reason
@@ -42,4 +42,4 @@ def test_pseudo_labels_of_slices_follow_the_pieces_in_slices() -> None:
 
 def test_a_supervised_recipe_has_no_pseudo_labels() -> None:
     known = facts(case((32, 32, 32), (1, 1, 1)))
-    assert component_choices(known, choose_frame(known), stages=1).keys() == {"inference.largest_component"}
+    assert component_choices(known, choose_frame(known), pseudo_labels=False).keys() == {"inference.largest_component"}

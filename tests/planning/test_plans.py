@@ -290,7 +290,8 @@ def test_short_trainings_use_adam() -> None:
 @pytest.mark.parametrize("method", ["fg-cutmix", "mean-teacher", "ua-mt", "mc-net"])
 @pytest.mark.parametrize("shape", [(112, 100, 80), (256, 240)])
 def test_other_methods_can_be_planned(method: str, shape: tuple[int, ...]) -> None:
-    recipe = choose(facts(*usual(shape)), CPU, method=method, minutes=5, timed=lambda recipe: 0.1).recipe
+    scans = usual(shape, (1.0,) * len(shape))
+    recipe = choose(facts(*scans), CPU, method=method, minutes=5, timed=lambda recipe: 0.1).recipe
     assert [stage.method for stage in recipe.stages] == ["supervised", method]
     ramp, steps = recipe.stages[1].settings.get("ramp"), recipe.stages[1].steps
     assert ramp is None or ramp * 150 == pytest.approx(0.4 * steps, rel=0.05)
