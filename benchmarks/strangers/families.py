@@ -19,7 +19,9 @@ FOLDERS = {"labeled": ("imagesTr", "labelsTr"), "unlabeled": ("imagesUn", None),
 Draw = Callable[[np.random.Generator], np.ndarray]
 
 
-def hippocampus_split(source: Path, out: Path, *, split: int, labeled: int, unlabeled: int = 60, test: int = 30) -> None:
+def hippocampus_split(
+    source: Path, out: Path, *, split: int, labeled: int, unlabeled: int = 60, test: int = 30
+) -> None:
     """Link a random split of the Hippocampus data set (imagesTr, labelsTr). The test scans depend only on ``split``."""
     names = sorted(path.name for path in (source / "imagesTr").glob("*.nii.gz"))
     random.Random(split).shuffle(names)

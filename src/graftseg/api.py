@@ -27,6 +27,8 @@ from graftseg.experiments.recording import record_run
 from graftseg.experiments.records import as_run_folder, is_record, read_record, read_scored
 from graftseg.experiments.seeds import train_seeds
 from graftseg.experiments.speed.measure import Measurement, Plan, measure
+from graftseg.experiments.strangers import NAME as STRANGERS
+from graftseg.experiments.strangers import strangers_page
 from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
 from graftseg.experiments.test_run import ScoredTest, score_run
@@ -335,13 +337,17 @@ def export(
 
 
 def table(name: str, results: Folder | None = None) -> str:
-    """Return a table of the paper, or ``all`` tables, as Markdown: recorded runs next to published numbers.
+    """Return a table of the paper, or ``all`` of its tables, as Markdown: recorded runs next to published numbers.
+
+    The table ``strangers`` compares planned recipes with and without unlabeled scans.
 
     ``results`` contains the records. The default folder ``results`` may be missing.
     """
     folder = Path("results" if results is None else results)
     if not folder.is_dir() and (results is not None or folder.exists()):
         raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "pass the folder of the records as --results")
+    if name.lower() == STRANGERS:
+        return strangers_page(folder)
     return tables_page(folder) if name.lower() == ALL else table_page(name.lower(), folder)
 
 
