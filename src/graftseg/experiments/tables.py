@@ -44,7 +44,7 @@ to add results.
 LEGEND = """\
 - Dice and Jaccard are in percent, 95HD and ASD in voxels. Each value is averaged over the test cases and the classes of
   a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no value.
-- "variant" names a difference from the recipe, for example fewer steps.
+- "variant" names a difference from the recipe, such as fewer steps. `results/README.md` explains all variants.
 - "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training.
 - "published checkpoint selected on" names the cases on which the published checkpoint was the best. `last` means that
   the last checkpoint was published. A note about the published result may follow in parentheses.
@@ -57,7 +57,7 @@ LEGEND = """\
 BASELINE_LEGEND = """\
 A second table compares methods with supervised runs of the same setting, variant and seed. The difference in Dice is
 averaged over the shared seeds, and the 95 % interval is over the test cases. No difference is given if the method and
-the baseline trained different fractions of the steps of their recipes.
+the baseline were trained with different fractions of the steps of their recipes.
 """
 BASELINE_TITLE = "Compared with the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]
