@@ -145,7 +145,7 @@ def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, Cross
     run, _ = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert re.search(r'</h1>\s*<p class="verdict">Held-out labeled cases: ', page)
-    assert "This run has a Dice of 0 for core in all 4 cases, which makes its distances large." in page
+    assert "This run has a Dice of 0 for core in all 4 cases, so the distances of this class are large." in page
 
 
 def test_what_the_training_says_at_its_end_is_what_the_report_says(
@@ -161,7 +161,7 @@ def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValid
     run, result = trained
     rows = tuple(replace(row, dice=0.0 if row.name == "ring" else 0.9) for row in result.evaluation.rows)
     alone = CrossValidation(run.path, result.parts, Evaluation(rows, "standard"))
-    finding = "has a Dice of 0 for ring in all 4 cases, which makes its distances large"
+    finding = "has a Dice of 0 for ring in all 4 cases, so the distances of this class are large"
     assert list(alone.verdict()) == [f"{run.path} {finding}"]
     found = tuple(replace(row, dice=0.9) for row in rows)
     beside = CrossValidation(run.path, result.parts, Evaluation(found, "standard"), alone.evaluation)
