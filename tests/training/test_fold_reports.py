@@ -35,7 +35,7 @@ def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], tmp_pat
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert all(name in page for part in result.parts for name in part)
     assert "4 labeled cases in 2 folds, 3 unlabeled cases, seed 0" in page
-    assert "neither its label nor its image" in page and typeset(result.table()[1][1][-2]) in page
+    assert "neither the label nor the image" in page and typeset(result.table()[1][1][-2]) in page
     assert str(tmp_path) not in page and str(run.path) not in page
     assert '<section id="test">' not in page
     with pytest.raises(UserError, match=r"one of its runs, such as .*fold-0"):
