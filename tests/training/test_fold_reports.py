@@ -177,7 +177,7 @@ def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, Cros
     part = page[page.index('<section id="test">') : page.index('<section id="run">')]
     _, distances = most_varied(examined.scores[run])
     written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
-    assert part.replace("<small>", "").count(written) == 2 and "Mean over 3 classes of the mean over 3 cases" in part
+    assert part.replace("<small>", "").count(written) == 2 and "Mean over 3 cases and then over 3 classes" in part
     assert '<p class="verdict">Test scans: mean Dice ' in page and not examined.warnings
 
 
