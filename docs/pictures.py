@@ -118,7 +118,7 @@ def _mixed(background: Colors, foreground: Colors, M: torch.Tensor) -> Colors:
 
 
 def _edge(M: Mask) -> Mask:
-    """Return a mask of two pixels along the inner edge of the box."""
+    """Return a mask of the box's border, which is two pixels wide and inside the box."""
     inside = np.pad(~M, 2)
     core = inside.copy()
     for axis, step in ((0, 2), (0, -2), (1, 2), (1, -2)):

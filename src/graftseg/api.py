@@ -279,7 +279,7 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
 
 
 def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
-    """Compare tested runs or records with the first one, by paired differences with intervals, wins and losses.
+    """Compare the first tested run or record with each of the others, by paired statistics over the cases.
 
     ``out`` is a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
     """
@@ -297,7 +297,7 @@ def bench(
     device: str = "auto",
     plan: Plan | None = None,
 ) -> Measurement:
-    """Time the self-training step of a recipe on this machine, and the same step as in published training scripts.
+    """Time the self-training step of a recipe on this machine, in graftseg and as in published training scripts.
 
     ``data`` is a prepared store. Without ``data``, temporary phantoms that fit the recipe are used.
     """

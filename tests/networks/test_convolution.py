@@ -92,12 +92,12 @@ KERNELS = [
     pytest.param("convolve", torch.bfloat16, (1, 16), ["convolve", "convolve_weight"], marks=needs_gpu),
     pytest.param("convolve", torch.bfloat16, (16, 16), ["convolve", "convolve", "convolve_weight"], marks=needs_gpu),
     pytest.param("convolve", torch.bfloat16, (32, 32), ["convolve_weight"], marks=needs_gpu),
-    ("halve", torch.float32, (16, 32), ["halve", "double", "halve_weight"]),
+    ("halve", torch.float32, (16, 32), ["halve", "double", "strided_weight"]),
     ("halve", torch.float32, (32, 64), ["halve", "double"]),
-    pytest.param("halve", torch.bfloat16, (16, 32), ["halve", "double", "halve_weight"], marks=needs_gpu),
-    ("double", torch.float32, (32, 16), ["double", "halve", "halve_weight"]),
+    pytest.param("halve", torch.bfloat16, (16, 32), ["halve", "double", "strided_weight"], marks=needs_gpu),
+    ("double", torch.float32, (32, 16), ["double", "halve", "strided_weight"]),
     ("double", torch.float32, (128, 32), ["double", "halve"]),
-    pytest.param("double", torch.bfloat16, (32, 16), ["double", "halve", "halve_weight"], marks=needs_gpu),
+    pytest.param("double", torch.bfloat16, (32, 16), ["double", "halve", "strided_weight"], marks=needs_gpu),
 ]
 
 
@@ -199,7 +199,7 @@ def test_launch_tables_contain_only_supported_channels() -> None:
             assert launch.keys() - {"planes"} == {"BM", "num_warps", "num_stages"}
             assert "planes" not in launch or channels >= convolution.MIN_CHANNELS
             assert all(launch[key] & (launch[key] - 1) == 0 for key in ("BM", "num_warps"))
-    assert convolution.MIN_CHANNELS <= convolution.MAX_HALVING_CHANNELS // 2
+    assert convolution.MIN_CHANNELS <= convolution.MAX_FINE_CHANNELS // 2
 
 
 @pytest.mark.parametrize(("name", "channels"), [("convolve", (2, 3)), ("halve", (2, 4)), ("double", (4, 2))])
@@ -215,13 +215,13 @@ def test_operators_with_kernels_pass_opcheck(name: str, channels: tuple[int, int
     assert set(torch.library.opcheck(OPERATIONS[name][0], tuple(arguments)).values()) == {"SUCCESS"}
 
 
-@pytest.mark.parametrize("name", ["convolve_input", "convolve_weight", "halve_weight"])
+@pytest.mark.parametrize("name", ["convolve_input", "convolve_weight", "strided_weight"])
 def test_gradient_operators_pass_opcheck(name: str) -> None:
     x, dy, weight = torch.randn(2, 3, 4, 4, 2), torch.randn(2, 5, 4, 4, 2), torch.randn(5, 3, 3, 3, 3)
     arguments = {
         "convolve_input": (dy, weight),
         "convolve_weight": (x, dy),
-        "halve_weight": (x, dy[:, :, :2, :2, :1].contiguous()),
+        "strided_weight": (x, dy[:, :, :2, :2, :1].contiguous()),
     }
     # these operators are only called in a backward pass
     utilities = ("test_schema", "test_faketensor", "test_aot_dispatch_static")

@@ -213,5 +213,5 @@ def test_a_report_of_volumes_has_marks_in_all_three_places(tmp_path: Path) -> No
 def test_pictures_have_no_marks(tmp_path: Path) -> None:
     page = Page(render_report(write_run(tmp_path)).read_text())
     assert marks_of(page) == [] and page.text.count(AS_STORED) == 3
-    assert "Picture, reference and prediction from left to right." in page.text
+    assert "2-D scan, reference and prediction from left to right." in page.text
     assert "95HD voxel" not in page.text and "95HD pixel" in page.text

@@ -87,7 +87,7 @@ def test_a_scan_shown_often_is_stored_once(run: Path) -> None:
 
 def test_headline_names_protocol_and_checkpoint(run: Path) -> None:
     page = rendered(run)
-    assert "Mean over 2 classes of the mean over 4 cases, standard protocol, last checkpoint." in page.text
+    assert "Mean over 4 cases and then over 2 classes, standard protocol for empty masks, last checkpoint." in page.text
     assert "trained with 2 labeled and 3 unlabeled cases, seed 7." in page.text
 
 

@@ -85,7 +85,9 @@ def test_headline() -> None:
     page = Page(results_section(RESULTS, {"checkpoint": "best on test, step 9"}))
     figures = [text for element, text in page.texts if element == "dd"]
     assert figures == ["60.00", "30.00", "2.00", "6.00 mm", "4.00", "8.00 mm"]
-    sentence = "Mean over 2 classes of the mean over 2 cases, paper protocol, checkpoint: best on test, step 9."
+    sentence = (
+        "Mean over 2 cases and then over 2 classes, paper protocol for empty masks, checkpoint: best on test, step 9."
+    )
     assert sentence in page.text and OPTIMISTIC in page.text
     assert OPTIMISTIC not in Page(results_section(RESULTS, {"checkpoint": "best on validation, step 9"})).text
 
@@ -93,7 +95,7 @@ def test_headline() -> None:
 def test_a_single_class_has_no_mean_over_classes() -> None:
     single = Evaluation((row("a", 1, 0.5),), "standard")
     section = results_section(Results(Path("x"), single, None), {})
-    assert "Mean over 1 case, standard protocol, last checkpoint." in section
+    assert "Mean over 1 case, standard protocol for empty masks, last checkpoint." in section
     table = cells(section)
     assert [line[0] for line in table] == ["Class", "class 1", "Case", "a"]
     assert len(table[2]) == len(table[3]) == 5

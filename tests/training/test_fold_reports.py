@@ -35,7 +35,7 @@ def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], tmp_pat
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert all(name in page for part in result.parts for name in part)
     assert "4 labeled cases in 2 folds, 3 unlabeled cases, seed 0" in page
-    assert "neither its label nor its image" in page and typeset(result.table()[1][1][-2]) in page
+    assert "neither the label nor the image" in page and typeset(result.table()[1][1][-2]) in page
     assert str(tmp_path) not in page and str(run.path) not in page
     assert '<section id="test">' not in page
     with pytest.raises(UserError, match=r"one of its runs, such as .*fold-0"):
@@ -145,7 +145,7 @@ def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, Cross
     run, _ = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert re.search(r'</h1>\s*<p class="verdict">Held-out labeled cases: ', page)
-    assert "This run has a Dice of 0 for core in all 4 cases, which makes its distances large." in page
+    assert "This run has a Dice of 0 for core in all 4 cases, so the distances of this class are large." in page
 
 
 def test_what_the_training_says_at_its_end_is_what_the_report_says(
@@ -161,7 +161,7 @@ def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValid
     run, result = trained
     rows = tuple(replace(row, dice=0.0 if row.name == "ring" else 0.9) for row in result.evaluation.rows)
     alone = CrossValidation(run.path, result.parts, Evaluation(rows, "standard"))
-    finding = "has a Dice of 0 for ring in all 4 cases, which makes its distances large"
+    finding = "has a Dice of 0 for ring in all 4 cases, so the distances of this class are large"
     assert list(alone.verdict()) == [f"{run.path} {finding}"]
     found = tuple(replace(row, dice=0.9) for row in rows)
     beside = CrossValidation(run.path, result.parts, Evaluation(found, "standard"), alone.evaluation)
@@ -177,7 +177,7 @@ def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, Cros
     part = page[page.index('<section id="test">') : page.index('<section id="run">')]
     _, distances = most_varied(examined.scores[run])
     written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
-    assert part.replace("<small>", "").count(written) == 2 and "Mean over 3 classes of the mean over 3 cases" in part
+    assert part.replace("<small>", "").count(written) == 2 and "Mean over 3 cases and then over 3 classes" in part
     assert '<p class="verdict">Test scans: mean Dice ' in page and not examined.warnings
 
 

@@ -85,7 +85,7 @@ def plan(
         Literal["bcp", "fg-cutmix", "mean-teacher", "ua-mt", "mc-net"],
         typer.Option(help="Method that learns from the unlabeled scans."),
     ] = "bcp",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or cuda; cuda also works without a GPU.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N, or cuda (even if there is no GPU here).")] = "auto",
 ) -> None:
     """Write a recipe that fits the scans and the device, with the reason for every value."""
     from graftseg import api
@@ -129,7 +129,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
     checkpoint: Annotated[
         Literal["shipped", "best"],
-        typer.Option(help="shipped, or best: the checkpoint with the best score. best writes to RUN/predictions-best."),
+        typer.Option(help="shipped (reported checkpoint) or best (best score); best writes to RUN/predictions-best."),
     ] = "shipped",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override an inference setting: inference.overlap=0.75.")
@@ -228,10 +228,10 @@ def bench(
             help="Timed steps of each implementation, divided into rounds: 30 steps in 3 rounds are 10 per round.",
         ),
     ] = 30,
-    rounds: Annotated[int, typer.Option(min=1, max=MAX_TIMED_STEPS, help="Rounds of both implementations.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, max=MAX_TIMED_STEPS, help="Number of rounds.")] = 3,
     usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Also time the usual implementation.")] = True,
     persistent_workers: Annotated[
-        bool, typer.Option("--persistent-workers", help="Keep the loader processes of the usual implementation.")
+        bool, typer.Option("--persistent-workers", help="Usual implementation: keep loader processes between epochs.")
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for the timings. Errors are printed as JSON, too.")

@@ -60,7 +60,7 @@ def with_json_errors(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def takes_sources(kind: Any, name: str = "data") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command accept separate folders as options instead of its argument ``name``."""
+    """Let a command take separate folders as options instead of the argument ``name`` with the annotation ``kind``."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -79,9 +79,9 @@ def takes_sources(kind: Any, name: str = "data") -> Callable[[Callable[..., None
 
 def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
     """Set the signature from which Typer creates the options of a command."""
-    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    vars(command)["__signature__"] = inspect.Signature(by_name)
-    command.__annotations__ = {one.name: one.annotation for one in by_name}
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    vars(command)["__signature__"] = inspect.Signature(keywords)
+    command.__annotations__ = {one.name: one.annotation for one in keywords}
     return command
 
 

@@ -20,7 +20,7 @@ def check(
     out: Annotated[Path | None, typer.Option(help="HTML page to write: findings, distributions, pictures.")] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(help="New folder for a copy in which geometry rounding and gaps in label values are repaired."),
+        typer.Option(help="New folder for a copy without rounding errors in headers and without gaps in label values."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

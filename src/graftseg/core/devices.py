@@ -30,7 +30,7 @@ EXTRAS = {
     "export": ("monai", "onnx", "onnxruntime", "onnxscript"),
     "pictures": ("pillow", "tifffile"),
 }
-"""Optional dependencies and their packages."""
+"""The extras of graftseg (optional dependencies), and the packages of each extra."""
 NOT_INSTALLED = "not installed"
 
 
@@ -42,7 +42,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def source_digest(package: Path = Path(__file__).parents[1]) -> str:
-    """Return a short hash of the package's source files, which changes even if the version number does not."""
+    """Return a short hash of the source files. It changes with the code, even if the version number does not."""
     digest = sha256()
     for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".yaml")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -126,7 +126,7 @@ def describe_machine(folder: Path) -> dict[str, Any]:
 
 
 def _extra(packages: Sequence[str]) -> str:
-    """Return "not installed", the version of a single package, or the names and versions of several packages."""
+    """Return the version of one package or the names and versions of several; NOT_INSTALLED if all are missing."""
     found = {package: _version(package) for package in packages}
     if len(found) == 1 or set(found.values()) == {NOT_INSTALLED}:
         return next(iter(found.values()))

@@ -69,7 +69,7 @@ class Code(StrEnum):
 
 
 def in_one_line(text: str) -> str:
-    """Escape characters that would move the cursor or change colors, for example in a file name."""
+    """Replace unprintable characters, such as a newline in a file name, by escapes. The text then stays in one line."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

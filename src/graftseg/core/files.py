@@ -100,7 +100,7 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 
 def write_text(target: Path, content: str) -> None:
-    """Write ``content`` atomically as UTF-8. Escape characters that UTF-8 cannot encode, as in some file names."""
+    """Write ``content`` atomically as UTF-8. Characters that UTF-8 cannot encode become backslash escapes."""
     write_bytes(target, _encode(content))
 
 

@@ -132,7 +132,7 @@ class RunFolder:
         return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
-        """Refuse a folder with other content than ``expected``. ``resume``: True requires content, False refuses it."""
+        """Refuse content other than ``expected``. ``resume=True`` needs content, ``resume=False`` an empty folder."""
         content = self.content
         if content not in ("", expected):
             options = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds"}.get(content)
@@ -210,7 +210,7 @@ class RunFolder:
 
 @lru_cache(maxsize=256)
 def _read_manifest(path: Path, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Read and validate ``run.json``. ``version`` (inode, modification time, size) is only part of the cache key."""
+    """Read and validate ``run.json``. Only the cache uses ``version``: inode, modification time and file size."""
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(Code.NOT_A_RUN, path, "made by an incompatible version", "train again with this version")
@@ -227,7 +227,7 @@ def _damaged(path: Path, detail: str) -> UserError:
 
 
 def store_owner(store: Path) -> Path | None:
-    """Return the parent folder of a store if it also contains a run, folds or seeds that use the store, else None."""
+    """Return the parent folder of a store if runs, folds or seeds in that folder use the store, else None."""
     folder = RunFolder(store.resolve().parent)
     is_used = folder.exists or folder.folds_file.is_file() or folder.seeds
     return folder.path if is_used and folder.store.name == store.resolve().name else None

@@ -26,7 +26,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _reject_booleans_as_numbers(cls, given: Any) -> Any:
-        """Reject ``true`` and ``false`` for numbers. Pydantic's strict mode would also reject lists and ``1e-3``."""
+        """Reject ``true`` and ``false`` for numbers. Pydantic's strict mode would also reject lists for tuples."""
         known = cls.model_fields.items() if isinstance(given, Mapping) else ()
         found = [
             InitErrorDetails(type=_not_a_number(value), loc=location, input=value)
@@ -43,7 +43,7 @@ def _not_a_number(value: bool) -> PydanticCustomError:
 
 
 def _booleans_for_numbers(location: Location, value: Any, kinds: list[Any]) -> Iterator[tuple[Location, bool]]:
-    """Yield each boolean and its location where ``kinds``, the allowed types, contain a number type but not bool."""
+    """Yield location and value of each boolean whose allowed types (``kinds``) include a number type but not bool."""
     if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
         yield location, value
     elif isinstance(value, list | tuple):

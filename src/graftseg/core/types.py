@@ -63,7 +63,7 @@ class Geometry:
 class Case:
     """A scan on disk, with its label map unless it is unlabeled.
 
-    ``images`` are the files of the image: one per channel, one for all channels, or the files for a benchmark reader.
+    ``images`` are one file per channel, one file for all channels, or the files that a benchmark reader needs.
     """
 
     name: str
@@ -116,10 +116,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss to minimize. ``updates`` is the name of the submodule of the method that is optimized.
+    """A loss to minimize. ``updates`` names the submodule whose weights are updated, such as ``student``.
 
-    ``terms`` are named scalars and ``weights`` are their factors, 1 by default. ``shows`` contains named pictures of
-    the step for snapshots. The pictures are references, not copies.
+    ``terms`` are named scalars and ``weights`` are their factors, 1 by default. ``shows`` contains named tensors that
+    a snapshot shows as pictures. The tensors are references, not copies.
     """
 
     updates: str

@@ -140,7 +140,7 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the start of every patch row in its flat scan, and a mask of the patch voxels inside the scan.
 
     A row runs along the third axis, which is contiguous in memory. In 2-D, a row is one voxel. The starts are int64
-    ``(B, *patch[:2])``, from one row length before the scan to the end of the scan. The mask is ``(B, *patch)``. For
+    ``(B, *patch[:2])``, in 3-D from ``-patch[2]`` to the number of scan voxels. The mask is ``(B, *patch)``. For
     CUDA graphs, the function does not synchronize with the CPU, and no shape depends on drawn values.
     """
     at = _Columns.of(table, len(patch))
@@ -159,9 +159,9 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """For each sample, return first voxel and shape of a box that contains all scan voxels that ``rows_of`` reads.
+    """For each sample, return first voxel and shape of a box in the scan that contains all scan voxels of the patch.
 
-    In the plane, the box has a margin of one voxel inside the scan, because devices may round differently than the CPU.
+    In the plane, the box is one voxel larger on each side, because devices may round differently than the CPU.
     """
     at = _Columns.of(torch.from_numpy(table), len(patch))
     corners = at.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])

@@ -28,7 +28,7 @@ from graftseg.data.warp import WarpSettings, draw_warp, undeformed
 Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
 FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6
-"""Added to the stream number, so that each kind of random number is drawn independently of the others."""
+"""Added to the stream number in the seed, so that each kind of random number is independent of the others."""
 
 
 class BatchSettings(Settings):
@@ -174,7 +174,7 @@ class Batches:
         return sorted(set(names))
 
     def center_patches(self, count: int) -> Tensor | None:
-        """Return center patches of the first ``count`` unlabeled scans without augmentation, or None without scans."""
+        """Return unaugmented center patches of the first ``count`` unlabeled scans, or None if no scan is unlabeled."""
         if self.unlabeled is None:
             return None
         by_case = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
@@ -266,6 +266,6 @@ def _shuffled(key: tuple[int, ...], count: int, group: int, size: int) -> Intege
 
 
 def _mirrored(step: int, count: int, size: int) -> Integers:
-    """Return half of the units from the list and half from the reversed list. Both lists start over at their end."""
+    """Return ``size`` units, half from the list and half from the reversed list. Both lists repeat without end."""
     forth = (step * (size // 2) + np.arange(size // 2)) % count
     return np.concatenate([forth, count - 1 - forth])

@@ -67,7 +67,7 @@ class Examination:
             "cases": self.counts,
             "classes": {str(value): name for value, name in self.dataset.classes.items()},
             "verdict": self.verdict,
-            # JSON does not support infinite shifts
+            # JSON has no infinity, so an infinite shift becomes null
             "likeness": {name: None if value == inf else value for name, value in asdict(self.likeness).items()},
             "findings": [asdict(finding) for finding in self.findings],
             "scans": [

@@ -66,10 +66,10 @@ def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The cases of a folder. Each split is sorted by name. Benchmarks keep the order of the published list.
+    """The cases of a folder. Each split is sorted by name, except in benchmarks, which keep the order of their lists.
 
     ``classes`` are the class names by label value, empty if unknown. ``problems`` are defects that ``check``
-    reports and ``prepare`` refuses. ``ignored`` are files among the scans that are not scans.
+    reports and ``prepare`` refuses. ``ignored`` are the other files in the image and label folders.
     """
 
     root: Path
@@ -92,10 +92,10 @@ class Dataset:
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
     ) -> "Dataset":
-        """Return the cases that training may open, without test cases and without labels that training must not see.
+        """Return the data set for training, without test cases and without labels that training must not see.
 
         ``divide_labeled`` assigns roles to the labeled cases. Labeled cases used without labels become the first
-        unlabeled cases. Cases in ``held_out`` and the validation cases of the folder are unchanged.
+        unlabeled cases. Cases in ``held_out`` stay in the result as labeled cases, although training does not use them.
         """
         roles = divide_labeled(self.root, self.of("labeled"), labeled_cases, validation_cases, held_out)
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in roles.hidden)
@@ -130,8 +130,8 @@ def divide_labeled(
 ) -> LabeledRoles[Listed]:
     """Divide labeled cases into roles.
 
-    Cases named in ``held_out`` are not used. Of the remaining cases, the last ``validation_cases`` are used for
-    validation and the first ``labeled_cases`` (None: all others) with labels. Cases in between are used without labels.
+    Cases named in ``held_out`` are not used. Of the other cases, the last ``validation_cases`` are for validation. The
+    first ``labeled_cases`` (None: all before the validation cases) are used with labels, and the rest without labels.
     """
     if unknown := sorted(set(held_out) - same_names(held_out, (case.name for case in cases))):
         finding = f"batches.held_out contains {unknown[0]}, which is not a labeled case"
@@ -151,7 +151,6 @@ def divide_labeled(
 
 UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
 """Unicode categories that break lines or cannot be printed: control codes, surrogates and separators."""
-
 
 INVISIBLE = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
 """Characters that have no width or change the text direction. Joiners are allowed, because some scripts need them."""

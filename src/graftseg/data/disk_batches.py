@@ -63,7 +63,7 @@ class DiskStream(Stream):
         parameters, grid = table[:, : -self.channels - 1], self.grid
         first, shape = boxes_of(parameters, self.patch) if grid is None else boxes_of_warp(parameters, self.patch, grid)
         strides = np.stack([shape[:, 1:].prod(axis=1), shape[:, 2:].prod(axis=1)], axis=1)
-        # the offset of the first voxel of the scan relative to the box
+        # in box memory, the first voxel of the scan would lie this many elements before the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
         own = (
@@ -149,7 +149,7 @@ class Prefetcher(Generic[Key, Item]):
     """Calls a method for consecutive keys in a thread, up to ``room`` items in advance.
 
     ``following`` returns the next key. A request for any other key starts a new thread at that key. An error in the
-    thread is raised when the failed item is requested. The thread does not keep the object of the method alive.
+    thread is raised when the failed item is requested. Only a weak reference to the method is kept.
     """
 
     def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:

@@ -119,16 +119,16 @@ def intensity_shift(
 
     .. math:: \frac{|Q_L - Q_U|}{w / 8 + 5 b \sqrt{1/n + 1/m}}
 
-    w is the width of a typical scan. The width of a case is the mean absolute deviation of its percentiles from their
-    mean. The width of a group is the median over its cases, and w is the smaller of the two group widths.
+    w is a typical width of the intensity distribution. The width of a case is the mean absolute deviation of its
+    percentiles from their mean. The width of a group is the median over its cases. w is the smaller group width.
 
     b is the typical distance of a scan from its group: the mean of :math:`|q_i - Q|` over both groups, with n + m - 2
     degrees of freedom. b is limited to twice the median distance, so that a few scans with another scale do not hide a
     shift. The factor 5 makes the second term of the denominator about three standard errors of the numerator.
 
-    At 0, the groups have equal median percentiles. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of the
-    width of a scan and by more than chance explains. With few labeled cases and large differences between scans, a real
-    shift may not be detected.
+    At 0, the groups have equal median percentiles. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of w
+    and by more than chance explains. With few labeled cases and large differences between scans, a real shift may not
+    be detected.
 
     ``standardized`` compares the cases after z-score normalization. Return the largest shift of all channels, or 0 if a
     group is empty.

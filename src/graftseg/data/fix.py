@@ -29,7 +29,7 @@ PNG = ".png"
 
 @dataclass(frozen=True)
 class FileFix:
-    """A file to rewrite, the change in words (``what``), and its new geometry or new label values."""
+    """A file to rewrite with a new geometry, new label values, or both. ``what`` describes the change."""
 
     path: Path
     what: str
@@ -201,7 +201,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _renumbered_list(path: Path, classes: dict[int, str]) -> dict[str, Any]:
-    """Return the new content of dataset.json. As before, ``labels`` maps values to names or names to values."""
+    """Return dataset.json with new labels: values to names if the old labels have this form, else names to values."""
     content = read_object(path) if path.is_file() else {}
     labels = content.get("labels", {})
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())

@@ -43,7 +43,7 @@ class Positions:
         """Draw a ``share`` of the samples and a foreground voxel for each, with equal probability per class.
 
         ``cases`` is the case index of each sample. A fractional number of samples is rounded up or down at random, so
-        that the average share is exact. Cases without foreground are skipped. Return None if no sample remains.
+        that the average share is exact. Samples of cases without foreground are dropped. Return None if none remains.
         """
         count = floor(share * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])

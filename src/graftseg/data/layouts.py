@@ -83,7 +83,7 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
-    # a few images without a number do not mean that the other numbers are parts of case names
+    # if some images have no number, a label ``case`` for the image ``case_0000`` shows that numbers are channels
     return len(numbered) == len(stems) or not labeled.isdisjoint({*numbered.values()} - stems)
 
 
@@ -133,7 +133,7 @@ def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
         return f", but {len(similar)} images begin with its name ({names})", remedy
     if similar:
         return "", f"if the label belongs to {similar[0]}, give it that name"
-    return "", "add the image, remove the label or give it the name of its case"
+    return "", "add the image, remove the label or rename the label to match its image"
 
 
 def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:

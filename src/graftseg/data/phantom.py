@@ -23,7 +23,8 @@ CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Floats = npt.NDArray[np.floating[Any]]
 
-# size factor and largest center offset of the heart by number of axes, so that its share of voxels is similar
+# by number of axes: size factor of the heart, and largest coordinate of its center if the scan extends from -1 to 1.
+# In 3-D the factor is larger, so that the heart fills about the same share of the scan as in 2-D.
 HEART_SIZE = {2: (1.0, 0.22), 3: (1.4, 0.12)}
 # brightness of air, body, crescent, ring and core: NEAR_LOOK at drift 0, FAR_LOOK at drift 1
 NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
@@ -75,7 +76,7 @@ def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, in
 
 
 def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Draw the label map and a map of organs: 0 for air, 1 for body, other values for other organs."""
+    """Draw the label map and a map of relative brightness: 0 for air, 1 for body, 0.3 to 2.2 for other organs."""
     space = _coordinates(shape)
     body = _ellipsoid(space, rng.normal(0, 0.03, len(shape)), rng.uniform(0.80, 0.95, len(shape))) < 1
     organs = np.where(body, 1.0, 0.0)

@@ -261,7 +261,7 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
 
 
 def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:
-    """Remove files of cases outside the data set and of interrupted calls. Return the number of removed files."""
+    """Remove files of former cases and of interrupted calls. Return the number of removed files."""
     used = {nfc(name) for case in cases for name in (*case.sha256, f"{case.name}.json")}
     unused = [path for path in (out / CASES).iterdir() if path.is_file() and nfc(path.name) not in used]
     endings = (".image.npy", ".label.npy", ".json")

@@ -50,7 +50,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
 
 
 def _scans(path: Path) -> list[Path]:
-    """Return the scans of a folder. A single file and a folder of DICOM slices are one scan."""
+    """Return the scans of a folder. A single file is one scan. A folder of DICOM slices is also one scan."""
     if not path.is_dir():
         return [path]
     scans = scans_in(path)

@@ -62,7 +62,7 @@ class Sources:
 
     @property
     def places(self) -> tuple[tuple[Path, Path | None, Split], ...]:
-        """Folder of images, folder of labels and split. ``unlabeled`` is omitted if it equals ``labeled_images``."""
+        """Tuples of image folder, label folder and split. ``unlabeled`` is omitted if it equals ``labeled_images``."""
         found: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
         if self.unlabeled is not None and not self._is_unlabeled_repeated:
             found.append((self.unlabeled, None, "unlabeled"))

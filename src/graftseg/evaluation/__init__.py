@@ -1,1 +1,1 @@
-"""From label maps and references to scores, comparisons and verdicts."""
+"""Scores of label maps against references, comparisons of runs, and verdicts."""

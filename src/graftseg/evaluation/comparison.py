@@ -25,7 +25,7 @@ VOLUME_TOLERANCE = 1e-6
 class ScoredRun:
     """The scores of a run, and facts about its references, checkpoint and weights.
 
-    ``name`` and ``references`` are paths. ``identity`` is the identity of the store that the run was trained on.
+    ``name`` and ``references`` are paths. ``identity`` identifies the training store, and ``weights`` is a hash.
     """
 
     name: str
@@ -108,7 +108,7 @@ def read_scored_run(folder: Path) -> ScoredRun:
 
 
 def _not_scored(folder: Path) -> UserError:
-    finding, remedy = "not a tested run or a record (it has no metrics.csv)", "name a run or a record"
+    finding, remedy = "neither a tested run nor a record (it has no metrics.csv)", "name a run or a record"
     if several := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
         finding, remedy = "contains several runs", f"name one of them, such as {several[0]}"
     elif RunFolder(folder).exists:

@@ -78,8 +78,8 @@ def score_empty(has_prediction: bool, has_reference: bool, *, worst: float, prot
     ``standard``: two empty masks agree (overlap 1, distances 0). If only one mask is empty, the scores are the worst
     possible: overlap 0, distances ``worst``, the diagonal of the image.
     ``paper``: an empty prediction scores 0 for every metric, as in the published code, even if the reference is empty
-    too. This lowers the mean distances. The published code cannot score an empty reference. Here, an empty reference
-    gives overlap 0 and NaN distances, which every mean ignores.
+    too. This lowers the mean distances. The published code cannot compare a nonempty prediction with an empty
+    reference. Here, such a prediction scores overlap 0 and NaN distances, which every mean ignores.
     """
     if protocol == "paper":
         overlap, distance = 0.0, math.nan if has_prediction else 0.0

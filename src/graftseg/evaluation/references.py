@@ -14,7 +14,7 @@ from graftseg.data.scans import Scan, read_label
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
 TESTED_ON = "tested_on"
-"""JSON key of the store's test identity in the description of a score table."""
+"""JSON key, in the description of a score table, for the identity of the store's test cases."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from graftseg.core.files import csv_text, json_text, read_json, write_group, wri
 from graftseg.evaluation.metrics import Protocol, as_protocol
 from graftseg.evaluation.table_metrics import extent_of, plain_values, scores_text, spread
 
-VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
+VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")  # distances in voxels
 METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS))
 VOLUME_ERRORS = ("volume_error_ml", "volume_error_percent")
 RECREATE = "run graftseg evaluate to recreate it"

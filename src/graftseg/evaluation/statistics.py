@@ -44,10 +44,11 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Effect:
-    """Statistics of pairs; NaN if there are too few pairs.
+    """Means and statistics of ``count`` pairs; NaN if there are too few pairs.
 
     ``low`` and ``high`` bound the 95 % bootstrap interval of the mean difference. ``p`` is the two-sided p-value of
-    Wilcoxon's signed-rank test. In ``better`` cases, the second run has the larger overlap or the smaller distance.
+    Wilcoxon's signed-rank test. ``better`` is the number of cases in which the second run has the larger overlap or
+    the smaller distance. ``worse`` is the number of cases with the smaller overlap or the larger distance.
     """
 
     count: int
@@ -137,8 +138,8 @@ def signed_rank(differences: Values) -> float:
 
     if not len(differences):
         return math.nan
-    known = differences[differences != 0]
-    return float(wilcoxon(known).pvalue) if len(known) else 1.0
+    nonzero = differences[differences != 0]
+    return float(wilcoxon(nonzero).pvalue) if len(nonzero) else 1.0
 
 
 def _values(evaluation: Evaluation, metric: str) -> dict[tuple[str, int], float]:

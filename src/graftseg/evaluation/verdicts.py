@@ -36,7 +36,7 @@ def missed_classes(who: str, evaluation: Evaluation) -> Iterator[str]:
     """Yield a sentence for each class that is never found, because a mean over classes may hide it."""
     for label, name in never_found(evaluation).items():
         cases = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
-        yield f"{who} has a Dice of 0 for {name} in all {cases} cases, which makes its distances large"
+        yield f"{who} has a Dice of 0 for {name} in all {cases} cases, so the distances of this class are large"
 
 
 def never_found(evaluation: Evaluation) -> dict[int, str]:
@@ -70,7 +70,7 @@ def verdict(effect: Effect, scope: str = ONE_RUN) -> str:
 
 
 def _smallest_p(effect: Effect) -> str:
-    """Return a clause with the smallest possible p if too few cases keep p high although the interval excludes zero."""
+    """Return a clause with the smallest possible p if the interval excludes zero but the cases are too few."""
     if effect.count >= MIN_CASES or effect.low <= 0 <= effect.high:
         return ""
     return f", and {effect.count} cases cannot give a p below {2 / 2**effect.count:.2g}"

@@ -13,7 +13,7 @@ class Row:
 
     @property
     def setting(self) -> str:
-        """The data set and the number of labels, such as ``la-8``."""
+        """The data set and the number of labeled scans, such as ``la-8``."""
         return self.recipe.partition("/")[0]
 
     @property

@@ -77,7 +77,7 @@ def check_target(folder: Path, run: Path) -> None:
 def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant: str) -> None:
     """Raise if a variant is too long, or missing although settings differ from the shipped recipe."""
     if len(variant) > MAX_VARIANT_LENGTH:
-        finding = f"longer than {MAX_VARIANT_LENGTH} letters"
+        finding = f"longer than {MAX_VARIANT_LENGTH} characters"
         raise UserError(Code.OPTION_INVALID, f"--variant {variant[:20]}...", finding, "choose a shorter name")
     if changes and not variant:
         finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
@@ -111,7 +111,7 @@ def check_same_store(record: Record, identity: str | None, where: str | Path) ->
 
 
 def check_same_cases(first: Record, second: Record) -> None:
-    """Raise if two records were not scored on the same cases, references and protocol."""
+    """Raise if two records differ in test cases, classes, references or the rule for empty masks."""
     matched = match_case_names(first.evaluation, second.evaluation)
     runs = first.scored_run, replace(second.scored_run, evaluation=matched)
     try:

@@ -33,7 +33,7 @@ DERIVED_KEYS = ("rows", "classes", "overall")
 """Keys of ``metrics.json`` that can be computed from the scores of the cases."""
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
 RECORD_NAME = re.compile(rf"seed-(0|[1-9][0-9]*)(?:-({VARIANT.pattern}))?")
-LOG_LINES, LOG_EVERY = 200, 50
+LOG_LINES, LOG_EVERY = 200, 50  # maximum length of a thinned log, smallest interval between its steps
 Facts = dict[str, Any]
 
 
@@ -122,7 +122,7 @@ class Record:
 
     @property
     def best_checkpoint(self) -> Scored | None:
-        """The scores of the best checkpoint, if known. They are the reported scores if both have the same weights."""
+        """The scores of the best checkpoint, if known. If the run reports it, these are the reported scores."""
         best = self.facts.get("best")
         if self.best is not None and self.best.checkpoint != self.reported.checkpoint:
             return self.best

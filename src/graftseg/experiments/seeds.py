@@ -16,7 +16,7 @@ from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.table_metrics import METRIC_NAMES, Spread, format_value, mean_metrics, plain_values, spreads
-from graftseg.experiments.train_and_test import PROTOCOL, check_seeds, tested_run, trained_run
+from graftseg.experiments.train_and_test import PROTOCOL, check_seeds, ensure_trained, run_scores
 from graftseg.inference.ensemble import select_weights
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import requested_recipe
@@ -30,9 +30,10 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The metrics (``figures``) of one seed, or None if the run was not tested. ``checkpoint`` says how it was chosen.
+    """The result of one seed. ``figures`` are its metrics, or None if the run was not tested.
 
-    ``best`` and ``best_checkpoint`` are the same for the best checkpoint, if the best checkpoint was saved separately.
+    ``checkpoint`` says how the reported checkpoint was chosen. ``best`` and ``best_checkpoint`` are the metrics and the
+    choice of the best checkpoint, if it was saved separately.
     """
 
     seed: int
@@ -61,9 +62,9 @@ def train_seeds(
 ) -> list[SeedResult]:
     """Train ``count`` runs with consecutive seeds, starting at the recipe's seed, and test each run.
 
-    Each run is written to ``out/seed-N``. Finished runs in ``out`` are kept, also for other seeds. A stopped run is
-    resumed. After every seed, ``out/summary.json`` is updated and ``tell`` is called with a line of text. If the test
-    cases have no labels, the runs are not tested. ``shorter`` divides the durations in the recipe.
+    Each run is written to ``out/seed-N``. Finished runs in ``out`` are kept, including runs of other seeds. A stopped
+    run is resumed. After every seed, ``out/summary.json`` is updated and ``tell`` is called with a line of text. If the
+    test cases have no labels, the runs are not tested. ``shorter`` divides the durations in the recipe.
     """
     choose_device(device)
     check_seeds(count)
@@ -83,7 +84,7 @@ def train_seeds(
             summary.add(seed)
     for seed in range(base.seed, last + 1):
         if seed not in summary.results:
-            trained_run(_with_seed(base, seed), store, folder.seed(seed), device)
+            ensure_trained(_with_seed(base, seed), store, folder.seed(seed), device)
             summary.add(seed)
     if not untested:
         tell(mean_line(summary.rows))
@@ -118,7 +119,7 @@ class _Summary:
         chosen = select_weights(run, "shipped").chosen
         if self.untested:
             return SeedResult(seed, chosen, None)
-        reported, best = tested_run(run, self.store, self.device)
+        reported, best = run_scores(run, self.store, self.device)
         if best is None:
             return SeedResult(seed, chosen, mean_metrics(reported))
         best_checkpoint = select_weights(run, "best").chosen

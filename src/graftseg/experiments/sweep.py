@@ -23,7 +23,7 @@ from graftseg.experiments import recording
 from graftseg.experiments.paper import ALL, TABLES, benchmark_of
 from graftseg.experiments.records import is_record, read_record, record_path
 from graftseg.experiments.tables import rows_of
-from graftseg.experiments.train_and_test import check_seeds, tested_run, trained_run
+from graftseg.experiments.train_and_test import check_seeds, ensure_trained, run_scores
 from graftseg.recipes.changes import changes_of, metric_differences
 from graftseg.recipes.reading import suggest
 from graftseg.recipes.recipe import Recipe, changed
@@ -33,7 +33,7 @@ from graftseg.training.run import check_settings
 FIXED_SETTINGS = ("name", "published")
 """Settings that identify the row of a recipe and cannot be overridden."""
 LISTED_ROWS = 12
-"""An error lists the rows of a table up to this number."""
+"""If a table has at most this number of rows, an error message lists all of them."""
 Stores = str | Path | Mapping[str, str | Path] | None
 """A store, or a mapping from data sets to stores."""
 Tell = Callable[[str], None]
@@ -275,8 +275,8 @@ def _run(
 def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Tell) -> str:
     """Train, test and record a trial and print its scores. Return the reason for a failure, or an empty string."""
     try:
-        trained_run(trial.recipe, store, trial.run, device)
-        figures = mean_metrics(tested_run(trial.run, store, device)[0])
+        ensure_trained(trial.recipe, store, trial.run, device)
+        figures = mean_metrics(run_scores(trial.run, store, device)[0])
         recording.record_run(trial.run, None, variant=trial.variant, results=results)
     except StoppedError:
         raise

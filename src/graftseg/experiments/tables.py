@@ -44,10 +44,10 @@ to add results.
 LEGEND = """\
 - Dice and Jaccard are in percent, 95HD and ASD in voxels. Each value is averaged over the test cases and the classes of
   a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no value.
-- "variant" names a difference from the recipe, for example fewer steps.
+- "variant" names a difference from the recipe, such as fewer steps. `results/README.md` explains all variants.
 - "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training.
 - "published checkpoint selected on" names the cases on which the published checkpoint was the best. `last` means that
-  the last checkpoint was published. A note about the published result may follow in parentheses.
+  the last checkpoint was published, and `unknown` that the choice is unknown. A note may follow in parentheses.
 - "published" and "our best on test (oracle)" contain Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the
   best scores on the test cases during training, so it is optimistic. Compare it only with results selected in the same
   way. Scores during training can be coarser than the final test, so the oracle can be worse than the last checkpoint.
@@ -55,9 +55,9 @@ LEGEND = """\
   which makes published distances smaller. If we use 0, "checkpoint" ends with "an empty prediction scores 0".
 """
 BASELINE_LEGEND = """\
-A second table compares methods with supervised runs of the same setting, variant and seed. The difference in Dice is
-averaged over the shared seeds, and the 95 % interval is over the test cases. No difference is given if the method and
-the baseline trained different fractions of the steps of their recipes.
+A second table compares methods with supervised runs of the same setting (data set and number of labeled scans), variant
+and seed. The difference in Dice is averaged over the shared seeds, and the 95 % interval is over the test cases. No
+difference is given if method and baseline were trained with different fractions of the steps of their recipes.
 """
 BASELINE_TITLE = "Compared with the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]
@@ -221,7 +221,7 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
     """Return the line of a recipe: Dice of recipe and baseline, the difference and its interval over the test cases."""
     # `paired` returns items for each class and, if there are several classes, a last item for their mean
     found = [paired(baseline.evaluation, record.evaluation) for baseline, record in pairs]
-    by_seed = [[pairs_of for pairs_of in seed if pairs_of.metric == COMPARED_METRIC][-1] for seed in found]
+    by_seed = [[one for one in seed if one.metric == COMPARED_METRIC][-1] for seed in found]
     shared = sorted(set.intersection(*(set(seed.cases) for seed in by_seed)))
     indices = [[seed.cases.index(case) for case in shared] for seed in by_seed]
     first = np.array([seed.first[index] for seed, index in zip(by_seed, indices, strict=True)])

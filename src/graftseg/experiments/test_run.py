@@ -85,7 +85,7 @@ def _is_finished(run: RunFolder) -> bool:
 
 
 def _check_baseline(run: RunFolder) -> None:
-    """Raise if the run in the baseline folder does not have the settings and scans of a baseline of this run."""
+    """Raise if the run in the baseline folder has other settings or scans than a supervised baseline of this run."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
     other = training_differences(expected, found)
     stores, baseline_stores = (

@@ -18,13 +18,13 @@ from graftseg.training.run import complete, is_complete
 PROTOCOL: Protocol = "standard"
 
 
-def trained_run(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
+def ensure_trained(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
     """Train or resume a run, without a baseline. Keep a finished run with the same settings and store."""
     if not is_complete(recipe, store, run):
         complete(recipe.model_copy(update={"baseline": False}), store, run, choose_device(device))
 
 
-def tested_run(run: RunFolder, store: Store, device: str) -> tuple[Evaluation, Evaluation | None]:
+def run_scores(run: RunFolder, store: Store, device: str) -> tuple[Evaluation, Evaluation | None]:
     """Return the scores of the reported checkpoint, and of the best checkpoint if it has different weights.
 
     Predict and score only if label maps or scores are missing or outdated.

@@ -1,1 +1,1 @@
-"""From a run and scans to label maps."""
+"""Prediction of scans with a trained run, export to other programs, and ranking of unlabeled scans."""

@@ -19,7 +19,7 @@ def mean_of(segments: Sequence[Segment]) -> Segment:
 
 
 def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
-    """Return a network that flips the image along some axes and flips its probabilities back."""
+    """Return a network that flips the image along some axes and flips the probabilities back."""
     return lambda images: segment(images.flip(axes)).flip(axes)
 
 

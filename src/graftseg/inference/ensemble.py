@@ -32,7 +32,7 @@ class Weights:
 
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
-    """Return the weights that a run reports (``shipped``), or the weights of its best checkpoint (``best``)."""
+    """Return the weights of the checkpoint that a run reports (``shipped``), or of its best checkpoint (``best``)."""
     facts = run.manifest()
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
     if checkpoint == "shipped":
@@ -81,7 +81,7 @@ class Ensemble:
             load_weights(member.method, chosen.path, chosen.sha256)
             members.append(member)
             if _input_of(member) != _input_of(members[0]):
-                finding = f"its network needs another input than the network of {runs[0].path}"
+                finding = f"its network and the network of {runs[0].path} need different inputs"
                 raise UserError(Code.RECIPE_MISMATCH, run.path, finding, "predict with one fold, selected by --fold")
         return cls(tuple(members), weights, members[0].recipe)
 
@@ -139,7 +139,7 @@ class Ensemble:
         )
 
     def identity(self) -> str:
-        """Return the hash of the weights file; for several networks, the hash of all hashes."""
+        """Return the hash of a single weights file, or one hash of the hashes of several weights files."""
         hashes = [one.sha256 or sha256_of(one.path) for one in self.weights]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 

@@ -30,7 +30,7 @@ CLASS_KEYS = {"name", "value", "colour"}
 LEVELS = 255
 """Probabilities and uncertainties are stored as integers from 0 to this value, with an error of at most 0.002."""
 MIN_FOREGROUND = 0.05
-"""The mean uncertainty is over voxels with at least this probability of foreground."""
+"""The mean uncertainty is computed over voxels with at least this probability of foreground."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: i
 
 
 def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
-    """Remove all but the largest component of each class in ``settings.largest_component`` from ``labels``."""
+    """Keep only the largest component of each class that ``settings.largest_component`` selects."""
     rule = settings.largest_component
     return largest_components(labels[None], classes, only=chosen_classes(rule))[0] if rule else labels
 
@@ -170,7 +170,7 @@ def write_maps(folder: Path, names: MapFiles, maps: ScanMaps, geometry: Geometry
 
 
 def _write_levels(path: Path, levels: NDArray[np.uint8], geometry: Geometry) -> None:
-    """Write maps ``(C, *space)`` from 0 to ``LEVELS``. Several channels of a 2-D scan become a one-slice volume."""
+    """Write maps ``(C, *space)`` from 0 to ``LEVELS``. A 2-D scan with several channels becomes a one-slice volume."""
     if len(levels) > 1 and len(geometry.shape) == 2:
         levels, geometry = levels[..., None], replace(geometry, shape=(*geometry.shape, 1))
     write_scan(path, levels, geometry, slope=1 / LEVELS)

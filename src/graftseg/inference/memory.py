@@ -24,9 +24,9 @@ COMPONENT_BYTES = 16
 WRITING_COPIES = 3
 """Copies of a byte map while its axes are reordered and it is written."""
 SLABS = 2
-"""Slabs of probabilities in memory at once: the current slab and the finished one."""
+"""Number of slabs of probabilities in memory at once: the current slab and the last finished slab."""
 NETWORK_BYTES = 350
-"""Bytes per voxel of a window inside a network of the default width."""
+"""Bytes that a network of the default width needs for each voxel of a window."""
 
 
 def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps) -> int:
@@ -59,7 +59,7 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
 
 
 def _slab_bytes(grid: Grid, predictor: Predictor) -> int:
-    """Return the bytes of one channel of all slabs. A slab has ``patch[0]`` planes, or the slices of one pass."""
+    """Return the bytes of one channel of ``SLABS`` slabs. A slab has ``patch[0]`` planes, or the slices of one pass."""
     if len(predictor.patch) < len(grid.prepared_shape):
         depth, plane = predictor.settings.windows_per_forward, prod(grid.prepared_shape[:2])
     else:

@@ -53,7 +53,7 @@ def check_weights_exist(path: Path, sha256: str | None) -> None:
 
 
 def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
-    """Load the weights of a method's student and check their hash if one is given."""
+    """Load the weights of a method's student. Check the hash of the file if ``sha256`` is given."""
     remedy = "copy the file again or train again"
     check_weights_exist(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
@@ -83,7 +83,7 @@ class TrainedNetwork:
 
 
 class Probabilities(nn.Module):
-    """A module from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``, without parts for training."""
+    """A network followed by a softmax: images ``(B, C, *space)`` become probabilities ``(B, K, *space)``."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

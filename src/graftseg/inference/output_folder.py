@@ -99,7 +99,7 @@ class OutputFolder:
         return replace(manifest, cases=tuple(kept), failures=failures)
 
     def _renamed_files(self, before: Manifest) -> set[str]:
-        """Return earlier files of these cases whose names differ from ``files`` only in Unicode normalization."""
+        """Return earlier files of these cases that are not in ``files``, for example names in another Unicode form."""
         same = same_names((case.case for case in before.cases), self.names)
         return {file for case in before.cases if case.case in same for file in case.files} - self.files
 
@@ -140,16 +140,16 @@ def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: st
 
 
 def _all_files(names: Iterable[str], manifest: Manifest) -> set[str]:
-    """Return every file that the cases may have, except files of cases in the manifest."""
+    """Return all possible files of the cases in ``names``, except the files that ``manifest`` lists for its cases."""
     everything = ExtraMaps(probabilities=True, uncertainty=True, pictures=True)
     kept = {file for case in manifest.cases for file in case.files}
     return {file for name in names for file in names_of(name, everything).all} - kept
 
 
-def _same_settings(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+def _same_settings(before: Mapping[str, object], planned: Mapping[str, object]) -> bool:
     """Return whether inference settings are equal. Settings missing from an older manifest have their default."""
     try:
-        return InferenceSettings.model_validate(before) == InferenceSettings.model_validate(now)
+        return InferenceSettings.model_validate(before) == InferenceSettings.model_validate(planned)
     except ValidationError:
         return False
 

@@ -85,7 +85,7 @@ def stretched_slabs(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the probabilities of a volume ``(C, X, Y, slices)``: the index of the first slice and ``(K, n, *patch)``.
 
-    Each forward pass takes ``settings.windows_per_forward`` slices, which are moved to ``device`` as float32.
+    Slices are resized to the patch. A forward pass takes ``settings.windows_per_forward`` of them, in float32.
     """
     slices = image.movedim(-1, 0)
     for start in range(0, len(slices), settings.windows_per_forward):

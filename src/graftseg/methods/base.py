@@ -63,7 +63,7 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def segment(self, images: Tensor) -> Tensor:
-        """Return probabilities ``(B, K, *space)`` of the student."""
+        """Return probabilities ``(B, classes, *space)`` of the student."""
         return self.student(images).float().softmax(1)  # type: ignore[no-any-return]
 
     def after_step(self, now: Progress) -> None:

@@ -69,7 +69,7 @@ class Bcp(SelfTraining):
 
     @classmethod
     def check(cls, config: BcpConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError unless labeled and unlabeled images have the same even number and the mask fits."""
+        """Raise a ValueError unless the mask fits and there is the same even number of labeled and unlabeled images."""
         if labeled % 2 or labeled != unlabeled:
             raise ValueError(
                 f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but copy-paste needs the same "

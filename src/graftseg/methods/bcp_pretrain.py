@@ -21,7 +21,7 @@ class BcpPretrainConfig(Settings):
     - ``mixing``: whether crops are pasted. If false, the student gets the labeled images unmixed, in one batch.
     - ``mask``: shape of the pasted crop.
     - ``loss``: ``whole`` is the loss of the whole mixed image (LA, Pancreas). ``regions`` is the sum of the losses of
-      background and foreground, each normalized by the size of its region (ACDC).
+      the background image and the pasted crop, each normalized by the size of its region (ACDC).
     - ``dice``, ``legacy_background_mask``: as in ``BcpConfig``.
     """
 

@@ -23,7 +23,7 @@ class CoraNetConfig(Settings):
     """Settings of self-training; the defaults are the values of the public code, except for ``swap_weights``.
 
     - ``emphasis``: weight of the foreground in the second branch, and of the background in the third branch.
-    - ``swap_weights``: exchange the weights of these two branches on unlabeled images, as the public code does.
+    - ``swap_weights``: exchange the weights of the last two branches on unlabeled images, as the public code does.
     - ``unlabeled_weight``: weight of the two terms on unlabeled images, the certain and the uncertain term.
     - ``consistency``: additional weight of the uncertain term, multiplied by a ramp that reaches 1 after ``ramp`` times
       ``ramp_every`` steps.

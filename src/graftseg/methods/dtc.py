@@ -75,11 +75,11 @@ class Dtc(Method):
 
 
 def dual_task_consistency(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
-    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, voxels and classes; of two classes, only the foreground."""
+    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, voxels and classes (for two classes, only class 1)."""
     q = logits.float().softmax(1)[:, -distances.shape[1] :]
     return F.mse_loss(sigmoid_map(distances, sharpness), q)
 
 
 def sigmoid_map(distances: Tensor, sharpness: float) -> Tensor:
-    """Return ``σ(-k s)``: near 1 inside (negative signed distance), near 0 outside, ½ at the boundary."""
+    """Return ``σ(-k s)`` for sharpness k: near 1 inside (where s < 0), near 0 outside, ½ at the boundary."""
     return torch.sigmoid(-sharpness * distances.float())

@@ -91,7 +91,7 @@ def decoder_dice(logits: list[Tensor], labels: Tensor, dice: DecoderDice, *, hal
 
 
 def mutual_consistency(logits: list[Tensor], temperature: float) -> Tensor:
-    """Return ``L_c = Σ_{i≠j} mean (p_i - s(p_j))²`` over samples, classes and voxels."""
+    """Return ``L_c = Σ_{i≠j} mean (p_i - sharpen(p_j))²`` for decoders i and j; means over samples, classes, voxels."""
     p = [z_d.float().softmax(1) for z_d in logits]
     pairs = permutations(zip(p, [sharpen(p_d, temperature) for p_d in p], strict=True), 2)
     return torch.stack([F.mse_loss(p_i, s_j) for (p_i, _), (_, s_j) in pairs]).sum()

@@ -31,7 +31,7 @@ class MixupConfig(SelfTrainingConfig):
 
 
 def superimpose(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
-    """Return ``λ x_l + (1 - λ) x_u``."""
+    """Return ``λ x_l + (1 - λ) x_u`` for λ = ``share``."""
     return share * labeled + (1 - share) * unlabeled
 
 

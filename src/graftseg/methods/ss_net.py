@@ -24,8 +24,8 @@ SsNetDice = Literal["foreground", "classes"]
 class SsNetConfig(Settings):
     """Settings of SS-Net; the defaults are the values for the left atrium.
 
-    - ``dice``: ``foreground`` (LA): the Dice loss has plain sums without the background, and L_v pools all classes.
-      ``classes`` (ACDC): the Dice loss and L_v have sums of squares for every class.
+    - ``dice``: ``foreground`` (LA): the Dice loss has plain sums without the background, and the smoothness loss L_v
+      pools all classes. ``classes`` (ACDC): the Dice loss and L_v have sums of squares for every class.
     - ``weight``: weight of all terms except the Dice loss, multiplied by a ramp that reaches 1 after ``ramp`` times 150
       steps.
     - ``separation``: additional weight of the distances from prototypes.

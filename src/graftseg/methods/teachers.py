@@ -48,7 +48,7 @@ class SelfTrainingConfig(Settings):
     - ``alpha``: loss weight of voxels with pseudo-labels.
     - ``ema_decay``, ``ema_scope``: EMA decay λ of the teacher, and whether buffers are averaged too.
     - ``decision``: how teacher probabilities become labels.
-    - ``largest_component``: classes of which only the largest component is kept: true (all), false (none) or a list.
+    - ``largest_component``: classes that keep only their largest component: true (all), false (none) or a list.
     - ``connectivity``: number of axes along which neighbors may differ; by default all.
     - ``dice``: name of the Dice loss, ``per-sample`` (LA, Pancreas) or ``over-batch`` (ACDC).
     """

@@ -91,6 +91,6 @@ class UaMt(MeanTeacherMethod):
 
 
 def masked_squared_difference(logits: Tensor, teacher_logits: Tensor, M: Tensor) -> Tensor:
-    """Return ``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the published factor is 2 for any number of classes."""
+    """Return ``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the factor 2 is published for any number of classes."""
     difference = (logits.float().softmax(1) - teacher_logits.float().softmax(1)).square().sum(1)
     return (M * difference).sum() / (2 * M.sum() + 1e-16)

@@ -68,7 +68,7 @@ def pyramid_terms(logits: list[Tensor], labels: Tensor, dice: SupervisedDice) ->
 
 
 def rectified_consistency(logits: list[Tensor]) -> Tensor:
-    """Return ``mean_k L_k``, the distance of each head from the mean p̄ of all, with less weight at uncertain voxels.
+    """Return ``mean_k L_k``: L_k compares head k with the mean p̄ of all heads, with less weight at uncertain voxels.
 
     ``L_k = mean(E_k (p̄ - p_k)²) / (mean(E_k) + 1e-8) + mean(D_k)``. D_k is the Kullback-Leibler divergence of a voxel,
     ``D_k = Σ_c p̄ (ln p̄ - ln p_k)``, and ``E_k = exp(-D_k)``. Gradients also pass through p̄. Logarithms are computed

@@ -39,7 +39,7 @@ class NetworkSettings(Settings):
 
 @dataclass(frozen=True)
 class NetworkEntry:
-    """An entry of the table: number of axes of space, and ``builder(settings, in_channels, classes)``."""
+    """An entry of ``NETWORKS``: number of axes of space, and ``builder(settings, in_channels, classes)``."""
 
     dimensions: int
     builder: Callable[[NetworkSettings, int, int], Extensible]

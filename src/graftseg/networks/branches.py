@@ -36,7 +36,7 @@ class Branches(EncoderDecoder):
         self.others = nn.ModuleList(Tail(other) for other in others)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, ...]:  # type: ignore[override]
-        """Return logits ``(B, K, *space)`` of the main branch, or with ``all_outputs`` of every branch, main first."""
+        """Return logits ``(B, classes, *space)`` of the main branch, with ``all_outputs`` of all, main first."""
         joined = self.decode(self.encode(images))
         main: Tensor = self.head(joined)
         return (main, *(tail(joined) for tail in self.others)) if all_outputs else main

@@ -36,7 +36,7 @@ WEIGHT_GRADIENT_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
-MAX_HALVING_CHANNELS = 32  # maximum number of channels of the finer volume for our 2x2x2 kernels
+MAX_FINE_CHANNELS = 32  # maximum channels of the finer volume for our 2x2x2 kernels; half for weight gradients
 MIN_CHANNELS = 16  # smallest size of Triton's matrix products
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
@@ -151,7 +151,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
-    if weight.shape[1] <= MAX_HALVING_CHANNELS and suits_kernels(x, *weight.shape[:2]):
+    if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
     return _channels_last(F.conv3d(_channels_last(x), _channels_last(weight), stride=2))
@@ -160,18 +160,18 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 transposed convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
-    if weight.shape[1] <= MAX_HALVING_CHANNELS and suits_kernels(x, *weight.shape[:2]):
+    if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
     return _channels_last(F.conv_transpose3d(_channels_last(x), _channels_last(weight), stride=2))
 
 
-@torch.library.custom_op("graftseg::halve_weight", mutates_args=())
-def halve_weight(fine: Tensor, coarse: Tensor) -> Tensor:
+@torch.library.custom_op("graftseg::strided_weight", mutates_args=())
+def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     """Gradient of the weight of ``halve`` and ``double``, in the precision of the input."""
     fine_channels, coarse_channels = fine.shape[1], coarse.shape[1]
-    if fine_channels <= MAX_HALVING_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
-        dw: Tensor = _kernels().halve_weight(fine, coarse)
+    if fine_channels <= MAX_FINE_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
+        dw: Tensor = _kernels().strided_weight(fine, coarse)
         return dw.to(fine.dtype)
     return _gradient(coarse, fine, _empty_weight(fine, coarse_channels, fine_channels, 2), "weight", stride=2)
 
@@ -242,7 +242,7 @@ convolve_input.register_fake(lambda dy, weight: _empty_volume(dy, weight.shape[1
 convolve_weight.register_fake(lambda x, dy: _empty_weight(x, dy.shape[1], x.shape[1], 3))
 halve.register_fake(lambda x, weight: _empty_volume(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
 double.register_fake(lambda x, weight: _empty_volume(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
-halve_weight.register_fake(lambda fine, coarse: _empty_weight(fine, coarse.shape[1], fine.shape[1], 2))
+strided_weight.register_fake(lambda fine, coarse: _empty_weight(fine, coarse.shape[1], fine.shape[1], 2))
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -258,13 +258,13 @@ def _convolve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 def _halve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     dx = double(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, halve_weight(x, dy)
+    return dx, strided_weight(x, dy)
 
 
 def _double_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     dx = halve(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, halve_weight(dy, x)
+    return dx, strided_weight(dy, x)
 
 
 convolve.register_autograd(_convolve_backward, setup_context=_save_inputs)

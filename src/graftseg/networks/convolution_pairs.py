@@ -1,8 +1,8 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """3x3x3 convolutions with few channels as Triton kernels that compute pairs of voxels, plane by plane.
 
-A row of the matrix product is a pair of neighbors along the last axis. Both voxels of a pair are computed from the same
-four input voxels, which are contiguous in channels-last memory, so the left matrix has no padding columns. A program
+Each kernel multiplies two matrices. A row of the left matrix is a pair of neighbors along the last axis. In each row of
+taps, the two voxels need the same four input voxels, whose channels are contiguous in channels-last memory. A program
 processes a tile of pairs and moves along the first axis. Each plane that it reads contributes to three output planes:
 a voxel is read six times instead of 27. Numbers of channels are powers of two, at least 16.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @triton.jit
 def _load_neighbors(x, sample, at, dy, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
-    """Load the four voxels around each pair, in the row at offset ``dy``: ``(BM, 4 * C)``, zero outside the volume."""
+    """Load each pair and its two neighbors in the row at offset ``dy``: ``(BM, 4 * C)``, zero outside the volume."""
     j = tl.arange(0, 4 * C)
     rows = (p < tl.where((at >= 0) & (at < X), Q, 0)) & (yy + dy >= 0) & (yy + dy < Y)
     low, high = (zz > 0)[:, None] | (j >= C)[None, :], (zz < Z - 2)[:, None] | (j < 3 * C)[None, :]
@@ -61,7 +61,7 @@ def _weight_kernel(
     x, dy, out, X, Y, Z, Q, planes,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Sum over a tile and its planes, for one row of taps; ``out`` is ``(programs, 3, 3, 4 * C, 2 * COUT)``."""
+    """Sum the weight gradient over a tile, for one row of taps; ``out`` is ``(programs, 3, 3, 4 * C, 2 * COUT)``."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     chunks = tl.cdiv(X, planes)

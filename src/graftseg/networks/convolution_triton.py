@@ -1,9 +1,9 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """Convolutions of volumes as Triton kernels, for layers with few channels, where cuDNN is slow.
 
-Each kernel is a matrix product: rows are voxels, columns are pairs of tap and channel. The left matrix is never stored,
-because its entries are read directly from the volume. Volumes are channels-last, so that the channels of a voxel are
-contiguous. Block sizes were measured on an H200.
+Each kernel multiplies two matrices. In the left matrix, rows are voxels and columns are pairs of tap and channel. This
+matrix is never stored, because its entries are read directly from the volume. Volumes are channels-last: the channels
+of a voxel are contiguous. Block sizes were tuned on an H200.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 
 MAX_BLOCK_COLUMNS = 128  # columns of the left matrix that a program processes at once
 PROGRAMS = 1056  # maximum number of programs that share the voxels of a weight gradient
-HALVING_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 2}  # launch parameters of the 2x2x2 kernels
+STRIDED_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 2}  # launch parameters of the 2x2x2 kernels
 
 
 @triton.jit
@@ -53,7 +53,7 @@ def _weight_kernel(
     x, dy, out, M, X, Y, Z, tiles,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Sum over this program's share of the voxels, for one block of columns."""
+    """Sum the weight gradient over this program's share of the voxels, for one block of columns."""
     kk = tl.program_id(1) * BK + tl.arange(0, BK)
     co = tl.arange(0, COUT)
     acc = tl.zeros((BK, COUT), dtype=tl.float32)
@@ -111,11 +111,11 @@ def _double_kernel(
 
 
 @triton.jit
-def _halve_weight_kernel(
+def _strided_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
     CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Sum products of fine and coarse channels for each of the 2x2x2 taps: the weight gradient of halve and double."""
+    """Sum the weight gradient of ``halve`` and ``double``: products of fine and coarse channels for each 2x2x2 tap."""
     group = tl.program_id(1)
     j, co = tl.arange(0, 2 * CF), tl.program_id(2) * BN + tl.arange(0, BN)
     acc = tl.zeros((2 * CF, BN), dtype=tl.float32)
@@ -171,7 +171,7 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     count = batch * space[0] * space[1] * space[2]
     w = weight.permute(2, 3, 4, 1, 0).reshape(8 * channels, width).to(x.dtype).contiguous()
     y = _like(x, (batch, width, *space))
-    chosen = HALVING_LAUNCH | {"BN": min(width, 64)} | launch
+    chosen = STRIDED_LAUNCH | {"BN": min(width, 64)} | launch
     _halve_kernel[(triton.cdiv(count, chosen["BM"]), width // chosen["BN"])](
         x, w, y, count, *space,
         C=channels, COUT=width, **chosen,
@@ -186,7 +186,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     width, count = weight.shape[1], x.numel() // channels
     w = weight.permute(0, 2, 3, 4, 1).reshape(channels, 8 * width).to(x.dtype).contiguous()
     y = _like(x, (batch, width, *(2 * n for n in space)))
-    chosen = HALVING_LAUNCH | {"BK": min(channels, 64)} | launch
+    chosen = STRIDED_LAUNCH | {"BK": min(channels, 64)} | launch
     _double_kernel[(triton.cdiv(count, chosen["BM"]), 4)](
         x, w, y, count, *space,
         C=channels, COUT=width, **chosen,
@@ -194,28 +194,28 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     return y
 
 
-def halve_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
+def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     """Weight gradient of ``halve`` and ``double``: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
     fine, coarse = _channels_last(fine), _channels_last(coarse)
     (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
     count = coarse.numel() // many
-    chosen = HALVING_LAUNCH | {"BN": min(many, 64)} | launch
+    chosen = STRIDED_LAUNCH | {"BN": min(many, 64)} | launch
     splits, tiles = split(count, chosen["BM"], PROGRAMS // 4)
     out = torch.empty((splits, 8 * few, many), device=fine.device)
-    _halve_weight_kernel[(splits, 4, many // chosen["BN"])](
+    _strided_weight_kernel[(splits, 4, many // chosen["BN"])](
         fine, coarse, out, count, *space, tiles, CF=few, CC=many, **chosen
     )  # fmt: skip
     return _channels_last(out.sum(0).view(2, 2, 2, few, many).permute(4, 3, 0, 1, 2))
 
 
 def _columns(channels: int) -> tuple[int, int]:
-    """Return the number of columns of a block, a power of two, and of the matrix, a multiple of the block."""
+    """Return the columns per block, and of the left matrix with one unused column, rounded up to whole blocks."""
     block = min(MAX_BLOCK_COLUMNS, triton.next_power_of_2(27 * channels + 1))
     return block, triton.cdiv(27 * channels + 1, block) * block
 
 
 def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
-    """Return how many programs share ``count`` voxels, and how many blocks of ``voxels`` voxels each program gets."""
+    """Return the number of programs for ``count`` voxels, and the number of blocks of ``voxels`` voxels per program."""
     blocks = triton.cdiv(count, voxels)
     tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))
     return triton.cdiv(blocks, tiles), tiles

@@ -25,7 +25,7 @@ class DualTask(EncoderDecoder):
         self.distance_head = _head_like(network.head, 1 if classes == 2 else classes)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Return logits ``(B, K, *space)``, with ``all_outputs`` also signed distances ``(B, C, *space)``."""
+        """Return logits ``(B, classes, *space)``, with ``all_outputs`` also distances ``(B, 1 or classes, *space)``."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
         if self.classes == 2:

@@ -34,7 +34,7 @@ class EncoderDecoder(nn.Module):
         return features
 
     def forward(self, images: Tensor) -> Tensor:
-        """Convert images ``(B, C, *space)`` to logits ``(B, K, *space)``."""
+        """Convert images ``(B, C, *space)`` to logits ``(B, classes, *space)``."""
         logits: Tensor = self.head(self.decode(self.encode(images)))
         return logits
 

@@ -73,7 +73,7 @@ def upsample_3d_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Ten
 
 
 def _interpolation_matrix(size: int, factor: int, like: Tensor, *, align_corners: bool) -> Tensor:
-    """Return the matrix ``(factor n, n)`` that interpolates along an axis of n voxels."""
+    """Return the matrix ``(factor * size, size)`` that interpolates along an axis of ``size`` voxels."""
     position = torch.arange(factor * size, device=like.device, dtype=torch.float32)
     if align_corners:
         position = position * ((size - 1) / (factor * size - 1))

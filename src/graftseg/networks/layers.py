@@ -81,7 +81,7 @@ def prefers_convolve_one_channel(x: Tensor) -> bool:
 
 
 def convolve_one_channel(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convolve ``(B, 1, H, W)`` with ``(C, 1, 3, 3)`` and zero padding to channels-last ``(B, C, H, W)`` of ``dtype``.
+    """Convolve zero-padded ``(B, 1, H, W)`` with ``(C, 1, 3, 3)``; return channels-last ``(B, C, H, W)`` of ``dtype``.
 
     Image and weight are rounded to ``dtype``, as in autocast. Products are summed in the precision of the weight.
     """

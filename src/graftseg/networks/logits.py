@@ -26,7 +26,7 @@ def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
 
 @torch.library.custom_op("graftseg::logits", mutates_args=())
 def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Convert ``(B, C, H, W)``, bfloat16 or float32, to channels-last float32 ``(B, K, H, W)``, with zero padding."""
+    """Convolve zero-padded bfloat16 or float32 ``(B, C, H, W)`` to channels-last float32 ``(B, classes, H, W)``."""
     if _kernels_supported(x):
         from graftseg.networks import logits_triton
 

@@ -2,9 +2,9 @@
 """3x3 convolution of images to a few classes, forward and all gradients, as Triton kernels.
 
 Images are channels-last: the channels of a pixel are contiguous. In the forward kernel, each of the nine taps is a
-matrix product of pixels x channels with channels x classes. In the backward kernel, rows are pixels and columns are
-pairs of tap and class. This matrix is read once from the gradient of the logits and multiplied by the weights to get
-the gradient of the features, and by the features to get the gradient of the weights. Block sizes are tuned on an H200.
+matrix product of pixels x channels with channels x classes. The backward kernel reads a matrix G from the gradient of
+the logits: rows are pixels, columns are pairs of tap and class. G times the weights is the gradient of the features.
+The transposed features times G is the gradient of the weights. Block sizes are tuned on an H200.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ def _gradients_kernel(
     dy, x, w, dx, sums, M, H, W, tiles, wk, wc, wt, dk, dp, di,
     C: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Compute gradients for a share of the pixels; the last row of ``sums`` contains the gradient of the bias."""
+    """Compute gradients for a share of the pixels; in the last row of ``sums``, the center tap is the bias gradient."""
     kk, c = tl.arange(0, COLUMNS), tl.arange(0, C)
     tap, k = kk // K, kk % K
     dr, dc = tap // 3 - 1, tap % 3 - 1
@@ -71,7 +71,7 @@ def _gradients_kernel(
 
 
 def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
-    """Convert ``(B, C, H, W)`` to channels-last float32 ``(B, K, H, W)``; ``weight`` is ``(K, C, 3, 3)``."""
+    """Convert ``(B, C, H, W)`` to channels-last float32 ``(B, K, H, W)`` by a weight ``(K, C, 3, 3)`` for K classes."""
     x, (weight, weight_strides) = x.contiguous(memory_format=torch.channels_last), _with_strides(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]
     shape, count = (batch, classes, height, width), batch * height * width
@@ -86,7 +86,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
 
 
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of features (in their precision), weight and bias; ``dy`` is contiguous or channels-last."""
+    """Return the gradients of features (in their precision), weight and bias."""
     dw = torch.empty_like(weight)
     x, (weight, weight_strides) = x.contiguous(memory_format=torch.channels_last), _with_strides(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]
@@ -110,7 +110,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tu
 def _with_strides(weight: Tensor) -> tuple[Tensor, tuple[int, int, int]]:
     """Return the weight and its strides between classes, channels and taps.
 
-    One stride is enough for the taps: rows of taps are contiguous in both memory formats.
+    The nine taps are equally spaced in contiguous and in channels-last memory. A weight of another format is copied.
     """
     if weight.stride(2) != 3 * weight.stride(3):
         weight = weight.contiguous()

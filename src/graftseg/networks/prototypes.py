@@ -24,7 +24,7 @@ class PrototypeNetwork(EncoderDecoder):
         self.separation = separation
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Return logits ``(B, K, *space)``, with ``all_outputs`` also features ``(B, width, *space)``."""
+        """Return logits ``(B, classes, *space)``, with ``all_outputs`` also features ``(B, width, *space)``."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
         return (logits, features) if all_outputs else logits
@@ -125,10 +125,10 @@ class ClassSeparation(nn.Module):
             filled.copy_(torch.where(m.any(), found, filled))
 
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Return ``1/K Σ_c`` of the mean of ``1 - cos(v_i, m_j)`` over voxels i and prototypes j of the class.
+        """Return ``Σ_c mean_ij (1 - cos(v_i, m_j)) / K`` for foreground classes c, their voxels i and prototypes j.
 
-        The first selector of the class weights the voxels. A class with fewer than two voxels or prototypes adds 0. The
-        mean over j equals the distance from the mean of the normalized prototypes, so no matrix of all pairs is needed.
+        K also counts the background. The first selector of a class weights its voxels. A class with fewer than two
+        voxels or prototypes adds 0. The mean over j is computed from the mean of the normalized prototypes.
         """
         v = self.predict(self.project(rows)).float()
         direction = F.normalize(v, dim=1)

@@ -34,7 +34,7 @@ class Pyramid(EncoderDecoder):
         self.upsampling_layers = nn.ModuleList(_upsampling_layer(1 << level, flat=flat) for level in heads)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
-        """Return the finest logits ``(B, K, *space)``, with ``all_outputs`` the logits of all levels, finest first."""
+        """Return the finest logits ``(B, classes, *space)``, with ``all_outputs`` those of all levels, finest first."""
         skips = self.encode(images)
         finest, *coarser = self.decoder.pyramid(skips)
         logits: Tensor = self.head(finest)

@@ -22,7 +22,7 @@ class MultiDecoder(EncoderDecoder):
         self.heads = nn.ModuleList(network.another_head(network.width) for _ in others)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
-        """Return logits ``(B, K, *space)`` of the first decoder, or with ``all_outputs`` of every decoder."""
+        """Return logits ``(B, classes, *space)`` of the first decoder, or with ``all_outputs`` of every decoder."""
         skips = self.encode(images)
         logits: Tensor = self.head(self.decode(skips))
         if not all_outputs:

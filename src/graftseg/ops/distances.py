@@ -66,10 +66,10 @@ def distance_channels(classes: int) -> int:
 
 @torch.no_grad()
 def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor:
-    """Convert label maps ``(B, *space)`` to signed distances ``(B, C, *space)`` between -1 and 1, float32.
+    """Convert label maps ``(B, *space)`` to signed distances in [-1, 1], float32, with ``distance_channels`` channels.
 
-    ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of background voxels to the class, d_in the
-    distance of class voxels to the background. Maxima are over the image. S is 0 at voxels of the inner boundary.
+    ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of voxels outside the class to the class, d_in
+    the distance of voxels inside to the outside. Maxima are over the image. S is 0 at voxels of the inner boundary.
     S is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the image. The
     published value of ``absent`` is 0, the value at the boundary.
     """
@@ -84,7 +84,7 @@ def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor
 
 
 def inner_boundary(inside: Tensor) -> Tensor:
-    """Return the voxels of masks ``(B, C, *space)`` with a face neighbor outside; image edges do not count."""
+    """Return the voxels of masks ``(B, C, *space)`` with a face neighbor outside the mask; image edges do not count."""
     boundary = torch.zeros_like(inside)
     for axis in range(2, inside.dim()):
         size = inside.shape[axis]

@@ -1,7 +1,7 @@
-"""Losses of logits or probabilities ``(B, K, *space)`` and label maps ``(B, *space)``.
+"""Losses of logits or probabilities ``(B, K, *space)`` of K classes and label maps ``(B, *space)``.
 
 A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True. Sums are computed in float32, even
-if the network computes in bfloat16.
+if the network computes in bfloat16. In formulas, p are probabilities, Y one-hot labels, and m is the mask.
 """
 
 from collections.abc import Iterable, Sequence
@@ -114,10 +114,10 @@ def mixed_loss(
     dice: DiceName = "per-sample",
     legacy_background_mask: bool = False,
 ) -> Tensor:
-    """Return ``w_b L_seg`` where the mask is 1 plus ``w_f L_seg`` where the mask is 0, Eqs. (6) and (7).
+    """Return ``w_b L_seg(M) + w_f L_seg(1 - M)``: weighted losses of the background image and the pasted foreground.
 
-    ``weights`` are the weights of background and foreground: ``(1, α)`` for X_in, ``(α, 1)`` for X_out. The loss of
-    each region is normalized by the size of the region.
+    ``weights`` are ``(w_b, w_f)``: ``(1, α)`` for X_in, Eq. (6), and ``(α, 1)`` for X_out, Eq. (7). The loss of each
+    region is normalized by the size of the region.
     """
     w_b, w_f = weights
     if legacy_background_mask:
@@ -136,8 +136,8 @@ def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> di
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
     """Return the Dice loss of labeled images.
 
-    ``foreground``: sums of squares over the batch, without the background (LA). ``classes``: the same with the
-    background (ACDC). ``per-sample``: Dice of each sample and class.
+    ``foreground``: sums of squares over the batch, without the background (LA). ``classes``: the same sums
+    with the background (ACDC). ``per-sample``: Dice of each sample and class.
     """
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
@@ -177,7 +177,7 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
 
 
 def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis: float, *, swap: bool) -> Tensor:
-    """Return ``branch_loss`` averaged over the mask; ``swap`` exchanges the weights of the last two branches."""
+    """Return ``branch_loss`` inside M, but divide the weighted sums by Σ M, not Σ M W; ``swap`` exchanges W1 and W2."""
     main, *others = outputs
     first, second = opposite_weights(emphasis)
     loss = masked_cross_entropy(main, labels, M) + dice_per_sample(main.float().softmax(1), labels, M)
@@ -200,7 +200,7 @@ def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor],
 
 
 def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
-    """Return the weights of background and foreground in the two branches: (1, w) and (w, 1)."""
+    """Return W1 and W2 of ``branch_loss``: weights of background and foreground, (1, emphasis) and (emphasis, 1)."""
     return (1.0, emphasis), (emphasis, 1.0)
 
 

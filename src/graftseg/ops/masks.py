@@ -82,7 +82,7 @@ MaskSettings = Annotated[Box | RandomCubes | ContactSlab, Field(discriminator="n
 
 
 def box_size(space: Sequence[int], beta: float) -> tuple[int, ...]:
-    """Return the size of the pasted box: ``floor(beta * n)`` along each axis, at least one voxel."""
+    """Return the size of the pasted box: ``floor(beta * n)`` along an axis of n voxels, at least one voxel."""
     # 1e-9 prevents rounding from lowering an exact product such as 3 * (1/3)
     return tuple(max(1, floor(n * beta + 1e-9)) for n in space)
 
@@ -139,8 +139,8 @@ def contact_mask(
 ) -> Tensor:
     """Draw a mask that is False in a slab across the whole image.
 
-    By default the thickness along ``axis`` is ``floor(beta ** d * n)`` in d dimensions, which gives about the volume of
-    the single box. The position is one of the first ``starts`` positions, by default any position except the last.
+    By default the thickness is ``floor(beta ** d * n)`` for d axes and n voxels along ``axis``: the slab has about the
+    volume of the single box. The position is one of the first ``starts`` positions, by default all except the last.
     """
     n = space[axis]
     (thickness,) = box_size([n], beta ** len(space)) if thickness is None else (thickness,)

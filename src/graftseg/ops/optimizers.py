@@ -16,13 +16,13 @@ RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
 
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:
-    """Return ``ρ(e, R) = exp(-5 (1 - clip(e, 0, R) / R)²)``: 0.0067 at first, 1 from ``elapsed = length`` on."""
+    """Return ``exp(-5 (1 - clip(e, 0, R) / R)²)`` of e = ``elapsed`` and R = ``length``, from 0.0067 to 1 at e = R."""
     rest = 1 - elapsed.clamp(0, length) / length
     return torch.exp(-5 * rest.square())
 
 
 def consistency_ramp(step: Tensor, length: float, every: int = RAMP_INTERVAL) -> Tensor:
-    """Return ``ρ(t // every, R)``, the ramp factor of a consistency weight, which increases every ``every`` steps."""
+    """Return the ramp factor of a consistency weight, which increases ``length`` times, once every ``every`` steps."""
     return ramp_up(step // every, length)
 
 
@@ -49,7 +49,7 @@ class Step(Settings):
 
 
 class Poly(Settings):
-    """Decrease the learning rate to zero as ``(1 - t / T) ** power``."""
+    """Decrease the learning rate to zero: the factor after t of T steps is ``(1 - t / T) ** power``."""
 
     name: Literal["poly"] = "poly"
     power: float = Field(0.9, gt=0, le=1e3)

@@ -12,7 +12,7 @@ Decision = Literal["threshold", "argmax"]
 
 
 def decide(probabilities: Tensor, decision: Decision) -> Tensor:
-    """Return labels: the argmax, or with ``threshold`` 1 where the probability of class 1 (of two) is at least 0.5."""
+    """Return the argmax, or for ``threshold`` (two classes) label 1 where its probability is at least 0.5."""
     if decision == "argmax":
         return probabilities.argmax(1)
     if probabilities.shape[1] != 2:
@@ -31,8 +31,8 @@ def pseudo_label(
 ) -> Tensor:
     """Return pseudo-labels: the labels that the teacher predicts, Eq. (3), reduced to the largest component per class.
 
-    ``clean`` selects the classes of which only the largest component is kept: all, none or some. The teacher
-    keeps its mode. As published, this is training mode, with batch statistics and dropout.
+    ``clean`` selects the classes that keep only their largest component: all, none or some. The mode of the teacher is
+    not changed. In the published method it is training mode, with batch statistics and dropout.
     """
     probabilities = teacher(images).float().softmax(1)
     labels = decide(probabilities, decision)

@@ -29,6 +29,6 @@ def tree_of(choices: Choices) -> dict[str, Any]:
     return tree
 
 
-def times(sizes: tuple[int, ...]) -> str:
-    """Return sizes as text, such as ``96 x 96 x 64``."""
+def size_text(sizes: tuple[int, ...]) -> str:
+    """Return the size of an array as text, such as ``96 x 96 x 64``."""
     return " x ".join(str(size) for size in sizes)

@@ -25,7 +25,7 @@ def _rule(facts: Facts, pieces: Sequence[PieceCount], where: str) -> Choice:
     several = [value for value in classes if value not in single]
     counts = [f"{facts.classes[value]} is one piece in {_counts(pieces, value)} {where}" for value in several]
     if not several:
-        return Choice(True, f"each class is one piece in nearly all labeled {where}, so small components are errors")
+        return Choice(True, f"each class is one piece in nearly all {where}, so small components are errors")
     examples = "; ".join(counts[:3]) + ("; ..." if len(counts) > 3 else "")
     if not single:
         return Choice(False, f"off, because classes often have several pieces ({examples})")

@@ -54,7 +54,7 @@ class NetworkLoad:
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of a device: operations per second and fixed seconds per step. ``source`` says where both come from."""
+    """The speed of a device: operations per second and fixed seconds per step. ``source`` says where they come from."""
 
     rate: float
     fixed: float

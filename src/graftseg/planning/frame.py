@@ -20,9 +20,9 @@ ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
 
 @dataclass(frozen=True)
 class Frame:
-    """The space of prepared scans. ``size`` and ``spacing`` describe a typical scan. Slices are along the last axis.
+    """The space of prepared scans. ``size`` and ``spacing`` describe a typical scan.
 
-    ``voxels`` is the number of voxels of all prepared training scans.
+    Slices are stacked along the last axis. ``voxels`` is the number of voxels of all prepared training scans.
     """
 
     dimensions: Literal[2, 3]
@@ -97,7 +97,8 @@ def _spacing_reason(facts: Facts, spacings: npt.NDArray[np.float64], dimensions:
     count = facts.labeled + facts.unlabeled
     across = "; the distance between slices is kept" if spacings.shape[1] > dimensions else ""
     if np.allclose(low, high, rtol=0.01):
-        return f"mm, the same in all {count} scans, so nothing is interpolated; other scans are resampled{across}"
+        same = f"mm, the same in all {count} scans, so nothing is interpolated"
+        return f"{same}; scans with another spacing are resampled{across}"
     ranges = ", ".join(f"{a:.3g} to {b:.3g}" for a, b in zip(low, high, strict=True))
     return f"mm, the median of labeled and unlabeled scans along each axis (range {ranges}){across}"
 

@@ -146,7 +146,7 @@ def round_down(number: float) -> int:
 
 def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> str:
     if fits < MIN_STEPS:
-        return f"the minimum for a useful network, although it takes longer than the {limit}"
+        return f"the minimum number of steps of a plan, although it takes longer than the {limit}"
     if fits > most:
         return "as published; the time allows more" if minutes is None else f"the maximum; the {limit} would allow more"
     return f"the number that fits into the {limit}"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graftseg.networks import NetworkSettings, stride_of
-from graftseg.planning.choices import Choice, Choices, times
+from graftseg.planning.choices import Choice, Choices, size_text
 from graftseg.planning.cost import GIB, Target, network_load, step_bytes
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
@@ -69,7 +69,7 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
 
 
 def _levels(size: tuple[int, ...]) -> int:
-    """Return the largest number of levels, from 2 to 5, that leaves 3 or more voxels along the shortest axis."""
+    """Return the largest number of levels up to 5 with at least 3 voxels per axis at the coarsest level, or else 2."""
     levels = 2
     while levels < MAX_LEVELS and min(size) >= MIN_COARSE_VOXELS * 2**levels:
         levels += 1
@@ -133,10 +133,10 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     covered = prod(min(1.0, p / n) for p, n in zip(patch, size, strict=True))
     whole = "slice" if frame.is_stacked else "scan"
     if covered > 0.999:
-        seen = f"a complete typical {whole} ({times(size)} voxels)"
+        seen = f"a complete typical {whole} ({size_text(size)} voxels)"
     else:
         room = f"limited by {target.memory / GIB:.0f} GiB of memory and by the time of a step"
-        seen = f"{covered:.0%} of a typical {whole} ({times(size)} voxels), {room}"
+        seen = f"{covered:.0%} of a typical {whole} ({size_text(size)} voxels), {room}"
     preferred = BATCHES[target.kind, frame.dimensions][0]
     fewer = "" if batch == preferred else f"; {preferred} images do not fit into the memory"
     foreground = Choice(0.0, "a patch shows nearly the complete scan, so its position does not matter")

@@ -12,13 +12,13 @@ from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods import METHODS
 from graftseg.planning.augmentation import augmentation_choices
-from graftseg.planning.choices import Choice, Choices, times, tree_of
+from graftseg.planning.choices import Choice, Choices, size_text, tree_of
 from graftseg.planning.components import component_choices
 from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Speed, Target, network_load, target_of
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
-from graftseg.planning.length import MIN_FOLD_STEPS, TrainingLength, check_minutes, choose_length, requested
+from graftseg.planning.length import MIN_FOLD_STEPS, MIN_STEPS, TrainingLength, check_minutes, choose_length, requested
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
@@ -65,7 +65,7 @@ def make_plan(
 ) -> Plan:
     """Read the training scans and make a plan for a device. Time a few steps if ``timed`` is true.
 
-    The data settings of the plan do not depend on the device. A device of another machine is never timed.
+    The data settings of the plan do not depend on the device. Only a device of this machine is timed.
     """
     check_minutes(minutes)
     target, facts = target_of(device), facts_of(dataset)
@@ -146,7 +146,7 @@ def _other_choices(target: Target) -> Choices:
 
 def _method_choices(frame: Frame, method: str | None) -> Choices:
     """Choose the settings of the methods of both stages; ``method`` is None without unlabeled scans."""
-    choices = {"stages.0.settings.dice": Choice("classes", "Dice of all classes with the background, over the batch")}
+    choices = {"stages.0.settings.dice": Choice("classes", "Dice over the batch, for all classes and the background")}
     if method is None:
         choices["batches.unlabeled"] = Choice(0, "there are no unlabeled scans")
     elif method in ("bcp", "fg-cutmix") and frame.dimensions == 2:
@@ -165,7 +165,7 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
         "",
         f"Scans: {counted(facts.labeled, kind)} with labels and {facts.unlabeled} without; "
         f"{counted(len(facts.classes) - 1, 'class', 'classes')} ({names}), {counted(facts.channels, 'channel')}. "
-        f"A typical scan is prepared to {times(frame.size)} voxels of {spacing} mm.",
+        f"A typical scan is prepared to {size_text(frame.size)} voxels of {spacing} mm.",
     ]
     if facts.labeled == 1:
         lines.append(ONE_LABELED_SCAN)
@@ -200,8 +200,8 @@ def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None) -> 
     ]
     if minutes is not None and total / 60 > TIME_TOLERANCE * minutes:
         lines.append(
-            f"Warning: this is more than the {requested(minutes)}. Fewer steps are not useful. This plan needs "
-            f"--minutes {ceil(total / 60)}."
+            f"Warning: this is more than the {requested(minutes)}. A plan has at least {MIN_STEPS} steps. This plan "
+            f"needs --minutes {ceil(total / 60)}."
         )
     if steps < MIN_USEFUL_STEPS:
         lines.append(

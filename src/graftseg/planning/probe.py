@@ -28,7 +28,7 @@ MAX_SECONDS = 8.0
 def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.device) -> float:
     """Return the shortest time of a few steps of the last stage. On a GPU, a captured step is replayed, as in training.
 
-    A long run is faster than this measurement, because training then compiles the networks.
+    A long run is faster than this measurement, because training compiles the networks of a long run.
     """
     stage, loop = recipe.stages[-1], recipe.loop
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -97,7 +97,7 @@ class ConstantBatches:
         return self.batch
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """Return an empty table with room for the values that a step adds."""
+        """Return a table of zeros with room for the values that a step writes."""
         return np.zeros((1, 8))
 
     def gather(self, table: Tensor) -> Batch:

@@ -22,7 +22,7 @@ from graftseg.recipes.settings import InferenceSettings, LoopSettings, Selection
 class Published(Settings):
     """Published metrics: overlaps in percent, distances in voxels.
 
-    ``selection`` names the cases on which the published checkpoint was chosen.
+    ``selection`` says how the published checkpoint was chosen: by scores on a list of cases, or as the last.
     """
 
     table: str
@@ -40,7 +40,7 @@ PLANNED = "planned"
 FAST_PRECISION: Precision = "bf16"
 """The precision that ``fast`` sets."""
 MAX_LISTED = 3
-"""Number of settings that a message lists by name. Further settings are only counted."""
+"""Number of settings that a message lists if there are more than four. It counts the rest."""
 RECIPE_REMEDY = "pass the same recipe, --set and --shorter, or the run's recipe.yaml as the recipe, or another --out"
 """The remedy for a run that was started with another recipe."""
 YAML_MESSAGES = {
@@ -191,12 +191,12 @@ def changed(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
 def training_differences(first: Recipe, second: Recipe) -> list[str]:
     """Return the dotted names of settings that differ and change the trained network."""
     one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_COMPARED))) for recipe in (first, second))
-    changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
-    if not any(one.selection.oracle or one.selection.protocol != "last" for one in (first, second)):
-        changed = [key for key in changed if key != "selection.first"]
+    names = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
+    if not any(recipe.selection.oracle or recipe.selection.protocol != "last" for recipe in (first, second)):
+        names = [name for name in names if name != "selection.first"]
     if first.loop.precision != second.loop.precision:
-        changed.append("loop.precision")
-    return sorted(changed)
+        names.append("loop.precision")
+    return sorted(names)
 
 
 def first_few(names: Sequence[str]) -> str:
@@ -217,7 +217,7 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
     config = method.Config
     joint = {"joint": True} if fast and "joint" in config.model_fields else {}
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
-    # A saved recipe always contains `optimizers`. If `optimizers` is empty, all modules use the student's optimizer.
+    # Without the key `optimizers`, the method's defaults apply. If the key is empty, all modules use `optimizer`.
     has_none = "optimizers" in stage.model_fields_set and not stage.optimizers
     usual = {} if has_none else method.default_optimizers
     return stage.model_copy(update={"settings": settings, "optimizers": {**usual, **stage.optimizers}})

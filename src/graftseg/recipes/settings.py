@@ -20,9 +20,9 @@ class LoopSettings(Settings):
 
     ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
     it, which is PyTorch's default. ``compiled`` turns compiled networks on or off, and ``captured`` CUDA graphs. None
-    turns them on if they save time. A checkpoint is written every ``checkpoint_every`` steps, and also if the last one
-    is older than ``checkpoint_seconds``. Training images of the first step and of ``snapshots`` later steps per stage
-    are saved for the report (0 saves none).
+    turns them on if they save time. A checkpoint is written every ``checkpoint_every`` steps, and also if the last
+    checkpoint is older than ``checkpoint_seconds``. Training images of the first step and of ``snapshots`` later steps
+    per stage are saved for the report (0 saves none).
     """
 
     precision: Precision = "float32"
@@ -60,9 +60,9 @@ class StageSettings(Settings):
 class SelectionSettings(Settings):
     """Which checkpoint is reported, and on which cases it is selected.
 
-    The protocol ``last`` reports the last checkpoint. ``val`` selects the best on validation cases. ``paper`` selects
-    the best on ``cases`` and scores an empty prediction as 0, as the public code does. ``oracle`` also scores the test
-    cases and saves the student with the best test score. Training does not use the oracle's scores.
+    The protocol ``last`` reports the last checkpoint, ``val`` the best checkpoint on validation cases, and ``paper``
+    the best checkpoint on ``cases``. ``paper`` scores an empty prediction as 0, as the public code does. ``oracle``
+    also scores the test cases and saves the student with the best test score. Training does not use these scores.
 
     The student is scored every ``every`` steps, starting at step ``first``. ``every`` and ``first`` count the steps of
     all stages. ``stride`` is the stride of the windows. ``every`` defaults to 200 if the protocol or the oracle needs
@@ -112,7 +112,7 @@ class InferenceSettings(Settings):
         "gaussian", description="Weight of a voxel in its window: gaussian (highest in the center) or uniform."
     )
     stride: tuple[Voxels, ...] | None = Field(
-        None, description="Voxels between windows along each axis of the patch; null uses overlap."
+        None, description="Voxels between the starts of neighboring windows, for each axis; null uses overlap."
     )
     overlap: float = Field(
         0.5, ge=0, lt=1, description="Overlap of neighboring windows as a fraction of the window, if stride is null."

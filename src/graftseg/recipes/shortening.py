@@ -83,7 +83,7 @@ RAMP = "ramp"
 MIN_HEIGHT = 0.5
 """Value, from 0 to 1, that a ramp should reach by the last step. Ramps of shipped recipes come close to 1."""
 MIN_RISES = 12
-"""How often a ramp should rise in a shortened run."""
+"""Number of times that a ramp should rise in a shortened run. Fewer rises cause a warning."""
 logger = logging.getLogger(__name__)
 
 

@@ -32,7 +32,7 @@ REFERENCE_MISSING = "the reference has been moved or deleted"
 class View:
     """A slice of a case. ``aspect`` is the height of a pixel divided by its width.
 
-    ``axis`` is the patient's axis perpendicular to the slice, or None for a picture. ``shows`` and ``hides`` are set
+    ``axis`` is the patient's axis perpendicular to the slice, or None for a 2-D scan. ``shows`` and ``hides`` are set
     for a second slice: classes that only this slice shows, and classes that neither slice shows.
     """
 
@@ -57,7 +57,7 @@ class Predicted:
 
 
 def predicted_in(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, Predicted]:
-    """Return the label maps of a folder by case, or those of the cases in ``only``."""
+    """Return the label maps of a folder by case. With ``only``, other cases are left out."""
     names = None if only is None else {nfc(case) for case in only}
     entries = {scan_stem(Path(entry["output"])): entry for entry in read_entries(results.folder)}
     return {

@@ -15,8 +15,8 @@ Style = Literal["noisy", "plain", "dots"]
 
 MAX_POINTS = 400
 SMOOTH_POINTS = 100
-SMOOTH_FRACTION, SMOOTH_MINIMUM = 0.05, 10
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 26.0, 22.0
+SMOOTH_FRACTION, SMOOTH_MINIMUM = 0.05, 10  # see ``window``
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 26.0, 22.0  # margins of a chart
 CHARACTER_WIDTH = 6.2
 
 
@@ -75,7 +75,7 @@ def thin(curve: Curve, limit: int = MAX_POINTS) -> Curve:
 
 
 def window(count: int) -> int:
-    """Return the width of a running mean: 5 % of ``count`` values, but at least 10, or a quarter of fewer than 40."""
+    """Return the width of a running mean: a quarter of ``count`` values, but at most 10, or 5 % of more than 200."""
     return max(1, round(count * SMOOTH_FRACTION), min(SMOOTH_MINIMUM, count // 4))
 
 

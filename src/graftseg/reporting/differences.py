@@ -10,8 +10,8 @@ from graftseg.evaluation.statistics import Effect, Pairs
 from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
 from graftseg.reporting.svg import Axis, element, number
 
-WIDTH, LEFT, RIGHT = 760.0, 230.0, 24.0
-TITLE, ROW, AXIS, GAP = 26.0, 26.0, 36.0, 14.0
+WIDTH, LEFT, RIGHT = 760.0, 230.0, 24.0  # width of the chart, its left and its right margin
+TITLE, ROW, AXIS, GAP = 26.0, 26.0, 36.0, 14.0  # heights
 OFFSETS = (0.0, -3.2, 3.2, -6.4, 6.4)  # vertical shifts, so that dots do not hide each other
 STYLE = """\
 svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}

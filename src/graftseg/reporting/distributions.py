@@ -11,14 +11,13 @@ from graftseg.reporting.svg import Axis, chart, element, number, points
 
 Floats = npt.NDArray[np.float64]
 
-WIDTH, LEFT, RIGHT = 330.0, 84.0, 16.0
-TITLE, ROW, AXIS = 26.0, 28.0, 22.0
-HEIGHT = 190.0
-CURVE_LEFT = 48.0
+WIDTH, LEFT, RIGHT = 330.0, 84.0, 16.0  # width of a chart, its left and its right margin
+TITLE, ROW, AXIS = 26.0, 28.0, 22.0  # heights
+HEIGHT, CURVE_LEFT = 190.0, 48.0  # height and left margin of a chart of bands
 MAX_DOTS = 300
 OFFSETS = (0.0, -3.0, 3.0, -6.0, 6.0, -9.0, 9.0)  # vertical shifts, so that dots do not hide each other
 MAX_NAME_LENGTH = 12
-LABELED_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
+TICK_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def bands(title: str, levels: Sequence[float], groups: Sequence[Band]) -> Markup
     content = [element("text", title, class_="name", x=0, y=12), *axis.rows(CURVE_LEFT, right)]
     xs = [CURVE_LEFT + level / 100 * (right - CURVE_LEFT) for level in levels]
     for level, x in zip(levels, xs, strict=True):
-        if level in LABELED_LEVELS:
+        if level in TICK_LEVELS:
             content.append(element("text", f"{level:g} %", x=f"{x:.1f}", y=f"{HEIGHT - 6:g}", text_anchor="middle"))
     for group, quartile in zip(groups, quartiles, strict=True):
         first, middle, third = ([axis.at(float(value)) for value in values] for values in quartile)

@@ -53,7 +53,7 @@ def _scans(results: Results, root: Path | None) -> str:
 
 
 def _images(predictions: Path) -> Path | None:
-    """Return the folder or store of all predicted scans, or None if there are several."""
+    """Return the folder or store of all predicted scans, or None if they are in several folders."""
     files = [predictions / path for entry in read_entries(predictions) for path in entry.get("images", [])]
     folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
     return folders.pop() if len(folders) == 1 else None
@@ -103,7 +103,7 @@ def run_facts(
     yield "Method", _distinct(runs, "method")
     yield "Recipe", _joined(_value_text(facts.get("recipe", "")) for facts in runs)
     yield "Status", _distinct(runs, "status")
-    yield "Protocol", "" if parts else _distinct(runs, "protocol")
+    yield "Selection protocol", "" if parts else _distinct(runs, "protocol")
     yield f"Checkpoint{each}", _distinct(runs, "checkpoint")
     yield "Classes", ", ".join(map(str, stores[0].get("classes", [])[1:]))
     yield "Labeled cases in all folds", counted(sum(map(len, parts))) if parts else ""

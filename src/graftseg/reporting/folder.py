@@ -29,7 +29,7 @@ class Log:
 
     total: Curve | None
     terms: dict[str, Curve]
-    rates: Curve | None
+    learning_rates: Curve | None
     validation: dict[str, Curve]
     stages: tuple[Stage, ...]
     dropped: int
@@ -90,14 +90,14 @@ def read_curves(run: RunFolder) -> Log | None:
 
 def _log_of(lines: list[dict[str, Any]]) -> Log:
     steps = [line for line in lines if "total" in line]
-    rated, checked = [line for line in steps if "lr" in line], [line for line in lines if "validation" in line]
+    scored = [line for line in lines if "validation" in line]
     total = [(line["global_step"], line["total"]) for line in steps]
-    rates = [(line["global_step"], line["lr"]) for line in rated]
-    terms, validation = _by_name(steps, "terms"), _by_name(checked, "validation")
+    rates = [(line["global_step"], line["lr"]) for line in steps if "lr" in line]
+    terms, validation = _by_name(steps, "terms"), _by_name(scored, "validation")
     return Log(
         total=_curve(total),
         terms=_curves(terms),
-        rates=_curve(rates),
+        learning_rates=_curve(rates),
         validation=_curves(validation),
         stages=_find_stages(steps),
         dropped=sum(map(_dropped, [total, rates, *terms.values(), *validation.values()])),

@@ -1,4 +1,4 @@
-"""Galleries of training images, and of pseudo-labels of the same unlabeled scans over training."""
+"""Galleries of training images, and of pseudo-labels of a few unlabeled scans at several steps."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ VIEWS = (
 )
 SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
 SIDES_UNKNOWN = "All slices on this page have the same orientation, but the patient's left and right side are unknown."
-AS_STORED = "Pictures are shown as stored."
+AS_STORED = "2-D scans are shown as stored."
 MIRRORED = "Training flipped and rotated these images at random"
 TURNED = "Training rotated these images by large random angles"
 MAX_ANGLE = 45
@@ -32,8 +32,8 @@ MAX_ANGLE = 45
 class Orientation:
     """The orientation of the arrays that a run was trained on.
 
-    ``codes`` are the directions of the three axes, such as ``RAS``, or None for pictures and for volumes of unknown
-    orientation. ``is_volume`` is true unless the arrays are known to be pictures. ``is_placed`` is true if every file
+    ``codes`` are the directions of the three axes, such as ``RAS``, or None for 2-D scans and for volumes of unknown
+    orientation. ``is_volume`` is true unless the arrays are known to be 2-D scans. ``is_placed`` is true if every file
     contains its position in the patient. ``is_mirrored`` and ``is_turned`` describe the augmentation. ``spacing`` is
     the spacing of the first two axes in mm. The first of several ``channels`` is shown.
     """
@@ -56,7 +56,7 @@ class Orientation:
 
     @property
     def training_cut(self) -> Cut | None:
-        """Return how to show slices across the last axis of the arrays, or None to show them as stored."""
+        """Return how to show slices perpendicular to the last axis of the arrays, or None to show them as stored."""
         if self.codes is None:
             return None
         affine = np.zeros((4, 4))
@@ -105,7 +105,7 @@ UNKNOWN_ORIENTATION = Orientation()
 
 
 def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:
-    """Return a sentence on the orientation of slices across these axes."""
+    """Return a sentence on the orientation of slices that are perpendicular to these axes of the patient."""
     across = sorted({axis for axis in axes if axis is not None}, reverse=True)
     if not is_volume:
         return AS_STORED
@@ -120,7 +120,7 @@ def orientation_of(
     """Return the orientation from the settings of a run, its store if it still exists, and its predictions.
 
     ``has_volumes`` is None if nothing was tested. Without a store, it is then unknown whether a 2-D run was trained on
-    pictures or on volumes. All arrays have the orientation in the recipe, because training rejects other arrays.
+    2-D scans or on volumes. All arrays have the orientation in the recipe, because training rejects other arrays.
     """
     data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
     augment = batches.get("augment", {})

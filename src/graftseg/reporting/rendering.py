@@ -44,7 +44,7 @@ def write_page(
     sections: Iterable[Markup],
     footer: str,
 ) -> Path:
-    """Write a page and return its path. ``contents`` maps the HTML ids of the sections to their titles."""
+    """Write a page and return its path. ``kicker`` is above the title. ``contents`` maps section ids to titles."""
     page = render(
         "page", kicker=kicker, title=title, summary=summary, contents=contents, sections=sections, footer=footer
     )

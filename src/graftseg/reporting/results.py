@@ -96,7 +96,7 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
 
 
 def _columns(evaluation: Evaluation) -> dict[str, str]:
-    """Return the titles of the columns by metric. Distances in mm are included if they differ from voxels."""
+    """Return the titles of the columns by metric. Distances in mm are left out if they equal distances in voxels."""
     columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS}
     for name in DISTANCES:
         columns[name] = f"{METRIC_NAMES[name]} {unit_of(evaluation)}"

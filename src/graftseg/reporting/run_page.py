@@ -71,6 +71,6 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
 
 
 def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
-    """Return the commands of the run, which also test its own baseline, or of a baseline in another folder."""
+    """Return the commands for the run, which also test its own baseline, or those for a baseline in another folder."""
     own = [one.path.resolve() for one in existing_baselines(run)]
     return commands_for(run if baseline is None or baseline.resolve() in own else RunFolder(baseline))

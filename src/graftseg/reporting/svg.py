@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-RELATIVE_TOLERANCE = 1e-9
-ABSOLUTE_TOLERANCE = 1e-27
+RELATIVE_TOLERANCE = 1e-9  # a range below this fraction of its values counts as one value
+ABSOLUTE_TOLERANCE = 1e-27  # a range below this size counts as one value
 
 
 def element(name: str, /, *children: str, **attributes: str | float | None) -> Markup:

@@ -59,9 +59,9 @@ def _main_curves(log: Log, total: Curve) -> list[Markup]:
         panel(_score_title(name), curve, Frame(WIDE, 150.0, first, last), stages=unnamed, style="dots")
         for name, curve in log.validation.items()
     ]
-    if log.rates is not None:
+    if log.learning_rates is not None:
         frame = Frame(WIDE, 100.0, first, last)
-        panels.append(panel("Learning rate", log.rates, frame, stages=unnamed, style="plain"))
+        panels.append(panel("Learning rate", log.learning_rates, frame, stages=unnamed, style="plain"))
     return panels
 
 

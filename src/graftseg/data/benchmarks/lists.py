@@ -24,7 +24,7 @@ def read_list(path: Path) -> list[str]:
 
 
 def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]]:
-    """Return path and entries of the first of ``names`` in a folder or its subfolders, or of the ``published`` list."""
+    """Return path and entries of the first list of ``names`` in a folder or its subfolders, else of ``published``."""
     path = PUBLISHED / published
     # a broken link counts as found: reading it fails, instead of using the published list
     paths = [folder / name for name in names for folder in with_children(root)]

@@ -63,7 +63,7 @@ def find_numbered(folder: Path) -> list[Path]:
 
 
 def read_pancreas(root: Path, protocol: Protocol) -> Dataset:
-    """Return the cases of a folder in the order of ``train.list`` and ``test.list``, or of the published lists."""
+    """Return the cases in the order of ``train.list`` and ``test.list``. The published lists replace missing lists."""
     found = _find_files(root)
     cases: list[Case] = []
     problems = list(found.problems)

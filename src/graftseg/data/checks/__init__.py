@@ -1,1 +1,1 @@
-"""Checks of cases, label maps and duplicate scans, and comparisons of all cases and of labeled with unlabeled cases."""
+"""Checks of single cases and label maps, search for duplicate scans, and comparison of cases and of splits."""

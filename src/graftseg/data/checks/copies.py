@@ -15,9 +15,9 @@ SIMILAR = 0.999
 SMALL_GROUP = 3
 """Groups of similar scans up to this size are always reported as copies."""
 EXACT = 1 - 1e-5
-"""Correlation of copies that differ only in scaling and rounding."""
+"""Minimum correlation of copies that differ only in scaling and rounding."""
 MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64
-"""Maximum number of blocks along an axis of the coarse grid, and minimum number of all blocks."""
+"""Maximum number of blocks along an axis of the coarse grid, and minimum total number of blocks."""
 Floats = NDArray[np.float32]
 Seen = tuple[CaseFingerprint, Floats | None]  # a case and its coarse view
 
@@ -97,7 +97,7 @@ def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFing
 
 
 def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:
-    """Yield the connected components with at least two members."""
+    """Yield the connected components of the graph ``near`` that have at least two members."""
     count, component = connected_components(near, directed=False)
     for number in range(count):
         members = np.flatnonzero(component == number).tolist()

@@ -32,7 +32,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     """Compare the class list with the label values that occur."""
     found = sorted({0, *summaries.label_counts})
     if not dataset.classes and found == [0, MASK_VALUE]:
-        what, size = "the label maps are masks of 0 and 255", "255 is above the highest class, 254"
+        what, size = "the label maps are masks of 0 and 255", "255 is above the largest allowed value, 254"
         yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1")
         return
     if not dataset.classes and found != list(range(len(found))):

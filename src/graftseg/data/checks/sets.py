@@ -146,7 +146,7 @@ def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 
 
 def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]:
-    """Report unlabeled scans that may be channels of labeled scans, such as ``p1_T2`` and labeled ``p1_T1``."""
+    """Report unlabeled scans that may be channels of labeled scans, such as ``p1_T2`` of the labeled scan ``p1_T1``."""
     groups: dict[str, dict[str, tuple[Case, Geometry]]] = {}
     for case, geometry in seen:
         if case.split in ("labeled", "unlabeled"):
@@ -169,7 +169,7 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
 def _channel_pairs(
     group: Mapping[str, tuple[Case, Geometry]], pair_counts: Mapping[tuple[str, str], int]
 ) -> Iterator[tuple[str, str]]:
-    """Yield labeled and unlabeled cases on one grid whose suffixes also occur together in other groups."""
+    """Yield the names of a labeled and an unlabeled case on one grid if another group has the same two suffixes."""
     for pair in combinations(sorted(group), 2):
         both = [group[ending] for ending in pair]
         if pair_counts[pair] < 2 or {case.split for case, _ in both} != {"labeled", "unlabeled"}:

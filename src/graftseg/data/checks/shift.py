@@ -30,9 +30,9 @@ SENTENCES: dict[Kind, str] = {
 class Likeness:
     """Similarity of labeled and unlabeled scans: a sentence and the measured shifts.
 
-    ``stored`` and ``standardised`` are the intensity shifts before and after z-score normalization, and ``spacing`` is
-    the shift along each canonical axis. A shift above 1 is larger than chance explains. ``labeled_spacing`` and
-    ``unlabeled_spacing`` are medians in mm.
+    ``stored`` and ``standardised`` are the intensity shifts before and after z-score normalization. ``spacing`` is the
+    shift of the voxel spacing along each canonical axis. A shift above 1 is larger than chance explains.
+    ``labeled_spacing`` and ``unlabeled_spacing`` are medians in mm.
     """
 
     kind: Kind
@@ -70,7 +70,7 @@ def compare_splits(summaries: Fingerprint) -> Likeness:
 
 
 def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> tuple[float, ...]:
-    r"""Return the shift of the spacing between two groups along each canonical axis, relative to chance.
+    r"""Return the spacing shift between two groups along each canonical axis, divided by the tolerated shift.
 
     .. math:: \frac{|S_L - S_U|}{\log 1.1 + 5 b \sqrt{1/n + 1/m}}
 

@@ -20,7 +20,7 @@ from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
 
 MAX_FILES = 100_000
 PROBED_FILES = 64
-"""If none of the first ``PROBED_FILES`` files of a folder is DICOM, the folder contains no DICOM files."""
+"""If none of the first ``PROBED_FILES`` files of a folder is DICOM, the folder is not considered a DICOM scan."""
 
 _MAGIC = b"DICM"
 _HEAD_BYTES = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
@@ -46,7 +46,7 @@ class Member:
 
 @contextmanager
 def members_of(path: Path) -> Iterator[list[Member]]:
-    """Yield the DICOM files of a folder or zip, sorted by name. Another path is yielded as the only file."""
+    """Yield the DICOM files of a folder or zip, sorted by name. Any other path is yielded as the only file."""
     if path.is_dir():
         yield [Member.on_disk(file) for file in files_below(path) if is_dicom(file)]
     elif path.suffix.lower() == ".zip":

@@ -106,7 +106,7 @@ def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
 
 
 def slice_order(positions: Sequence[Floats], normal: Floats) -> tuple[list[int], Floats]:
-    """Return the order of slices along their normal, and the height of each slice."""
+    """Return the order of slices along their normal, and the height (position along the normal) of each slice."""
     heights = np.array([float(normal @ position) for position in positions])
     return [int(index) for index in np.argsort(heights, kind="stable")], heights
 

@@ -185,7 +185,7 @@ def _scaling(path: Path, raw: Any) -> tuple[float, float] | None:
 
 
 def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
-    """Return the geometry from the sform, else the qform, else the voxel size. Read ambiguous headers like nibabel."""
+    """Return the geometry from sform, else qform, else voxel size. Correct invalid fields as nibabel does."""
     for name in ("qform_code", "sform_code"):
         if not 0 <= int(raw[name]) <= 5:
             raw[name] = 0

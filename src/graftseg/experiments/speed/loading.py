@@ -26,7 +26,7 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
-# more files would take longer to write, but the times would not change, because the loader prefetches fewer scans
+# more files would take longer to write, but not change the times, because the loader prefetches fewer scans than these
 UNLABELED_FILES = 24
 Array = npt.NDArray[Any]
 

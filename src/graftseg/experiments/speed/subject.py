@@ -54,7 +54,7 @@ class Subject:
 
 
 def self_training_stage(recipe: Recipe) -> StageSettings:
-    """Return the last stage of bidirectional copy-paste of a recipe. Raise if it cannot be timed."""
+    """Return the last bcp stage of a recipe. Raise if there is none or if it does not paste boxes both ways."""
     stages = [stage for stage in recipe.stages if METHODS[stage.method] is Bcp]
     if not stages:
         finding = "has no stage with the method bcp"

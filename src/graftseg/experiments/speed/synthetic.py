@@ -24,7 +24,7 @@ CLASS_NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}
 
 
 def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:
-    """Return the shape of the volumes. Its ratio to the patch is the same as in the published benchmarks."""
+    """Return the shape of the volumes. Its ratio to the patch is about the same as in the published benchmarks."""
     patch = recipe.batches.patch
     if recipe.data.dimensions == 2:
         return (*(ceil(SLICE_FACTOR * n) for n in patch), SLICE_COUNT)

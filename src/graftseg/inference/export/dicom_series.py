@@ -15,10 +15,10 @@ from graftseg.data.formats.scan import lps_geometry
 
 UIDS = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
 GRID = ("Rows", "Columns", "PixelSpacing", "ImagePositionPatient", "ImageOrientationPatient")
-NEEDED = (*UIDS, "Modality", *GRID)
+NEEDED = (*UIDS, "Modality", *GRID)  # tags without which a segmentation cannot refer to a slice
 PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
 MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
-"""Tags that may be empty but not missing. De-identified series often lack them, so empty tags are added."""
+"""Tags that may be empty but not missing. De-identified series often lack these tags, so empty tags are added."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def series_in(folder: Path) -> list[Series]:
 
 
 def _stack(folder: Path, slices: Sequence[Any]) -> Series | None:
-    """Sort the slices along their normal. Return None if they are not one stack."""
+    """Return the slices sorted along their normal, or None if the slices are not one stack."""
     first = slices[0]
     if any(one.get("ImagePositionPatient") is None or one.get("ImageOrientationPatient") is None for one in slices):
         return None

@@ -70,7 +70,7 @@ def _cases(data: Path) -> dict[str, Path]:
 
 @contextmanager
 def _private_errors(folder: Path) -> Iterator[None]:
-    """Replace errors and warnings of packages, which may quote personal data in headers, by a neutral error."""
+    """Hide warnings of packages and replace their errors by a neutral error, because both may quote personal data."""
     try:
         with silence_dicom_packages():
             yield
@@ -102,10 +102,10 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
         to_voxel = np.linalg.inv(label.geometry.matrix) @ series.affine
     corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in series.shape))])
     places = corners @ to_voxel.T[:, :3]
-    whole = np.rint(places).astype(np.int64)
-    if not np.isfinite(places).all() or np.abs(places - whole).max() > TOLERANCE:
+    rounded = np.rint(places).astype(np.int64)
+    if not np.isfinite(places).all() or np.abs(places - rounded).max() > TOLERANCE:
         return None
-    if whole.min() < 0 or (whole.max(axis=0) != np.array(volume.shape) - 1).any():
+    if rounded.min() < 0 or (rounded.max(axis=0) != np.array(volume.shape) - 1).any():
         return None
     order = [int(np.abs(to_voxel[:3, axis]).argmax()) for axis in range(3)]
     if sorted(order) != [0, 1, 2]:
@@ -141,7 +141,7 @@ def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) 
 
 
 def _segment(number: int, name: str) -> Any:
-    """Describe a class by its name, coded as an anatomical structure of unspecified tissue."""
+    """Describe a class by its name and by two general codes, anatomical structure and tissue."""
     import highdicom
     from pydicom.sr.codedict import codes
 

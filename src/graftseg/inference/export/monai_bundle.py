@@ -25,8 +25,8 @@ from graftseg.recipes.settings import InferenceSettings
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}
 """Packages that are needed to run a bundle. MONAI finds the largest components with scikit-image."""
+FIRST_CHANNEL = "_0000.nii"  # end of the file name of a first channel, without .gz
 # The following strings are expressions in the configuration language of MONAI bundles.
-FIRST_CHANNEL = "_0000.nii"
 FILES = "glob.glob(os.path.join(@dataset_dir, '*.nii*'))"
 SINGLE_CHANNEL_CASES = f"$[{{'image': path}} for path in sorted({FILES})]"
 MULTI_CHANNEL_CASES = (
@@ -39,7 +39,7 @@ RESIZE = (
     "$lambda image: monai.transforms.Resize(mode=@resampling, spatial_size=[max(1, round(n * float(s) / t)) if t else n"
     " for n, s, t in zip(image.shape[1:], image.pixdim, @spacing)])(image)"
 )
-# If both percentiles are equal, MONAI does not rescale intensities, but graftseg scales the whole range to [0, 1].
+# LOW and HIGH are placeholders. With equal percentiles, graftseg scales all values to [0, 1], but MONAI does not.
 PERCENTILES = (
     "$lambda image: monai.utils.convert_to_dst_type(monai.utils.convert_to_tensor(torch.stack([(lambda low, high:"
     " monai.transforms.ScaleIntensityRange(low, high, 0.0, 1.0, clip=True) if low < high"
@@ -73,7 +73,7 @@ def write(request: Request) -> list[str]:
 
 
 def _axes(request: Request, shipped: TrainedNetwork) -> int:
-    """Return the number of spatial axes of the scans. A 2-D network may be trained on images or on volumes."""
+    """Return the number of spatial axes of the scans. A 2-D network may be trained on 2-D scans or on volumes."""
     if shipped.recipe.data.dimensions == 3:
         return 3
     remedy = "restore it there or in RUN/store, because only the store shows whether the scans are slices or volumes"
@@ -123,7 +123,7 @@ def _inference(shipped: TrainedNetwork, axes: int) -> Config:
 
 
 def _loading(data: PrepareSettings, axes: int) -> list[Config]:
-    """Return the transforms that load a file and reorder its axes. Their inverse is applied to label maps."""
+    """Return the transforms that load a file and reorder its axes. Their inverse is applied to the probabilities."""
     transforms: list[Config] = [
         {"_target_": "LoadImaged", "keys": "scan", "reader": "NibabelReader"},
         {"_target_": "EnsureChannelFirstd", "keys": "scan"},
@@ -190,7 +190,7 @@ def _inferer(shipped: TrainedNetwork, axes: int) -> Config:
 
 
 def _overlap(settings: InferenceSettings, patch: tuple[int, ...]) -> list[float]:
-    """Return the overlap for which MONAI, which rounds down, computes the same stride."""
+    """Return the overlap for which MONAI, which rounds strides down, computes the stride of graftseg."""
     if settings.stride is None:
         return [settings.overlap] * len(patch)
     return [max(0.0, 1 - (step + 0.01) / size) for step, size in zip(settings.stride, patch, strict=True)]
@@ -212,7 +212,7 @@ def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
         component = {"applied_labels": chosen, "independent": True, "is_onehot": False}
         transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
     saved = {"output_dir": "@output_dir", "output_postfix": "", "output_dtype": "$numpy.uint8"}
-    # The label map is already on the scan's grid. With resample, the writer does not guess the number of axes.
+    # `resample` changes no voxel, as the label map is on the scan's grid. Without it, the writer guesses the axes.
     grid = {"resample": True, "mode": "nearest"}
     saving = {"_target_": "SaveImaged", "keys": "pred", "separate_folder": False, **grid, **saved}
     return [*transforms, saving]

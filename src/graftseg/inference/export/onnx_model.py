@@ -49,7 +49,7 @@ def write(request: Request) -> list[str]:
 
 def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
     """Export the network for any number of patches of the recipe's size."""
-    # Channels-last weights are only useful for speed on a GPU.
+    # Undo the channels-last format of the weights, which is useful only for speed on a GPU.
     for parameter in network.parameters():
         parameter.data = parameter.data.contiguous()
     example = torch.zeros(2, shipped.channels, *shipped.patch)
@@ -82,7 +82,7 @@ def _difference(runtime: object, model: Path, network: nn.Module, images: Tensor
 
 
 def _patch_of(scan: Path, shipped: TrainedNetwork) -> Tensor:
-    """Return the prepared center of a scan, zero-padded to the patch, and its mirror image as a batch."""
+    """Return a batch of two images: the center of the prepared scan, zero-padded to the patch, and its mirror image."""
     cases, failures = sources_in(scan, shipped.recipe.data, shipped.channels)
     if failures:
         raise next(iter(failures.values()))

@@ -52,7 +52,7 @@ def label_maps_of(request: Request) -> dict[str, Path]:
 
 
 def import_package(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
-    """Return ``load(package)``, by default the imported package. If it is missing, the error names the extra."""
+    """Return ``load(package)``, by default the imported package. If it is not installed, the error names ``extra``."""
     try:
         return load(package)
     except ImportError:

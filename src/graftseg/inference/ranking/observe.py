@@ -108,8 +108,8 @@ def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[
 def _entropy(probabilities: Tensor) -> Tensor:
     """Return the entropy of ``(K, *space)`` as a fraction of its maximum.
 
-    ``label_maps.entropy`` is not used, because it rounds the last bit of float32 differently. A score is a difference
-    of uncertainties, so its seventh digit would change.
+    ``label_maps.entropy`` is not used, because its rounding differs in the last bit of float32, which would change the
+    scores of earlier rankings slightly.
     """
     return -(probabilities * probabilities.clamp(min=1e-12).log()).sum(0) / log(len(probabilities))
 

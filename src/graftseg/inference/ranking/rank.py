@@ -25,9 +25,9 @@ from graftseg.inference.ranking.observe import Observation, observe
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
 MIN_SPREADS = (0.02, 0.25, 1.0, 1.0)
-"""Minimum spread of uncertainty, unlike, size and specks. Smaller differences are noise, even if scans are alike."""
+"""Lower limits for the spread of each measure (uncertainty, unlike, size, specks), so that noise does not stand out."""
 STANDS_OUT = 0.5
-"""Value of a scaled measure, from 0 to 1, from which the measure is listed as a reason."""
+"""Minimum value of a scaled measure, from 0 to 1, for which the measure is listed as a reason."""
 SIMILAR = 0.25
 """Fraction of the median distance below which two scans are similar."""
 LITTLE_FOREGROUND = 0.1
@@ -47,8 +47,9 @@ class Ranked:
     """A ranked scan.
 
     ``score`` is between 0 and 1. ``uncertainty`` is the mean entropy. ``unlike`` is the distance to the nearest labeled
-    scan, where 1 is the median distance between neighboring labeled scans. ``size`` is the number of doublings or
-    halvings by which a class is outside the range of labeled sizes. ``specks`` is the number of extra components.
+    scan, where 1 is the median distance from a labeled scan to its nearest other labeled scan. ``size`` is the largest
+    number of doublings or halvings by which a class is outside the range of labeled sizes. ``specks`` is the number of
+    components beyond the maximum of the labeled scans, summed over the classes.
     """
 
     case: str
@@ -82,10 +83,7 @@ class Ranking:
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
     def in_common(self) -> str | None:
-        """Return a sentence if all scans share a reason, ignoring amounts.
-
-        A reason that only the top scans share is expected and is not reported.
-        """
+        """Return a sentence if all scans, not only the top scans, share a reason. Amounts in reasons are ignored."""
         kinds = [[_kind(reason) for reason in row.reasons] for row in self.rows]
         shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)] if len(kinds) > 1 else []
         if not shared:
@@ -175,7 +173,7 @@ def whitened(features: Floats) -> Floats:
     """Transform features ``(N, D)`` so that Euclidean distances are Mahalanobis distances with a shrunken covariance.
 
     Each feature is first divided by its spread. The covariance is shrunk as by Ledoit and Wolf, because there are
-    rarely more scans than features. Features are clipped first, so that outliers do not widen the covariance.
+    rarely more scans than features. It is computed from clipped features, so that outliers do not widen it.
     """
     centered = features - np.median(features, axis=0)
     spread = 1.4826 * np.median(np.abs(centered), axis=0)
@@ -222,7 +220,7 @@ def spread_out(scores: Floats, points: Floats) -> tuple[list[int], list[int | No
 
 
 def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:
-    """Return for each class log2(size / nearest labeled size), or 0 if the size is within the labeled sizes."""
+    """Return for each class log2(size / nearest labeled size), or 0 if the size is in the range of labeled sizes."""
     result = []
     for index, size in enumerate(one.sizes):
         low, high = (edge(max(other.sizes[index], other.voxel) for other in known) for edge in (min, max))
@@ -237,7 +235,7 @@ def specks(one: Observation, known: Sequence[Observation]) -> list[int]:
 
 
 def _unlike(own: Floats, references: Floats) -> Floats:
-    """Return the distance to the nearest labeled scan, divided by the median distance of neighboring labeled scans."""
+    """Return the distance to the nearest labeled scan. The unit is the median of this distance among labeled scans."""
     nearest = np.linalg.norm(own[:, None] - references[None], axis=2).min(axis=1)
     if len(references) > 1:
         among = np.linalg.norm(references[:, None] - references[None], axis=2)

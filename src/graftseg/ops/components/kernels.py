@@ -2,13 +2,13 @@
 """Connected components by union-find, as Triton kernels.
 
 A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest. The parent of a
-background voxel is -1. The parent of another voxel is an earlier voxel of the same component. A root is its own parent.
+foreground voxel is an earlier voxel of the same component. A root is its own parent. A background voxel has parent -1.
 Five kernels run in sequence: ``runs`` joins each run of equal labels in a row, ``merge`` joins rows, ``count`` counts
 the voxels of each root, ``choose`` finds the largest component of each sample and class, ``keep`` writes the result.
 
-Programs of ``merge`` change the same forest concurrently. To see that the result is correct, consider the graph whose
-edges are the links from voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. Every step
-is atomic and never splits a component of this graph:
+Programs of ``merge`` change the same forest concurrently. To see that the result is correct, consider a graph with two
+kinds of edges: links from voxels to their parents, and pairs ``(high, low)`` of voxels that still have to be joined.
+Every step is atomic and never splits a component of this graph:
 
 - If a link ``high -> p`` with ``p <= low`` is read, the pair becomes ``(p, low)``; high, p and low stay connected.
 - Otherwise ``atomic_min`` replaces the current link ``high -> old`` by ``high -> min(old, low)``, and the pair becomes
@@ -27,8 +27,8 @@ import triton
 import triton.language as tl
 
 MAX_INT32 = tl.constexpr(0x7FFFFFFF)
-# Per block, ``count`` adds the sizes of four components with one atomic addition each. Every voxel of other components
-# needs an atomic addition.
+# In each block, ``count`` adds the sizes of up to four components with one atomic addition per component. For further
+# components, it needs one atomic addition per voxel.
 GROUPED_COMPONENTS = tl.constexpr(4)
 
 
@@ -44,7 +44,7 @@ def _any(lanes):
 
 @triton.jit
 def _voxels(voxels, BLOCK: tl.constexpr):
-    """Return the indices of this program's voxels, and a mask of those that exist.
+    """Return the indices of this program's voxels, and a mask of the indices below ``voxels``.
 
     The mask is computed with 64 bits, because indices of the last block may not fit in 32 bits.
     """
@@ -96,10 +96,10 @@ def _join(parents, one, other, lanes):
 
 @triton.jit
 def _join_row(classes_of, parents, voxel, kind, first, last, offset, lanes, OBLIQUE: tl.constexpr):
-    """Join runs that touch in this row and the row at ``offset``, each pair of runs once.
+    """Join the runs of this row with the runs of the same class that they touch in the row at ``offset``.
 
-    Two runs may touch in several pairs of voxels. Of the pairs straight across, only the first is joined. A diagonal
-    pair is joined only if neither of its voxels has a neighbor of the class straight across.
+    Two runs may touch at several voxels, but one join is enough. If the runs share columns, the two voxels in the first
+    shared column are joined. Otherwise the runs touch only diagonally, and their ends are joined if ``OBLIQUE``.
     """
     other = voxel + offset
     left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
