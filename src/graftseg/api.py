@@ -20,7 +20,7 @@ from graftseg.data.sources import Sources, as_data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs, write_comparison
 from graftseg.evaluation.evaluate import score_folders
-from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.metrics import TOLERANCE, Protocol
 from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments.paper import ALL
 from graftseg.experiments.recording import record_run
@@ -237,17 +237,19 @@ def evaluate(
     out: Folder | None = None,
     *,
     protocol: Protocol = "standard",
+    tolerance: float = TOLERANCE,
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> Evaluation:
     """Score label maps against references for each case and class.
 
     ``reference`` is a folder of label maps or a store with labeled test cases. ``protocol`` is the rule for empty
-    masks. ``allow_missing`` skips cases without a prediction or a reference. ``only`` selects cases by name.
+    masks. ``tolerance`` is the tolerance of the surface Dice in millimeters. ``allow_missing`` skips cases without a
+    prediction or a reference. ``only`` selects cases by name.
     """
     targets = {Path(predictions): Path(out) if out else Path(predictions) / "metrics.csv"}
-    (evaluation,) = score_folders(targets, Path(reference), protocol=protocol, allow_missing=allow_missing, only=only)
-    return evaluation
+    rules: dict[str, Any] = {"protocol": protocol, "tolerance": tolerance, "allow_missing": allow_missing, "only": only}
+    return score_folders(targets, Path(reference), **rules)[0]
 
 
 def test(

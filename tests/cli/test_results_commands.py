@@ -65,6 +65,7 @@ def test_a_store_is_predicted_and_is_the_reference(
         "ASD voxel",
         "95HD mm",
         "ASD mm",
+        "surface Dice %",
     ]
     figures = mean_metrics(read_csv(run / "predictions" / "metrics.csv"))
     assert lines[4][:5] == ["mean", *(f"{figures[name]:.2f}" for name in ("dice", "jaccard", "hd95", "asd"))]
@@ -112,7 +113,7 @@ def test_millimeters_are_printed_if_they_differ_from_voxels() -> None:
 def test_files_without_geometry_have_no_millimeters(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     labels = scans / "labelsTs"
     code, out, _ = cli("evaluate", labels, "--reference", labels, "--out", tmp_path / "metrics.csv")
-    assert code == 0 and out.splitlines()[0] == "class\tDice %\tJaccard %\t95HD voxel\tASD voxel"
+    assert code == 0 and out.splitlines()[0] == "class\tDice %\tJaccard %\t95HD voxel\tASD voxel\tsurface Dice %"
     assert "distances in millimeters are the same as in voxels" in out
 
 

@@ -62,9 +62,24 @@ def test_a_pair_is_scored_per_class_in_voxels_and_millimeters() -> None:
     assert first.hd95_mm == first.hd95_max_mm == 0.5
     assert first.asd_mm == pytest.approx(0.25)
     assert first.assd_mm == pytest.approx(1 / 6)
+    assert (first.surface_dice, first.tolerance_mm) == (1.0, 1.0)
     assert first.volume_prediction_ml == pytest.approx(2 * 5 * 4 / 1000)
     assert first.volume_reference_ml == pytest.approx(1 * 5 * 4 / 1000)
     assert (second.label, second.name, second.dice, second.assd_mm) == (2, "right", 1.0, 0.0)
+
+
+def test_the_tolerance_of_the_surface_dice_is_in_millimeters() -> None:
+    maps = labels_of(one=2, two=1), labels_of(one=1, two=1)
+    for tolerance, expected in ((0.4, 2 / 3), (0.5, 1.0)):
+        first, second = evaluate_pair("a", *maps, geometry_of(), CLASSES, tolerance=tolerance)
+        assert (first.surface_dice, second.surface_dice) == (pytest.approx(expected), 1.0)
+        assert (first.tolerance_mm, first.hd95) == (tolerance, 1.0)
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, math.nan, math.inf])
+def test_an_invalid_tolerance_is_an_error(folders: tuple[Path, Path], tolerance: float) -> None:
+    with user_error(Code.OPTION_INVALID, "--tolerance"):
+        evaluate_folder(*folders, tolerance=tolerance)
 
 
 def test_volume_errors_are_signed() -> None:

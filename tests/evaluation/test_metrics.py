@@ -20,6 +20,7 @@ from graftseg.evaluation.metrics import (
     hd95_pooled,
     jaccard,
     score,
+    surface_dice,
     surface_distances,
 )
 
@@ -110,6 +111,7 @@ def test_empty_masks(protocol: Protocol, prediction: bool, reference: bool, over
     masks = [np.full((3, 4, 6), filled, dtype=np.bool_) for filled in (prediction, reference)]
     scores = score(*masks, spacing=(1.0, 1.0, 2.0), protocol=protocol)
     assert as_list(scores) == pytest.approx([overlap] * 2 + [distance] * 4, nan_ok=True)
+    assert scores.surface_dice == overlap
 
 
 def test_the_worst_distance_is_counted_in_voxels_without_a_spacing() -> None:
@@ -177,6 +179,36 @@ def test_agreement_with_monai(data: st.DataObject, pair: Pair) -> None:
         assert scores.assd == pytest.approx(float(symmetric), rel=1e-5)
 
 
+def test_surface_dice_counts_surface_voxels_within_the_tolerance() -> None:
+    distances = (np.array([0.0, 1.0]), np.array([0.0, 1.0, 2.0, 5.0]))
+    shares = [surface_dice(distances, tolerance) for tolerance in (0.0, 0.999, 1.0, 2.0, 5.0)]
+    assert shares == [2 / 6, 2 / 6, 4 / 6, 5 / 6, 1.0]
+    assert surface_dice((np.array([1 + 1e-7]), np.array([1.0])), 1.0) == 1.0, "a voxel of 1 mm in single precision"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data(), pairs(max_side=5), st.floats(0, 6))
+def test_surface_dice_is_that_of_brute_force(data: st.DataObject, pair: Pair, tolerance: float) -> None:
+    spacing = data.draw(spacings(pair[0]))
+    pooled = np.concatenate(brute_force_distances(*pair, spacing))
+    assume(np.abs(pooled - tolerance).min() > 1e-4)
+    expected = np.count_nonzero(pooled <= tolerance) / len(pooled)
+    assert score(*pair, spacing=spacing, tolerance=tolerance).surface_dice == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*always_return_as_numpy:FutureWarning")
+@settings(deadline=None, max_examples=30)
+@given(st.data(), pairs(), st.floats(0.01, 6))
+def test_surface_dice_is_that_of_monai(data: st.DataObject, pair: Pair, tolerance: float) -> None:
+    from monai.metrics import compute_surface_dice
+
+    spacing = data.draw(spacings(pair[0]))
+    assume(np.abs(np.concatenate(surface_distances(*pair, spacing)) - tolerance).min() > 1e-4)
+    P, G = (torch.from_numpy(mask)[None, None] for mask in pair)
+    expected = compute_surface_dice(P, G, [tolerance], include_background=True, spacing=spacing)
+    assert score(*pair, spacing=spacing, tolerance=tolerance).surface_dice == pytest.approx(float(expected), rel=1e-5)
+
+
 @settings(deadline=None)
 @given(pairs())
 def test_all_but_asd_are_symmetric(pair: Pair) -> None:
@@ -184,6 +216,7 @@ def test_all_but_asd_are_symmetric(pair: Pair) -> None:
     assert (forth.dice, forth.jaccard) == (back.dice, back.jaccard)
     assert (forth.hd95, forth.hd95_max) == pytest.approx((back.hd95, back.hd95_max))
     assert forth.assd == pytest.approx(back.assd)
+    assert forth.surface_dice == back.surface_dice
 
 
 @settings(deadline=None)

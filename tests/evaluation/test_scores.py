@@ -50,8 +50,8 @@ def test_the_description_contains_the_summary_of_each_class(tmp_path: Path) -> N
 def test_volume_errors_are_computed_if_their_columns_are_missing(tmp_path: Path) -> None:
     row = row_of(volume_prediction_ml=3.0, volume_reference_ml=2.0)
     Evaluation((row,), "standard").write_csv(tmp_path / "metrics.csv")
-    lines = [line.rsplit(",", 2) for line in (tmp_path / "metrics.csv").read_text().splitlines()]
-    assert [line[1:] for line in lines] == [["volume_error_ml", "volume_error_percent"], ["1.0", "50.0"]]
+    lines = [line.rsplit(",", 4) for line in (tmp_path / "metrics.csv").read_text().splitlines()]
+    assert [line[1:3] for line in lines] == [["volume_error_ml", "volume_error_percent"], ["1.0", "50.0"]]
     (tmp_path / "metrics.csv").write_text("\n".join(line[0] for line in lines))
     assert read_csv(tmp_path / "metrics.csv").rows == (row,)
     assert read_csv(tmp_path / "metrics.csv").rows[0].volume_error_percent == 50
@@ -97,7 +97,7 @@ def test_the_csv_file_names_its_units_and_leaves_nan_empty(tmp_path: Path) -> No
         *("protocol", "case", "label", "name", "dice", "jaccard"),
         *("hd95_voxel", "hd95_max_voxel", "asd_voxel", "assd_voxel"),
         *("hd95_mm", "hd95_max_mm", "asd_mm", "assd_mm", "volume_prediction_ml", "volume_reference_ml"),
-        *("volume_error_ml", "volume_error_percent"),
+        *("volume_error_ml", "volume_error_percent", "surface_dice", "tolerance_mm"),
     ]
     assert line["protocol"] == "paper"
     assert line["hd95_voxel"] == ""
@@ -123,6 +123,18 @@ def test_a_csv_file_reads_back_as_it_was(tmp_path: Path, rows: list[Row], protoc
     evaluation = Evaluation(tuple(rows), protocol)
     evaluation.write_csv(tmp_path / "metrics.csv")
     assert read_csv(tmp_path / "metrics.csv") == evaluation
+
+
+def test_tables_of_older_versions_have_no_surface_dice(tmp_path: Path) -> None:
+    path, row = tmp_path / "metrics.csv", row_of(surface_dice=0.25, tolerance_mm=2.0)
+    Evaluation((row,), "standard").write_csv(path)
+    evaluation = read_csv(path)
+    assert (evaluation.rows, evaluation.tolerance) == ((row,), 2.0)
+    assert evaluation.summary().overall["surface_dice"] == 0.25
+    path.write_text("".join(line.rsplit(",", 2)[0] + "\n" for line in path.read_text().splitlines()))
+    older = read_csv(path)
+    assert (older.rows, older.tolerance) == ((row_of(),), None)
+    assert "surface" not in str(older) and "surface Dice %" in str(evaluation)
 
 
 def test_nan_reads_back(tmp_path: Path) -> None:

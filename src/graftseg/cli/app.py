@@ -190,17 +190,23 @@ def evaluate(
     protocol: Annotated[
         Literal["standard", "paper"], typer.Option(help="standard, or paper: a missed class scores 0 in every metric.")
     ] = "standard",
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Largest distance in mm that counts as agreement in the surface Dice.")
+    ] = 1.0,
     allow_missing: AllowMissing = False,
 ) -> None:
     """Compare label maps with references for each case and class."""
     from graftseg import api
     from graftseg.evaluation.table_metrics import scores_table
 
-    evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
+    evaluation = api.evaluate(
+        predictions, reference, out, protocol=protocol, tolerance=tolerance, allow_missing=allow_missing
+    )
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
         typer.echo("distances in millimeters are the same as in voxels")
     rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
+    typer.echo(f"surface Dice: share of both surfaces at most {tolerance:g} mm from the other surface")
     typer.echo(f"protocol: {protocol} (if a class is missed, {rule})")
 
 

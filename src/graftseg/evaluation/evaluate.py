@@ -22,7 +22,7 @@ from graftseg.data.dataset import name_problem
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.store import is_store, open_store
-from graftseg.evaluation.metrics import Protocol, as_protocol, score
+from graftseg.evaluation.metrics import TOLERANCE, Protocol, as_protocol, score
 from graftseg.evaluation.references import Reference, describe_references, label_map_files, references_in
 from graftseg.evaluation.scores import METRICS, VOXEL_FIELDS, Evaluation, Row, check_table_path
 
@@ -36,6 +36,7 @@ def score_folders(
     references: Path,
     *,
     protocol: Protocol = "standard",
+    tolerance: float = TOLERANCE,
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> list[Evaluation]:
@@ -47,7 +48,13 @@ def score_folders(
         check_table_path(table)
     classes = _class_names(next(iter(targets)), references)
     evaluations = evaluate_folders(
-        list(targets), references, classes=classes, protocol=protocol, allow_missing=allow_missing, only=only
+        list(targets),
+        references,
+        classes=classes,
+        protocol=protocol,
+        tolerance=tolerance,
+        allow_missing=allow_missing,
+        only=only,
     )
     for table, evaluation in zip(targets.values(), evaluations, strict=True):
         evaluation.save(table, describe_references(references))
@@ -60,6 +67,7 @@ def evaluate_folders(
     *,
     classes: Mapping[int, str] | None = None,
     protocol: Protocol = "standard",
+    tolerance: float = TOLERANCE,
     workers: int | None = None,
     allow_missing: bool = False,
     only: Collection[str] | None = None,
@@ -67,9 +75,13 @@ def evaluate_folders(
     """Score the label maps in each folder against references of the same names. ``references`` is a folder or a store.
 
     ``only`` selects cases by name. Without ``classes``, every nonzero value in the references is a class. A missing
-    label map or reference is an error unless ``allow_missing``. Cases are scored in parallel threads.
+    label map or reference is an error unless ``allow_missing``. Cases are scored in parallel threads. ``tolerance`` is
+    the tolerance of the surface Dice in millimeters.
     """
     protocol = as_protocol("protocol", protocol)
+    if not 0 <= tolerance < math.inf:
+        finding = f"{tolerance} is not a distance in millimeters"
+        raise UserError(Code.OPTION_INVALID, "--tolerance", finding, "give a number of at least 0")
     pairs = _pair_files(folders, references, allow_missing=allow_missing, only=only)
     workers = workers or min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
@@ -78,7 +90,8 @@ def evaluate_folders(
     if not set(classes) - {0}:
         finding = "the references contain only background"
         raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")
-    scored = in_parallel(partial(_score_case, classes=classes, protocol=protocol), pairs, "Evaluating", workers)
+    score_case = partial(_score_case, classes=classes, protocol=protocol, tolerance=tolerance)
+    scored = in_parallel(score_case, pairs, "Evaluating", workers)
     absent = set(classes) - {0} - set().union(*(values for _, values in scored))
     for label in sorted(absent):
         logger.warning("%s is in none of the %d references and is not scored", classes[label], len(pairs))
@@ -99,6 +112,7 @@ def evaluate_pair(
     classes: Mapping[int, str],
     protocol: Protocol = "standard",
     *,
+    tolerance: float = TOLERANCE,
     where: tuple[str | Path, str | Path] | None = None,
 ) -> list[Row]:
     """Score every foreground class of one case. Both label maps ``(*space)`` are on the grid of ``geometry``.
@@ -112,16 +126,18 @@ def evaluate_pair(
     rows = []
     for label in sorted(set(classes) - {0}):
         P, G = prediction == label, reference == label
-        voxels = asdict(score(P, G, protocol=protocol))
+        voxels = asdict(score(P, G, protocol=protocol, tolerance=tolerance))
         # Distances take most of the time. With voxels of 1 mm, as in many benchmarks, they are computed only once.
         is_unit = all(step == 1 for step in geometry.spacing)
-        millimeters = voxels if is_unit else asdict(score(P, G, spacing=geometry.spacing, protocol=protocol))
+        in_mm = partial(score, P, G, spacing=geometry.spacing, protocol=protocol, tolerance=tolerance)
+        millimeters = voxels if is_unit else asdict(in_mm())
         row = Row(
             case=case,
             label=label,
             name=classes[label],
-            **voxels,
+            **(voxels | {"surface_dice": millimeters["surface_dice"]}),
             **{f"{name}_mm": millimeters[name] for name in VOXEL_FIELDS},
+            tolerance_mm=tolerance,
             volume_prediction_ml=np.count_nonzero(P) * voxel_ml,
             volume_reference_ml=np.count_nonzero(G) * voxel_ml,
         )
@@ -130,7 +146,7 @@ def evaluate_pair(
 
 
 def _score_case(
-    pair: tuple[str, list[Path], Reference], *, classes: Mapping[int, str], protocol: Protocol
+    pair: tuple[str, list[Path], Reference], *, classes: Mapping[int, str], protocol: Protocol, tolerance: float
 ) -> tuple[list[list[Row]], set[int]]:
     """Return the rows of a case for each of its label maps, and the label values in its reference."""
     case, predictions, reference = pair
@@ -141,7 +157,8 @@ def _score_case(
             finding = f"not on the grid of its reference {reference.path.name}: {difference}"
             raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "resample both label maps to one grid")
         maps, where = (predicted.array, expected.array), (path, reference.path)
-        scored.append(evaluate_pair(case, *maps, expected.geometry, classes, protocol, where=where))
+        rows = evaluate_pair(case, *maps, expected.geometry, classes, protocol, tolerance=tolerance, where=where)
+        scored.append(rows)
     return scored, set(np.unique(expected.array).tolist())
 
 

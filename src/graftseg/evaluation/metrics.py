@@ -13,6 +13,7 @@ the nearest surface voxel of the reference G.
     hd95_max the larger of the two directed 95th percentiles (MONAI)
     asd      mean of d(P -> G): "ASD" in published tables (medpy)
     assd     mean of d(P -> G) and d(G -> P) pooled (MONAI's symmetric distance, medpy's assd since 0.5)
+    surface_dice  share of d(P -> G) and d(G -> P) pooled that is at most a tolerance (MONAI's surface Dice)
 """
 
 import math
@@ -30,6 +31,10 @@ Mask = npt.NDArray[np.bool_]
 Directed = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 Protocol = Literal["standard", "paper"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+TOLERANCE = 1.0
+"""Default tolerance of the surface Dice, in millimeters."""
+ROUNDING = 1e-6
+"""Relative error of distances, which come from spacings in single precision."""
 
 
 def as_protocol(where: str | Path, name: str) -> Protocol:
@@ -50,12 +55,21 @@ class Scores:
     hd95_max: float
     asd: float
     assd: float
+    surface_dice: float
 
 
 def score(
-    prediction: Mask, reference: Mask, *, spacing: Sequence[float] | None = None, protocol: Protocol = "standard"
+    prediction: Mask,
+    reference: Mask,
+    *,
+    spacing: Sequence[float] | None = None,
+    protocol: Protocol = "standard",
+    tolerance: float = TOLERANCE,
 ) -> Scores:
-    """Return all metrics of one class of one case. ``protocol`` matters for empty masks only."""
+    """Return all metrics of one class of one case. ``protocol`` matters for empty masks only.
+
+    ``tolerance`` is the largest distance that counts as agreement in the surface Dice.
+    """
     _require_pair(prediction, reference)
     has_prediction, has_reference = bool(prediction.any()), bool(reference.any())
     if not (has_prediction and has_reference):
@@ -69,6 +83,7 @@ def score(
         hd95_max=hd95_max(distances),
         asd=asd(distances),
         assd=assd(distances),
+        surface_dice=surface_dice(distances, tolerance),
     )
 
 
@@ -87,7 +102,7 @@ def score_empty(has_prediction: bool, has_reference: bool, *, worst: float, prot
         overlap, distance = 0.0, worst
     else:
         overlap, distance = 1.0, 0.0
-    return Scores(overlap, overlap, distance, distance, distance, distance)
+    return Scores(overlap, overlap, distance, distance, distance, distance, surface_dice=overlap)
 
 
 def dice(prediction: Mask, reference: Mask) -> float:
@@ -146,6 +161,11 @@ def asd(distances: Directed) -> float:
 def assd(distances: Directed) -> float:
     """Return the mean distance to the other surface, over the surface voxels of both masks."""
     return float(np.concatenate(distances).mean())
+
+
+def surface_dice(distances: Directed, tolerance: float) -> float:
+    """Return the share of surface voxels of both masks that are at most ``tolerance`` from the other surface."""
+    return float((np.concatenate(distances) <= tolerance * (1 + ROUNDING)).mean())
 
 
 def _require_pair(prediction: Mask, reference: Mask) -> None:

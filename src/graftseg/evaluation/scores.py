@@ -13,9 +13,11 @@ from graftseg.evaluation.metrics import Protocol, as_protocol
 from graftseg.evaluation.table_metrics import extent_of, plain_values, scores_text, spread
 
 VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")  # distances in voxels
-METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS))
+METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS), "surface_dice")
 VOLUME_ERRORS = ("volume_error_ml", "volume_error_percent")
 RECREATE = "run graftseg evaluate to recreate it"
+LATER_COLUMNS = ("surface_dice", "tolerance_mm")
+"""Columns that tables of older versions do not have."""
 VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 
 
@@ -24,7 +26,8 @@ class Row:
     """Scores of one class of one case.
 
     Distances are in voxels, or in millimeters if the name ends in ``_mm``. A distance is NaN if the protocol does not
-    define it. Volumes are NaN for 2-D images.
+    define it. Volumes are NaN for 2-D images. ``tolerance_mm`` is the tolerance of ``surface_dice``. Both are NaN in
+    tables of older versions.
     """
 
     case: str
@@ -42,6 +45,8 @@ class Row:
     assd_mm: float
     volume_prediction_ml: float
     volume_reference_ml: float
+    surface_dice: float = math.nan
+    tolerance_mm: float = math.nan
 
     @property
     def volume_error_ml(self) -> float:
@@ -106,6 +111,11 @@ class Evaluation:
         """Return whether any case has a volume. 2-D images have none."""
         return any(not math.isnan(row.volume_error_ml) for row in self.rows)
 
+    @property
+    def tolerance(self) -> float | None:
+        """Return the tolerance of the surface Dice in millimeters, or None in tables of older versions."""
+        return next((row.tolerance_mm for row in self.rows if not math.isnan(row.tolerance_mm)), None)
+
     def summary(self) -> Summary:
         """Return statistics of each class over the cases, and means over the classes."""
         names = {row.label: row.name for row in self.rows}
@@ -138,12 +148,15 @@ class Evaluation:
         write_group({table: self._csv(), description_file(table): description})
 
     def _csv(self) -> str:
-        names = (*_COLUMNS, *VOLUME_ERRORS)
+        last = (*VOLUME_ERRORS, *LATER_COLUMNS)
+        names = (*_COLUMNS, *last)
         lines = [[self.protocol, *(_cell(getattr(row, name)) for name in names)] for row in self.rows]
-        return csv_text([["protocol", *_COLUMNS.values(), *VOLUME_ERRORS], *lines])
+        return csv_text([["protocol", *_COLUMNS.values(), *last], *lines])
 
 
-_COLUMNS = {f.name: f"{f.name}_voxel" if f.name in VOXEL_FIELDS else f.name for f in fields(Row)}
+_COLUMNS = {
+    f.name: f"{f.name}_voxel" if f.name in VOXEL_FIELDS else f.name for f in fields(Row) if f.name not in LATER_COLUMNS
+}
 
 
 def description_file(table: Path) -> Path:
@@ -182,8 +195,9 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
     if None in line or None in line.values():
         raise ValueError("a line has more or fewer cells than the header")
     cells = {field: line[column] for field, column in _COLUMNS.items()}
+    cells |= {column: line[column] for column in LATER_COLUMNS if column in line}
     case, label, name = cells.pop("case"), int(cells.pop("label")), cells.pop("name")
-    numbers: dict[str, Any] = {field: float(cell or "nan") for field, cell in cells.items()}
+    numbers: dict[str, Any] = {field: float(cell) if cell else math.nan for field, cell in cells.items()}
     return Row(case=case, label=label, name=name, **numbers)
 
 

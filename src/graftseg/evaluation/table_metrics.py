@@ -15,6 +15,8 @@ METRIC_NAMES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "AS
 """The four metrics and their names in published tables."""
 OVERLAPS = ("dice", "jaccard")
 """Metrics in percent; the others are distances."""
+SHARES = (*OVERLAPS, "surface_dice")
+"""Scores from 0 to 1 that are printed in percent."""
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NO_VALUE = "-"
 TEXT_WIDTH = 120
@@ -86,7 +88,8 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
     distances = {f"{METRIC_NAMES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
     volumes = VOLUME_COLUMNS if evaluation.has_volumes else {}
-    columns = {f"{METRIC_NAMES[name]} %": name for name in OVERLAPS} | distances | volumes
+    surface = {} if evaluation.tolerance is None else {"surface Dice %": "surface_dice"}
+    columns = {f"{METRIC_NAMES[name]} %": name for name in OVERLAPS} | distances | surface | volumes
     summary = evaluation.summary()
     rows = [
         (one.name, *(_cell(metric, one.metrics[metric].mean) for metric in columns.values())) for one in summary.classes
@@ -109,4 +112,4 @@ def extent_of(evaluation: "Evaluation") -> str:
 
 
 def _cell(metric: str, value: float) -> str:
-    return format_value(value * (100 if metric in OVERLAPS else 1))
+    return format_value(value * (100 if metric in SHARES else 1))
