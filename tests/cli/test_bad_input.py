@@ -146,7 +146,7 @@ def test_label_values_with_gaps(cli: CommandLine, data: Path, trained: Path, rec
     for path in (*(data / "labelsTr").iterdir(), *(data / "labelsTs").iterdir()):
         label = read_label(path)
         write_label(path, np.where(label.array == 2, 9, label.array), label.geometry)
-    assert "warning\tthe label values have gaps\tlabel maps\t0, 1, 3, 9 occur" in cli.works("check", data)
+    assert "warning\tthe label values have gaps\tlabeled_000 and 3 more\t0, 1, 3, 9 occur" in cli.works("check", data)
     before = (trained / "predictions" / "manifest.json").read_bytes()
     words = ("evaluate", trained / "predictions", "--reference", data / "labelsTs")
     assert "value 9" in cli.fails(*words, code=Code.LABEL_INVALID)

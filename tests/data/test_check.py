@@ -66,6 +66,26 @@ def test_problems_of_the_layout_are_errors(root: Path) -> None:
     assert "no image" in finding.what
 
 
+def test_errors_of_one_kind_become_one_finding(root: Path) -> None:
+    for number in range(90):
+        put(root, f"imagesUn/v{number:02d}", image(number))
+        (root / f"imagesUn/v{number:02d}.nii.gz").write_bytes(b"")
+    finding = only(root)
+    assert (finding.where, finding.size) == ("imagesUn/v00.nii.gz and 89 more", "90 files")
+    assert finding.cases == tuple(f"v{number:02d}" for number in range(90))
+    assert "empty" in finding.what
+
+
+def test_four_errors_of_one_kind_are_listed(root: Path) -> None:
+    for number in range(5):
+        put(root, f"labelsTr/orphan_{number}", label(1))
+    finding = only(root)
+    assert finding.where == "labelsTr/orphan_0.nii.gz and 4 more"
+    assert finding.cases == tuple(f"labelsTr/orphan_{number}.nii.gz" for number in range(5))
+    (root / "labelsTr/orphan_4.nii.gz").unlink()
+    assert len(findings(root)) == 4
+
+
 def test_a_name_used_twice(root: Path) -> None:
     put(root, "imagesUn/l0", image(30))
     finding = only(root)
@@ -128,12 +148,16 @@ def test_values_without_a_list(root: Path) -> None:
     assert findings(root) == []
     put(root, "labelsTr/l0", label(1, 4))
     finding = only(root)
-    assert (finding.severity, finding.what, finding.where) == ("warning", "the label values have gaps", "label maps")
-    assert finding.size == "0, 1, 2, 4 occur, 1 value is missing below 4"
+    assert (finding.severity, finding.what, finding.where) == ("warning", "the label values have gaps", "l0")
+    assert finding.size == "0, 1, 2, 4 occur, 1 value is missing below 4; 1 of 3 cases contain the value 4"
+    assert finding.cases == ("l0",)
     assert "--fix OUT" in finding.remedy
     put(root, "labelsTr/l0", label(255))
     finding = only(root)
-    assert (finding.severity, finding.size) == ("error", "0, 1, 2, 255 occur, 252 values are missing below 255")
+    assert (finding.severity, finding.size) == (
+        "error",
+        "0, 1, 2, 255 occur, 252 values are missing below 255; 1 of 3 cases contain the value 255",
+    )
     assert "255" in finding.remedy
 
 
@@ -316,14 +340,15 @@ def test_intensities_on_very_different_scales(root: Path) -> None:
     assert finding.cases[1] == "u9"
 
 
-def test_many_notes_of_one_kind_are_combined_and_errors_are_not(root: Path) -> None:
+def test_many_findings_of_one_kind_are_combined(root: Path) -> None:
     for number in range(9):
         put(root, f"imagesTs/t{number}", image(70 + number))
     for number in range(6):
         put(root, f"imagesUn/s{number}", image(60 + number), geometry(step=2.5 + number / 10))
         (root / f"imagesUn/broken{number}.nii.gz").write_bytes(b"garbage")
     found = findings(root)
-    assert [finding.severity for finding in found] == ["error"] * 6 + ["note"]
+    assert [finding.severity for finding in found] == ["error", "note"]
+    assert (found[0].where, found[0].size) == ("imagesUn/broken0.nii.gz and 5 more", "6 files")
     assert (found[-1].where, found[-1].size) == ("s5 and 5 more", "3.00 mm, but the median is 1.00 mm; in 6 cases")
     assert found[-1].cases == ("s5", "s4", "s3", "s2", "s1", "s0")
 

@@ -223,8 +223,8 @@ def test_no_labeled_case(tmp_path: Path) -> None:
     touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/b.nii.gz")
     with user_error(Code.TOO_FEW_CASES, keyword="none of the 2 cases"):
         read_layout(tmp_path)
-    with user_error(Code.TOO_FEW_CASES, keyword="a_label.nii.gz"):
-        read_layout(touch(tmp_path, "labelsTr/a_label.nii.gz"))
+    with user_error(Code.TOO_FEW_CASES, keyword="z_liver.nii.gz"):
+        read_layout(touch(tmp_path, "labelsTr/z_liver.nii.gz"))
 
 
 def test_channels_with_names_instead_of_numbers(tmp_path: Path) -> None:
@@ -293,6 +293,40 @@ def test_an_image_without_a_channel_number(tmp_path: Path) -> None:
     (problem,) = dataset.problems
     assert (problem.where, problem.finding) == (str(tmp_path / "imagesTr/a.nii.gz"), "the name has no channel number")
     assert names(dataset) == [("b", "labeled"), ("c", "labeled")]
+
+
+def test_one_channel_number_among_other_names_is_blamed(tmp_path: Path) -> None:
+    for number in range(9):
+        touch(tmp_path, f"imagesTr/p{number}.nii.gz", f"labelsTr/p{number}.nii.gz")
+    touch(tmp_path, "imagesTr/q_0000.nii.gz", "labelsTr/q.nii.gz")
+    dataset = read_layout(tmp_path)
+    (problem,) = dataset.problems
+    assert (problem.code, problem.where) == (Code.CASE_NAME, str(tmp_path / "imagesTr/q_0000.nii.gz"))
+    assert "name the image q" in problem.remedy
+    assert (dataset.layout, len(dataset.of("labeled"))) == ("msd", 9)
+
+
+def test_labels_with_endings_and_other_letters(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"imagesTr/{name}.nii.gz" for name in ("a", "b", "C", "d", "eve_01", "f")))
+    labels = ("a.seg.nrrd", "b_label.nii.gz", "c.nii.gz", "D_Seg.nii.gz", "Eve-1.nii.gz", "f.nii", "f_seg.nii")
+    touch(tmp_path, *(f"labelsTr/{name}" for name in labels))
+    listed = [{"image": "imagesTr/b.nii.gz", "label": "labelsTr/b_label.nii.gz"}]
+    dataset = read_layout(describe(tmp_path, training=listed))
+    found = {case.name: case.label.name for case in dataset.of("labeled") if case.label}
+    assert found == {"a": labels[0], "b": labels[1], "C": labels[2], "d": labels[3], "f": labels[5]}
+    assert {(problem.code, Path(problem.where).name) for problem in dataset.problems} == {
+        (Code.LABEL_UNMATCHED, "Eve-1.nii.gz"),
+        (Code.CASE_DUPLICATE, "f_seg.nii"),
+    }
+    assert any("did you mean eve_01?" in problem.finding for problem in dataset.problems)
+
+
+def test_label_endings_after_case_numbers_and_channels(tmp_path: Path) -> None:
+    touch(tmp_path / "one", "imagesTr/p_0007.nii.gz", "labelsTr/p_0007_seg.nii.gz")
+    touch(tmp_path / "two", "imagesTr/p_0000.nii.gz", "labelsTr/p_seg.nii.gz")
+    for folder, layout, name in (("one", "msd", "p_0007"), ("two", "nnunet", "p")):
+        dataset = read_layout(tmp_path / folder)
+        assert (dataset.layout, names(dataset), dataset.problems) == (layout, [(name, "labeled")], ())
 
 
 def test_case_numbers_are_kept_if_some_names_have_none(tmp_path: Path) -> None:

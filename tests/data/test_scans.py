@@ -134,7 +134,7 @@ def test_truncation_members_and_trailing_bytes_of_a_compressed_scan(tmp_path: Pa
     whole = gzip.compress(content)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        refused(path, Code.SCAN_DAMAGED if length > 1 else Code.NOT_A_SCAN)
+        refused(path, Code.SCAN_DAMAGED if length != 1 else Code.NOT_A_SCAN)
     path.write_bytes(gzip.compress(content[:360]) + gzip.compress(content[360:]))
     np.testing.assert_array_equal(read_scan(path).array[0], ramp(3, 3, 2))
     path.write_bytes(gzip.compress(content + bytes(100)))
@@ -231,7 +231,7 @@ def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "folder.nii").mkdir()
     refused(tmp_path / "folder.nii", Code.NOT_A_SCAN, "a folder")
     path = tmp_path / "a.nii.gz"
-    for content in (b"", b"\x5c\x01\0\0", b"P5 4 4 255\n" + bytes(600)):
+    for content in (b"\x5c\x01\0\0", b"P5 4 4 255\n" + bytes(600)):
         path.write_bytes(content)
         refused(path, Code.NOT_A_SCAN, "not a NIfTI file")
     monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(13, "Permission denied")))

@@ -133,6 +133,13 @@ def test_a_folder_is_paired_by_name_and_its_classes_are_found(folders: tuple[Pat
     assert [row.dice for row in evaluation.rows] == pytest.approx([2 / 3, 1, 1, 1])
 
 
+def test_references_with_label_endings(folders: tuple[Path, Path]) -> None:
+    expected = evaluate_folder(*folders, classes=CLASSES).rows
+    (folders[1] / "a.nii").rename(folders[1] / "A_seg.nii")
+    (folders[1] / "b.nii.gz").rename(folders[1] / "b-label.nii.gz")
+    assert evaluate_folder(*folders, classes=CLASSES).rows == expected
+
+
 def test_hidden_files_are_no_label_maps(folders: tuple[Path, Path]) -> None:
     expected = evaluate_folder(*folders)
     for folder in folders:

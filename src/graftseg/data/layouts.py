@@ -13,7 +13,18 @@ from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.dataset_json import DatasetJson
 from graftseg.data.folders import require_folder, unsupported_images_in, visible_entries
-from graftseg.data.grouping import CHANNEL, Files, find_incomplete, group_scans, labels_in, make_case, scans_in
+from graftseg.data.grouping import (
+    CHANNEL,
+    Files,
+    duplicate_case_error,
+    find_incomplete,
+    group_scans,
+    labels_in,
+    make_case,
+    scans_in,
+)
+from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
+from graftseg.data.loose_slices import refuse_loose_slices
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
 
@@ -60,7 +71,8 @@ def _image_folders(folder: Path) -> Dataset | None:
     places = tuple((folder / images, folder / labels if labels else None, split) for images, labels, split in FOLDERS)
     is_numbered = _has_channel_numbers(places, description)
     dataset = _collect(folder, "nnunet" if is_numbered else "msd", places, description, is_numbered=is_numbered)
-    missing = description.find_missing({case.name for case in dataset.cases})
+    labels = {scan_stem(case.label) for case in dataset.cases if case.label is not None}
+    missing = description.find_missing(labels | {case.name for case in dataset.cases})
     return replace(dataset, problems=(*dataset.problems, *missing))
 
 
@@ -79,17 +91,27 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
         return True
     images, labels, _ = places[0]
     stems = {scan_stem(path) for path in scans_in(images)}
-    labeled = {scan_stem(path) for path in labels_in(labels)} if labels else set()
+    labeled = _label_names(labels)
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
-    # if some images have no number, a label ``case`` for the image ``case_0000`` shows that numbers are channels
-    return len(numbered) == len(stems) or not labeled.isdisjoint({*numbered.values()} - stems)
+    cases, unnumbered = {*numbered.values()}, len(stems) - len(numbered)
+    # the majority decides: a few names with another form are mistakes
+    return not unnumbered or (len(cases) >= unnumbered and not labeled.isdisjoint(cases - stems))
+
+
+def _label_names(labels: Path | None) -> set[str]:
+    """Return the names of the label maps in a folder, with and without label endings such as ``_seg``."""
+    stems = {scan_stem(path) for path in labels_in(labels)} if labels else set()
+    return stems | {without_label_ending(stem) for stem in stems}
 
 
 def _collect(folder: Path, layout: str, places: Places, description: DatasetJson, *, is_numbered: bool) -> Dataset:
     """Group the images of every folder into cases and find their labels."""
     problems: list[UserError] = []
+    label_names = set().union(*(_label_names(labels) for _, labels, _ in places))
+    for images, _, _ in places:
+        refuse_loose_slices(images, scans_in(images), label_names)
     grouped = {images: group_scans(scans_in(images), problems, is_numbered=is_numbered) for images, _, _ in places}
     channels = description.named_channels if is_numbered else 1
     if channels is None:
@@ -112,16 +134,30 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
 def _pair(images: Path, files: Files, labels: Path | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
     """Yield cases with their labels. A training image without a label is unlabeled."""
     found = group_scans(labels_in(labels), problems, is_numbered=False) if labels else {}
+    matched = match_labels(found, files)
+    label_of = {case: found.pop(label)[0] for label, case in matched.items()}
     for name, channels in files.items():
-        label = found.pop(name, {}).get(0)
+        label = label_of.get(name)
         yield make_case(name, channels, label, "unlabeled" if split == "labeled" and label is None else split)
     # an image without a channel number is already a problem, so its label is not reported
     unnumbered = {scan_stem(path) for path in scans_in(images)} if found else set()
     for name, label_files in found.items():
         if name not in unnumbered or CHANNEL.fullmatch(name):
-            similar, remedy = _similar_images(name, files)
-            finding = f"no image has the name of this label{similar}"
-            problems.append(UserError(Code.LABEL_UNMATCHED, label_files[0], finding, remedy))
+            problems.append(_unmatched(label_files[0], name, files, label_of))
+
+
+def _unmatched(label: Path, name: str, files: Files, label_of: dict[str, Path]) -> UserError:
+    """Return the error for a label map without an image, or for the image whose name causes the error."""
+    if taken := cases_of_name(name, label_of):
+        return duplicate_case_error(label, label_of[taken[0]])
+    unlabeled = files.keys() - label_of.keys()
+    for case in sorted(unlabeled):
+        numbered, path = CHANNEL.fullmatch(case), min(files[case].items())[1]
+        if numbered and numbered["case"] == without_label_ending(name) and scan_stem(path) == case:
+            finding = "the name has a channel number, but most other images have none"
+            return UserError(Code.CASE_NAME, path, finding, f"name the image {numbered['case']}, or number all images")
+    similar, remedy = _similar_images(name, unlabeled)
+    return UserError(Code.LABEL_UNMATCHED, label, f"no image has the name of this label{similar}", remedy)
 
 
 def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
@@ -133,6 +169,8 @@ def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
         return f", but {len(similar)} images begin with its name ({names})", remedy
     if similar:
         return "", f"if the label belongs to {similar[0]}, give it that name"
+    if meant := most_similar_case(label, images):
+        return f" (did you mean {meant}?)", "give the label the name of its image"
     return "", "add the image, remove the label or rename the label to match its image"
 
 

@@ -1,6 +1,7 @@
 """Scans of every supported format: voxels and geometry.
 
-The suffix of a file determines the reader in the package ``formats``. A folder of DICOM slices is also a scan.
+The suffix of a file determines the reader in the package ``formats``. A folder of DICOM slices is also a scan. A DICOM
+file is recognized by its content if it has no known suffix.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
+from graftseg.data.formats.dicom_members import has_dicom_content
 from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
 from graftseg.data.formats.scan import Format
@@ -38,8 +40,13 @@ READABLE = "NIfTI, NRRD, MHA, PNG, TIFF or DICOM"
 
 
 def is_scan(path: Path) -> bool:
-    """Return whether a path is a scan: a file with the suffix of a scan, or a folder with DICOM files."""
-    return dicom.contains_dicom(path) if path.is_dir() else _suffix(path) is not None
+    """Return whether a path is a scan: a file with the suffix of a scan, a DICOM file, or a folder with DICOM files."""
+    return dicom.contains_dicom(path) if path.is_dir() else _suffix(path) is not None or has_dicom_content(path)
+
+
+def is_dicom_file(path: Path) -> bool:
+    """Return whether a scan is a single DICOM file, with the suffix ``.dcm`` or with an unknown suffix."""
+    return _suffix(path) in (None, ".dcm") and not path.is_dir()
 
 
 def is_label_map(path: Path) -> bool:
@@ -190,6 +197,8 @@ def _suffix(path: Path) -> str | None:
 def _format(path: Path) -> Format:
     suffix = _suffix(path)
     if path.is_dir() and (suffix is None or dicom.contains_dicom(path)):
+        return DICOM
+    if suffix is None and has_dicom_content(path):
         return DICOM
     if suffix is None:
         remedy = f"use {READABLE} files with their usual suffixes"

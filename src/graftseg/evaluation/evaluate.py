@@ -166,7 +166,7 @@ def _pair_files(
     folders: Sequence[Path], references: Path, *, allow_missing: bool, only: Collection[str] | None
 ) -> list[tuple[str, list[Path], Reference]]:
     """Return the name, the label maps (one per folder) and the reference of every case that has all these files."""
-    expected = by_nfc(references_in(references))
+    expected = by_nfc(references_in(references, label_map_files(folders[0])))
     paths = {case: reference.path for case, reference in expected.items()}
     found = []
     for folder in folders:

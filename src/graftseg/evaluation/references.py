@@ -1,6 +1,6 @@
 """Reference label maps: files in a folder, or labels of a store's test cases in the geometry of their scans."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ import numpy as np
 from graftseg.core.errors import Code, UserError
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import label_maps_by_case
+from graftseg.data.label_names import match_labels
 from graftseg.data.scans import Scan, read_label
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
@@ -25,11 +26,16 @@ class Reference:
     read: Callable[[], Scan]
 
 
-def references_in(path: Path) -> dict[str, Reference]:
-    """Return the references in a folder of label maps or in a store, by case."""
+def references_in(path: Path, cases: Collection[str] = ()) -> dict[str, Reference]:
+    """Return the references in a folder of label maps or in a store, by case.
+
+    A label map whose name certainly means one of ``cases`` gets the name of the case, such as ``a_seg`` for ``a``.
+    """
     if is_store(path):
         return stored_references(open_store(path))
-    return {case: Reference(file, partial(read_label, file)) for case, file in label_map_files(path).items()}
+    files = label_map_files(path)
+    case_of = match_labels(files, cases)
+    return {case_of.get(name, name): Reference(file, partial(read_label, file)) for name, file in files.items()}
 
 
 def stored_reference(store: Store, case: StoredCase) -> Reference:

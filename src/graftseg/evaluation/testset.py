@@ -63,7 +63,7 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
         found, failures = scan_cases(scans.images, channels, run.training_case_names())
         files = {case.name: case.images for case in found}
         names = files.keys() | failures.keys()
-    labels = by_nfc(references_in(scans.labels))
+    labels = by_nfc(references_in(scans.labels, names))
     both = _with_both_files(scans, names, set(labels), allow_missing=allow_missing)
     if files:
         if failures:

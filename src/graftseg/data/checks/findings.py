@@ -1,6 +1,6 @@
 """A finding, and the grouping of similar findings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,7 +10,7 @@ from graftseg.core.errors import UserError
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 MAX_LISTED = 4
-"""More than ``MAX_LISTED`` warnings or notes of one kind are combined into one line."""
+"""More than ``MAX_LISTED`` findings of one kind are combined into one finding."""
 
 FIX = "`graftseg check DATA --fix OUT`"
 """The command that writes a fixed copy. Findings contain no absolute path, so the caller replaces ``DATA``."""
@@ -45,27 +45,36 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
-    """Combine more than ``MAX_LISTED`` warnings or notes of one kind into one finding.
+    """Combine more than ``MAX_LISTED`` findings of one kind into one finding.
 
-    Errors are combined only if they are identical in several cases, such as a missing package.
+    Errors at the same place in several cases, such as a missing package, are always combined.
     """
-    kinds: dict[tuple[str, ...], list[Finding]] = {}
+    kinds: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in _without_repetitions(findings):
+        kinds.setdefault((finding.severity, finding.what, finding.remedy), []).append(finding)
+    return [line for kind in kinds.values() for line in (kind if len(kind) <= MAX_LISTED else [_combined(kind)])]
+
+
+def _without_repetitions(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings. Errors that differ only in the case become one error for all these cases."""
+    same: dict[Finding, list[str]] = {}
     for finding in findings:
-        location = (finding.where, finding.size) if finding.severity == "error" else ()
-        kinds.setdefault((finding.severity, finding.what, finding.remedy, *location), []).append(finding)
-    lines: list[Finding] = []
-    for first, *others in kinds.values():
-        cases = [name for finding in (first, *others) for name in finding.cases]
-        if first.severity == "error":
-            names = tuple(dict.fromkeys(cases))
-            size = counted(len(names), "case") if len(names) > 1 else first.size
-            lines.append(replace(first, size=size, cases=names))
-        elif len(others) < MAX_LISTED:
-            lines += [first, *others]
-        else:
-            where, size = f"{first.where} and {len(others)} more", f"{first.size}; in {len(others) + 1} cases"
-            lines.append(replace(first, where=where, size=size, cases=tuple(cases)))
-    return lines
+        key = replace(finding, cases=()) if finding.severity == "error" else finding
+        same.setdefault(key, []).extend(finding.cases)
+    for finding, cases in same.items():
+        names = tuple(dict.fromkeys(cases))
+        is_repeated = finding.severity == "error" and len(names) > 1
+        yield replace(finding, size=counted(len(names), "case") if is_repeated else finding.size, cases=names)
+
+
+def _combined(kind: Sequence[Finding]) -> Finding:
+    """Return one finding for several findings of one kind. Files that belong to no case are listed as cases."""
+    first, total = kind[0], len(kind)
+    names = [name for finding in kind for name in finding.cases or (finding.where,)]
+    where, size = f"{first.where} and {total - 1} more", f"{first.size}; in {total} cases"
+    if first.size in ("1 file", "1 case"):
+        size = counted(total, first.size.split()[1])
+    return replace(first, where=where, size=size, cases=tuple(dict.fromkeys(names)))
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

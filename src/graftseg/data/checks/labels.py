@@ -36,7 +36,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1")
         return
     if not dataset.classes and found != list(range(len(found))):
-        yield from _gaps_between(found)
+        yield from _gaps_between(found, summaries.of("labeled"))
         return
     listed = dataset.classes or {value: f"class {value}" for value in found}
     values = sorted(listed)
@@ -78,8 +78,10 @@ def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
     return Finding(severity, f"islands of a few voxels in {class_name}", name, size, remedy, (name,))
 
 
-def _gaps_between(found: list[int]) -> Iterator[Finding]:
-    """Report label values that are not consecutive, in a data set without a class list."""
+def _gaps_between(found: list[int], labeled: tuple[CaseFingerprint, ...]) -> Iterator[Finding]:
+    """Report label values that are not consecutive, in a data set without a class list. Name cases above a gap."""
+    first_gap = min(set(range(found[-1])) - set(found))
+    cases = tuple(case.name for case in labeled if max(case.label_counts, default=0) > first_gap)
     absent = found[-1] + 1 - len(found)
     missing = f"{counted(absent, 'value')} {'is' if absent == 1 else 'are'} missing"
     occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
@@ -87,5 +89,8 @@ def _gaps_between(found: list[int]) -> Iterator[Finding]:
     remedy = f"{FIX_VALUES}0, 1, 2, ..., or name the classes in dataset.json"
     if MASK_VALUE in found:
         remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
-    size = f"{occur} occur, {missing} below {found[-1]}"
-    yield Finding(severity, "the label values have gaps", "label maps", size, remedy)
+    above = [value for value in found if value > first_gap]
+    values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
+    size = f"{occur} occur, {missing} below {found[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
+    where = cases[0] + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+    yield Finding(severity, "the label values have gaps", where, size, remedy, cases)

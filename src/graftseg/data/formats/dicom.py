@@ -23,8 +23,10 @@ from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
 SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
 TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
+POSITION = "ImagePositionPatient"
 PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
+SLICE_MODALITIES = ("CT", "MR", "PT")
 LOCALIZER_SLICES = 5  # maximum length of a short series
 VOLUME_RATIO = 4
 """A short series is a localizer if the longest series has at least ``VOLUME_RATIO`` times as many slices."""
@@ -36,8 +38,8 @@ log = logging.getLogger(__name__)
 class _ImageFile:
     """A DICOM file with pixels.
 
-    ``patient`` and ``name`` are hashes of the patient's ID and name, or None if the tag is empty. ``is_enhanced`` means
-    that the header contains functional groups.
+    ``patient`` and ``name`` are hashes of the patient's ID and name, or None if the tag is empty. ``is_slice`` means
+    that the file is one slice of a volume, and ``is_enhanced`` that the header contains functional groups.
     """
 
     member: Member
@@ -46,6 +48,7 @@ class _ImageFile:
     number: str
     is_localizer: bool
     frames: int
+    is_slice: bool
     is_enhanced: bool
     patient: int | None
     name: int | None
@@ -75,6 +78,20 @@ def is_dicom_case(folder: Path) -> bool:
 def dicom_files(folder: Path) -> list[Path]:
     """Return the DICOM files below a folder, sorted by name."""
     return [file for file in files_below(folder) if is_dicom(file)]
+
+
+def series_of_slices(files: Sequence[Path]) -> list[list[Path]]:
+    """Return the files of each series that has several slices in separate files. Skip files that cannot be read."""
+    series: dict[str, list[Path]] = {}
+    for file in files:
+        try:
+            images = _image_files([Member.on_disk(file)])
+        except UserError:
+            continue
+        for image in images:
+            if image.is_slice:
+                series.setdefault(image.series, []).append(file)
+    return [slices for slices in series.values() if len(slices) > 1]
 
 
 def dicom_geometry(path: Path, channel_count: int | None = None) -> Geometry:
@@ -120,7 +137,9 @@ def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
 
 def _image_file(member: Member) -> _ImageFile | None:
     """Read the tags of a file. Return None if it contains no image."""
-    header = read_tags(member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", SHARED, PER_FRAME))
+    header = read_tags(
+        member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME)
+    )
     tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
     modality = str(tags["Modality"] or "unknown modality")
     if modality in NON_IMAGE_MODALITIES:
@@ -132,14 +151,18 @@ def _image_file(member: Member) -> _ImageFile | None:
             raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
         return None
     patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
+    frames = int(number(member.where, tags, "NumberOfFrames", 1)) or 1
+    is_enhanced = SHARED in header or PER_FRAME in header
+    is_placed = is_enhanced or POSITION in header
     return _ImageFile(
         member,
         series=str(tags["SeriesInstanceUID"] or ""),
         modality=modality,
         number="without number" if tags["SeriesNumber"] is None else str(tags["SeriesNumber"]),
         is_localizer="LOCALIZER" in (tags["ImageType"] or ()),
-        frames=int(number(member.where, tags, "NumberOfFrames", 1)) or 1,
-        is_enhanced=SHARED in header or PER_FRAME in header,
+        frames=frames,
+        is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
+        is_enhanced=is_enhanced,
         patient=hash(patient) if patient else None,
         name=hash(name) if name else None,
     )

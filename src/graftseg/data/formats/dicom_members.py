@@ -73,6 +73,15 @@ def is_dicom(file: Path) -> bool:
     return file.name.lower().endswith(".dcm") or read_head(file, _HEAD_BYTES)[128:] == _MAGIC
 
 
+def has_dicom_content(file: Path) -> bool:
+    """Return whether a file is DICOM by content alone. An index of files (DICOMDIR) has no image and does not count."""
+    try:
+        is_image = file.is_file() and file.name.upper() != "DICOMDIR"
+        return is_image and read_head(file, _HEAD_BYTES)[128:] == _MAGIC
+    except UserError:
+        return False
+
+
 def _refuse_folder(error: OSError) -> None:
     """Raise an error for a folder that cannot be listed, because it may contain slices. Ignore a deleted folder."""
     if isinstance(error, PermissionError):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.progress import silence
-from graftseg.data.formats.scan import optional
+from graftseg.data.formats.scan import EMPTY, optional
 
 AGAIN = "copy or download the series again"
 Floats = NDArray[np.float64]
@@ -41,6 +41,8 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
         try:
             return pydicom.dcmread(content, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
         except pydicom.errors.InvalidDicomError:
+            if isinstance(content, Path) and content.stat().st_size == 0:
+                raise UserError(Code.SCAN_DAMAGED, where, EMPTY, AGAIN) from None
             raise UserError(Code.NOT_A_SCAN, where, "not a DICOM file", AGAIN) from None
 
 

@@ -32,6 +32,7 @@ VOLUMES_ARE_CHANNELS = -1
 NAME_CHANNELS = 'if the volumes are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
 SAVE_VOLUME = "save the volume to segment, or save the channels of a case as CASE_0000, CASE_0001"
 AGAIN = "copy or export the file again"
+EMPTY = "the file is empty (0 bytes)"
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,14 @@ def lps_geometry(
 
 
 def refuse_absent(path: Path) -> None:
-    """Raise a UserError unless the path is a file."""
+    """Raise a UserError unless the path is a file with content."""
     refuse_broken_link(path)
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "the file does not exist", "check the path")
     if not path.is_file():
         raise UserError(Code.NOT_A_SCAN, path, "a folder" if path.is_dir() else "not a file", "check the path")
+    if path.stat().st_size == 0:
+        raise damaged(path, EMPTY)
 
 
 def refuse_bytes(path: Path, needed: int, available: int | None = None) -> None:

@@ -1,0 +1,65 @@
+"""Match label maps with cases by name: ``Liver_01.seg.nrrd`` and ``liver_01-label.nii.gz`` belong to ``liver_01``."""
+
+import re
+from collections.abc import Callable, Collection
+from difflib import SequenceMatcher
+
+from graftseg.core.names import nfc
+
+ENDING = re.compile(r"[_\-. ](seg|segmentation|labels?|mask|gt)$", re.IGNORECASE)
+"""Word at the end of a name that marks a file as a label map."""
+MIN_SIMILARITY = 0.6
+"""Names below this ratio of ``SequenceMatcher`` are not suggested."""
+
+
+def without_label_ending(name: str) -> str:
+    """Return the name of a label map without a final ``_seg``, ``_label`` or similar word."""
+    return ENDING.sub("", nfc(name))
+
+
+def match_labels(labels: Collection[str], cases: Collection[str]) -> dict[str, str]:
+    """Return the case of each label map that certainly belongs to a case. Other label maps are missing in the result.
+
+    An equal name counts first, then a name in other upper and lower case, then a name without its label ending. A match
+    is certain if it is the only match of the label map and of the case.
+    """
+    matched: dict[str, str] = {}
+    for key in (nfc, _folded, _bare):
+        free_labels = _by_key([label for label in labels if label not in matched], key)
+        free_cases = _by_key(set(cases) - {*matched.values()}, nfc if key is nfc else _folded)
+        for shared in free_labels.keys() & free_cases.keys():
+            if len(free_labels[shared]) == len(free_cases[shared]) == 1:
+                matched[free_labels[shared][0]] = free_cases[shared][0]
+    return matched
+
+
+def cases_of_name(label: str, cases: Collection[str]) -> list[str]:
+    """Return the cases whose names differ from a label map only in upper and lower case and in the label ending."""
+    return sorted(case for case in cases if _folded(case) in (_folded(label), _bare(label)))
+
+
+def most_similar_case(label: str, cases: Collection[str]) -> str | None:
+    """Return the case with the same numbers and the most similar name, or None if no name is similar."""
+    bare = _bare(label)
+    alike = [case for case in cases if _numbers(case) == _numbers(bare)]
+    ranked = sorted((-SequenceMatcher(None, bare, _folded(case)).ratio(), case) for case in alike)
+    return ranked[0][1] if ranked and -ranked[0][0] >= MIN_SIMILARITY else None
+
+
+def _by_key(names: Collection[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(key(name), []).append(name)
+    return found
+
+
+def _folded(name: str) -> str:
+    return nfc(name).casefold()
+
+
+def _bare(name: str) -> str:
+    return _folded(without_label_ending(name))
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"[0-9]+", name)]

@@ -1,0 +1,31 @@
+"""DICOM slices that lie directly in a folder of cases, where each file would become a scan with one slice."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from graftseg.core.errors import Code, UserError
+from graftseg.data.formats.dicom import series_of_slices
+from graftseg.data.scans import is_dicom_file, scan_stem
+
+NAMED_SERIES = 3
+"""At most this many series are named in an error."""
+
+
+def refuse_loose_slices(folder: Path, scans: Sequence[Path], labels: Collection[str]) -> None:
+    """Raise a UserError if a folder directly contains several slices of a DICOM series.
+
+    The slices are not grouped into cases, because neither the slices nor their headers contain the name of the case.
+    Slices with their own label maps (``labels``) are valid cases.
+    """
+    files = [path for path in scans if is_dicom_file(path)]
+    if len(files) < 2 or any(scan_stem(path) in labels for path in files):
+        return
+    series = series_of_slices(files)
+    if not series:
+        return
+    count = sum(map(len, series))
+    named = [f"{slices[0].name} and {len(slices) - 1} more" for slices in series[:NAMED_SERIES]]
+    listed = ", ".join(named) + (", ..." if len(series) > NAMED_SERIES else "")
+    finding = f"{count} DICOM slices of {len(series)} series lie directly in the folder ({listed})"
+    remedy = f"move the slices of each series into a subfolder with the name of its case, such as {folder.name}/case_01"
+    raise UserError(Code.DICOM_SERIES, folder, finding, remedy)
