@@ -77,7 +77,8 @@ def test_a_rescaled_copy_in_a_cluster_of_similar_scans(root: Path) -> None:
     write_cluster(root, 12)
     copy = image(500) + image(603) * 0.02
     put(root, "imagesTs/t0", copy * 2 + 1000 + image(999) * 1e-3)
-    (finding,) = severe(root)
+    brightness, finding = severe(root)
+    assert brightness.where == "labeled and test scans"
     assert finding.cases == ("p03", "t0")
 
 

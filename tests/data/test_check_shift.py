@@ -27,6 +27,18 @@ def test_spacing_shift_by_hand() -> None:
     assert spacing_shift(unlabeled, labeled) == pytest.approx((expected, 0.0))
 
 
+def test_test_scans_are_compared_with_labeled_scans() -> None:
+    summaries = Fingerprint((*[case("labeled")] * 3, *[case("test", spacing=3.0)] * 3))
+    assert compare_splits(summaries).kind == "alone"
+    found = compare_splits(summaries, "test")
+    assert (found.kind, found.other) == ("apart", "test")
+    (finding,) = shift_findings(summaries, found)
+    assert (finding.where, finding.size) == ("labeled and test scans", "median 1.00 mm and 3.00 mm")
+    assert found.to_json()["test_spacing"] == (3.0, 1.0) and "unlabeled_spacing" not in found.to_json()
+    alike = compare_splits(Fingerprint((*[case("labeled")] * 3, *[case("test")] * 3)), "test")
+    assert alike.kind == "alike" and "test scans" in alike.sentence
+
+
 def test_ten_percent_of_the_spacing_is_no_shift() -> None:
     near, far = (spacing_shift([case("labeled")] * 3, [case("unlabeled", spacing=step)] * 3) for step in (1.09, 1.11))
     assert near[0] < 1 < far[0]

@@ -13,9 +13,10 @@ from graftseg.data.checks.findings import Severity
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import write_phantoms
 from graftseg.data.scans import read_label, write_label
+from graftseg.data.slices import Thumbnail
 from graftseg.reporting.scans_page import render_check
 
-SECTIONS = ["findings", "together", "spacing", "classes", "pictures"]
+SECTIONS = ["findings", "together", "spacing", "classes", "pictures", "labels"]
 NASTY = 'case<script>alert("1")</script>'
 
 
@@ -45,6 +46,10 @@ def named(examination: Examination, severity: Severity = "warning") -> Examinati
     many = Finding("warning", "many", NASTY, "all", "look", (NASTY, *names))
     findings = tuple(replace(found, severity=severity) for found in (*known, many))
     return replace(examination, findings=findings)
+
+
+def first_two(examination: Examination) -> dict[str, Thumbnail]:
+    return dict([*examination.thumbnails.items()][:2])
 
 
 def rendered(examination: Examination, folder: Path) -> Page:
@@ -94,14 +99,29 @@ def test_verdict_is_above_the_findings(
 
 
 def test_cases_of_findings_are_shown_with_their_labels(examination: Examination, tmp_path: Path) -> None:
-    page = rendered(named(examination), tmp_path)
+    page = rendered(replace(named(examination), thumbnails=first_two(examination)), tmp_path)
     pictures = [decode_uri(address) for address in page.attributes("href") if address.startswith("data:")]
     gray, layers = [[one for one in pictures if one.ndim == axes] for axes in (2, 3)]
-    # two cases by their own finding, and no case twice, and of many cases only the first
-    assert len(gray) == len(layers) == 2
+    # two cases with findings, each once among the pictures and once on the contact sheet, which refers to the same scan
+    assert (len(gray), len(layers)) == (2, 4)
     assert all(layer[..., 3].any() for layer in layers)
     assert "all 11 cases" in page.text
-    assert sum(tag == "li" for tag, _ in page.elements) == 2 + len(examination.dataset.classes) - 1
+    assert sum(tag == "li" for tag, _ in page.elements) == 3 + 2 * (len(examination.dataset.classes) - 1)
+
+
+def test_the_contact_sheet_shows_all_label_maps_of_a_clean_data_set(examination: Examination, tmp_path: Path) -> None:
+    assert examination.findings == ()
+    page = rendered(examination, tmp_path)
+    shown = {*re.findall(r"label map of (\w+)", page.text)}
+    assert shown == {case.name for case in examination.dataset.cases if case.label}
+    assert len(shown) == 5
+
+
+def test_sizes_of_classes_in_test_scans(examination: Examination, tmp_path: Path) -> None:
+    page = rendered(examination, tmp_path)
+    (case,) = examination.fingerprint.of("test")
+    assert f"{case.name}: {case.class_sizes[1]:.3g}" in page.text and "1 of 1" in page.text
+    assert examination.test_likeness.sentence in page.text
 
 
 def test_at_most_twelve_pictures(examination: Examination, tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ def _print(examination: "Examination", data: Given) -> None:
     rows = [(one.severity, one.what, one.where, one.size, _with_path(one.remedy, data)) for one in examination]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
-    if examination.likeness.kind != "alone":
-        typer.echo(examination.likeness.sentence)
+    for likeness in (examination.likeness, examination.test_likeness):
+        if likeness.kind != "alone":
+            typer.echo(likeness.sentence)
     if examination.mended is not None:
         _print_copy(examination.mended)
     counts = examination.counts.items()

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from math import inf
 from typing import Any
 
 from graftseg.core.progress import in_parallel
@@ -24,14 +23,16 @@ from graftseg.data.slices import Thumbnail
 class Examination:
     """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings.
 
-    ``fingerprint`` contains the readable cases. ``thumbnails`` are pictures by case name, if requested. ``mended``
-    describes the fixed copy, if requested.
+    ``fingerprint`` contains the readable cases. ``likeness`` compares labeled with unlabeled scans, and
+    ``test_likeness`` with test scans. ``thumbnails`` are pictures by case name, if requested. ``mended`` describes the
+    fixed copy, if requested.
     """
 
     dataset: Dataset
     fingerprint: Fingerprint
     findings: tuple[Finding, ...]
     likeness: Likeness
+    test_likeness: Likeness
     thumbnails: dict[str, Thumbnail] = field(default_factory=dict)
     mended: FixedCopy | None = None
 
@@ -67,8 +68,8 @@ class Examination:
             "cases": self.counts,
             "classes": {str(value): name for value, name in self.dataset.classes.items()},
             "verdict": self.verdict,
-            # JSON has no infinity, so an infinite shift becomes null
-            "likeness": {name: None if value == inf else value for name, value in asdict(self.likeness).items()},
+            "likeness": self.likeness.to_json(),
+            "test_likeness": self.test_likeness.to_json(),
             "findings": [asdict(finding) for finding in self.findings],
             "scans": [
                 {
@@ -94,15 +95,16 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
     examined = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(seen.summary for seen in examined if seen.summary is not None))
-    likeness = compare_splits(summaries)
+    likeness, test_likeness = compare_splits(summaries), compare_splits(summaries, "test")
     findings = [
         *(finding for seen in examined for finding in seen.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
         *_set_findings(dataset, summaries, examined),
         *shift_findings(summaries, likeness),
+        *shift_findings(summaries, test_likeness),
     ]
     thumbnails = {seen.case.name: seen.thumbnail for seen in examined if seen.thumbnail is not None}
-    return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, thumbnails)
+    return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
 
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[CaseResult]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from graftseg.core.types import SPLITS
+from graftseg.core.types import SPLITS, Split
 from graftseg.core.version import __version__
 from graftseg.data.check import Examination, Finding
 from graftseg.data.checks.findings import SEVERITIES, Severity, counted
@@ -19,12 +19,18 @@ from graftseg.reporting.rendering import render, write_page
 
 CONTENTS = {
     "findings": "Findings",
-    "together": "Labeled and unlabeled",
+    "together": "Comparison of scans",
     "spacing": "Spacing",
     "classes": "Classes",
     "pictures": "Pictures",
+    "labels": "Label maps",
 }
 MAX_PICTURES = 12
+MAX_LABEL_MAPS = 500
+LABEL_MAP_SIDE = 96
+"""Longer side of the scans on the contact sheet, in pixels."""
+COMPARED: tuple[Split, ...] = ("labeled", "unlabeled", "test")
+LABEL_SPLITS: tuple[Split, ...] = ("labeled", "validation", "test")
 LISTED_CASES = 3
 TITLES: dict[Severity, str] = {
     "error": "Errors: fix these before training",
@@ -39,12 +45,14 @@ NO_LABEL = Missing("No label map could be read, or all label maps are empty.")
 
 def render_check(examination: Examination, out: Path) -> Path:
     """Write the page about a data set and return its path. The output is deterministic."""
+    album = Album()
     sections = [
         _findings(examination.findings),
         _together(examination),
         _spacing(examination.fingerprint),
         _classes(examination),
-        _pictures(examination),
+        _pictures(examination, album),
+        _contact_sheet(examination, album),
     ]
     title = examination.dataset.root.resolve().name or "scans"
     return write_page(out, "graftseg check", title, _summary(examination), CONTENTS, sections, FOOTER)
@@ -73,25 +81,26 @@ def _findings(findings: Sequence[Finding]) -> Markup:
 
 
 def _together(examination: Examination) -> Markup:
-    """Render the verdict on using labeled and unlabeled scans together, and their intensities."""
-    likeness, summaries = examination.likeness, examination.fingerprint
+    """Render the comparisons of labeled scans with unlabeled and test scans, and their intensities."""
+    summaries, likenesses = examination.fingerprint, [examination.likeness]
+    if examination.test_likeness.kind != "alone":
+        likenesses.append(examination.test_likeness)
     return render(
         "together",
-        likeness=likeness,
-        largest_spacing=max(likeness.spacing, default=0.0),
-        kinds=[split for split in ("labeled", "unlabeled") if summaries.of(split)],
+        comparisons=[(likeness, max(likeness.spacing, default=0.0)) for likeness in likenesses],
+        kinds=[split for split in COMPARED if summaries.of(split)],
         charts=[*_intensities(summaries)],
     )
 
 
 def _intensities(summaries: Fingerprint) -> Iterator[Markup]:
-    channels = min((len(case.mean) for case in summaries.training), default=0)
+    channels = min((len(case.mean) for split in COMPARED for case in summaries.of(split)), default=0)
     for channel in range(channels):
         name = f", channel {channel:04d}" if channels > 1 else ""
         for state, scaled in (("as stored", False), ("after z-scores", True)):
             groups = [
                 Band(split, _quantiles(summaries.of(split), channel, scaled))
-                for split in ("labeled", "unlabeled")
+                for split in COMPARED
                 if summaries.of(split)
             ]
             yield bands(f"Intensities {state}{name}", PERCENTILES, groups)
@@ -132,35 +141,66 @@ def _sizes(cases: Sequence[CaseFingerprint]) -> Iterator[list[str]]:
 
 
 def _classes(examination: Examination) -> Markup:
-    """Render the size of every class in the labeled cases."""
-    labeled = [case for case in examination.fingerprint.of("labeled") if case.label_counts]
-    values = sorted({value for case in labeled for value in case.class_sizes})
+    """Render the size of every class in the label maps of each split."""
+    summaries = examination.fingerprint
+    with_labels = {split: [case for case in summaries.of(split) if case.label_counts] for split in LABEL_SPLITS}
+    groups = {split: cases for split, cases in with_labels.items() if cases}
+    values = sorted({value for cases in groups.values() for case in cases for value in case.class_sizes})
     if not values:
         return render("classes", empty=NO_LABEL)
-    unit = "ml" if len(labeled[0].shape) == 3 else "mm²"
+    unit = "ml" if any(len(case.shape) == 3 for cases in groups.values() for case in cases) else "mm²"
     view: dict[str, Any] = {"unit": unit, "charts": [], "rows": []}
     for value in values:
         name = examination.dataset.classes.get(value, f"class {value}")
-        sizes = {case.name: case.class_sizes[value] for case in labeled if value in case.class_sizes}
-        pieces = max(case.pieces[value].count for case in labeled if value in case.pieces)
-        ends = [f"{size:.3g}" for size in np.percentile([*sizes.values()], (0, 50, 100))]
-        view["charts"].append(strips(f"{name}, {unit}", [Strip("labeled", "labeled", sizes)]))
-        view["rows"].append([name, f"{len(sizes)} of {len(labeled)}", *ends, str(pieces)])
+        dots = []
+        for split, cases in groups.items():
+            sizes = {case.name: case.class_sizes[value] for case in cases if value in case.class_sizes}
+            dots.append(Strip(split, split, sizes))
+            view["rows"].append([name, split, f"{len(sizes)} of {len(cases)}", *_class_row(sizes, cases, value)])
+        view["charts"].append(strips(f"{name}, {unit}", dots))
     return render("classes", **view)
 
 
-def _pictures(examination: Examination) -> Markup:
+def _class_row(sizes: dict[str, float], cases: Sequence[CaseFingerprint], value: int) -> list[str]:
+    """Return the smallest, the median and the largest size of a class, and the most pieces in a case."""
+    if not sizes:
+        return ["–"] * 4
+    pieces = max(case.pieces[value].count for case in cases if value in case.pieces)
+    return [*(f"{size:.3g}" for size in np.percentile([*sizes.values()], (0, 50, 100))), str(pieces)]
+
+
+def _pictures(examination: Examination, album: Album) -> Markup:
     """Render one slice, with its label map, of each of the first cases that are named in findings."""
     reasons: dict[str, list[str]] = {}
     for found in examination.findings:
         for name in found.cases[:LISTED_CASES]:
             reasons.setdefault(name, []).append(found.what)
     shown = [name for name in reasons if name in examination.thumbnails][:MAX_PICTURES]
-    figures, album = [], Album()
+    figures = []
     for name in shown:
         thumbnail, why = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
         layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
         picture = album.picture(thumbnail.image, layer, alt=f"{name}: {why}", aspect=thumbnail.aspect)
         figures.append((name, why, picture))
+    return render("pictures", figures=figures, classes=_class_legend(examination))
+
+
+def _contact_sheet(examination: Examination, album: Album) -> Markup:
+    """Render one slice of every label map, so that mistakes that no check finds can be seen."""
+    named = examination.thumbnails.items()
+    splits = {case.name: case.split for case in examination.fingerprint.cases if case.label_counts}
+    labeled = {name: thumbnail for name, thumbnail in named if name in splits and thumbnail.labels is not None}
+    figures = []
+    for name in [*labeled][:MAX_LABEL_MAPS]:
+        thumbnail = labeled[name]
+        layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
+        alt, aspect = f"label map of {name}", thumbnail.aspect
+        picture = album.picture(thumbnail.image, layer, alt=alt, aspect=aspect, limit=LABEL_MAP_SIDE)
+        figures.append((name, splits[name], picture))
+    return render("contact_sheet", figures=figures, total=len(labeled), classes=_class_legend(examination))
+
+
+def _class_legend(examination: Examination) -> list[tuple[int, str]]:
+    """Return the values and names of all classes."""
     classes = examination.dataset.classes or {value: f"class {value}" for value in examination.fingerprint.label_counts}
-    return render("pictures", figures=figures, classes=sorted(classes.items()))
+    return sorted(classes.items())

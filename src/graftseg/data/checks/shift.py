@@ -1,8 +1,9 @@
-"""Check whether labeled and unlabeled scans can be used together."""
+"""Check whether unlabeled or test scans are similar to the labeled scans."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,28 +12,29 @@ from graftseg.data.checks.sets import offset_findings
 from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint, intensity_shift
 
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
+Other = Literal["unlabeled", "test"]
 MIN_CASES = 3
-"""Minimum number of labeled and of unlabeled cases to call them similar."""
+"""Minimum number of labeled and of other cases to call them similar."""
 MIN_TOTAL = 4  # minimum number of all cases to report a difference
 SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
-WHERE = "labeled and unlabeled scans"
 SENTENCES: dict[Kind, str] = {
-    "alike": "Labeled and unlabeled scans can be used together: spacing and intensities are similar.",
-    "scaled": "Labeled and unlabeled scans can be used together. They differ in brightness or intensity range, but "
+    "alike": "Labeled and {other} scans {can}: spacing and intensities are similar.",
+    "scaled": "Labeled and {other} scans {can}. They differ in brightness or intensity range, but "
     "normalizing each scan corrects this.",
-    "apart": "The unlabeled scans seem to come from another scanner or protocol: {reasons}.",
-    "too few": "Too few scans to compare labeled with unlabeled scans: {numbers}.",
+    "apart": "The {other} scans seem to come from another scanner or protocol: {reasons}.",
+    "too few": "Too few scans to compare labeled with {other} scans: {numbers}.",
     "alone": "Nothing to compare: {numbers} scans.",
 }
+CAN: dict[Other, str] = {"unlabeled": "can be used together", "test": "fit together"}
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """Similarity of labeled and unlabeled scans: a sentence and the measured shifts.
+    """Similarity of labeled scans and scans of the split ``other``: a sentence and the measured shifts.
 
     ``stored`` and ``standardised`` are the intensity shifts before and after z-score normalization. ``spacing`` is the
     shift of the voxel spacing along each canonical axis. A shift above 1 is larger than chance explains.
-    ``labeled_spacing`` and ``unlabeled_spacing`` are medians in mm.
+    ``labeled_spacing`` and ``other_spacing`` are medians in mm.
     """
 
     kind: Kind
@@ -41,28 +43,36 @@ class Likeness:
     standardised: float = 0.0
     spacing: tuple[float, ...] = ()
     labeled_spacing: tuple[float, ...] = ()
-    unlabeled_spacing: tuple[float, ...] = ()
+    other_spacing: tuple[float, ...] = ()
+    other: Other = "unlabeled"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values. JSON does not support infinite shifts, so they become None."""
+        content = {name: None if value == inf else value for name, value in asdict(self).items()}
+        del content["other"]
+        return content | {f"{self.other}_spacing": content.pop("other_spacing")}
 
 
-def compare_splits(summaries: Fingerprint) -> Likeness:
-    """Compare the labeled with the unlabeled cases."""
-    labeled, unlabeled = summaries.of("labeled"), summaries.of("unlabeled")
-    numbers = f"{len(labeled)} labeled and {len(unlabeled)} unlabeled"
-    if not labeled or not unlabeled:
-        return Likeness("alone", SENTENCES["alone"].format(numbers=numbers))
-    if len({(len(case.shape), len(case.mean)) for case in labeled + unlabeled}) > 1:
-        return Likeness("apart", "The scans have different numbers of axes or channels and cannot be compared.")
-    stored, standardized = (intensity_shift(labeled, unlabeled, standardized=after) for after in (False, True))
-    spacing, own, other = spacing_shift(labeled, unlabeled), _median_spacing(labeled), _median_spacing(unlabeled)
-    measured = Likeness("alike", "", stored, standardized, spacing, own, other)
+def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likeness:
+    """Compare the labeled cases with the cases of another split."""
+    labeled, others = summaries.of("labeled"), summaries.of(other)
+    numbers = f"{len(labeled)} labeled and {len(others)} {other}"
+    if not labeled or not others:
+        return Likeness("alone", SENTENCES["alone"].format(numbers=numbers), other=other)
+    if len({(len(case.shape), len(case.mean)) for case in labeled + others}) > 1:
+        sentence = "The scans have different numbers of axes or channels and cannot be compared."
+        return Likeness("apart", sentence, other=other)
+    stored, standardized = (intensity_shift(labeled, others, standardized=after) for after in (False, True))
+    spacing, medians = spacing_shift(labeled, others), (_median_spacing(labeled), _median_spacing(others))
+    measured = Likeness("alike", "", stored, standardized, spacing, *medians, other)
     reasons = ["their contrast differs"] if measured.standardised > SHIFT_LIMIT else []
     reasons += ["their spacing differs"] if max(measured.spacing) > SHIFT_LIMIT else []
     kind: Kind = "apart" if reasons else "scaled" if measured.stored > SHIFT_LIMIT else "alike"
-    lone = min(len(labeled), len(unlabeled)) < MIN_CASES
-    if len(labeled) + len(unlabeled) < MIN_TOTAL or (kind == "alike" and lone):
+    lone = min(len(labeled), len(others)) < MIN_CASES
+    if len(labeled) + len(others) < MIN_TOTAL or (kind == "alike" and lone):
         kind = "too few"
-    sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons))
-    odd = {finding.where for finding in offset_findings(labeled + unlabeled)}
+    sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons), other=other, can=CAN[other])
+    odd = {finding.where for finding in offset_findings(labeled + others)}
     if kind == "alike" and odd:
         scans = counted(len(odd), "scan")
         sentence = f"Spacing and intensities are similar, except for {scans} that may lack a rescale intercept."
@@ -89,21 +99,23 @@ def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
 
 
 def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]:
-    """Report intensity and spacing shifts between labeled and unlabeled scans."""
+    """Report intensity and spacing shifts between labeled scans and the compared split."""
     if not found.spacing:
         return
-    is_testable = len(summaries.training) >= MIN_TOTAL
+    groups = f"labeled and {found.other} scans"
+    is_testable = len(summaries.of("labeled") + summaries.of(found.other)) >= MIN_TOTAL
     if is_testable and max(found.stored, found.standardised) > SHIFT_LIMIT:
-        what = "labeled and unlabeled scans differ in brightness or range; normalizing each scan corrects this"
+        what = f"{groups} differ in brightness or range; normalizing each scan corrects this"
         if found.standardised > SHIFT_LIMIT:
-            what = "labeled and unlabeled scans differ in contrast; normalizing each scan does not correct this"
+            what = f"{groups} differ in contrast; normalizing each scan does not correct this"
         size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (chance: up to 1)"
-        yield Finding("warning", what, WHERE, size, "check that all scans come from the same scanner type and protocol")
+        remedy = "check that all scans come from the same scanner type and protocol"
+        yield Finding("warning", what, groups, size, remedy)
     if max(found.spacing) > SHIFT_LIMIT and found.kind != "too few":
         axis = found.spacing.index(max(found.spacing))
-        size = f"median {found.labeled_spacing[axis]:.2f} mm and {found.unlabeled_spacing[axis]:.2f} mm"
+        size = f"median {found.labeled_spacing[axis]:.2f} mm and {found.other_spacing[axis]:.2f} mm"
         remedy = "resample to one spacing when preparing, and check that all scans come from the same protocol"
-        yield Finding("warning", "labeled and unlabeled scans differ in spacing", WHERE, size, remedy)
+        yield Finding("warning", f"{groups} differ in spacing", groups, size, remedy)
 
 
 def _median_spacing(cases: Sequence[CaseFingerprint]) -> tuple[float, ...]:
