@@ -1,11 +1,14 @@
 """Only the largest component is kept of classes that are one piece."""
 
 import pytest
-from planning_fakes import case, facts
+import yaml
+from planning_fakes import CPU, case, facts, usual
 
 from graftseg.planning.components import component_choices
 from graftseg.planning.facts import PieceCount
 from graftseg.planning.frame import choose_frame
+from graftseg.planning.plans import choose
+from graftseg.recipes.recipe import parse_recipe
 
 NONE, ONE, SEVERAL = PieceCount(), PieceCount(20, 20), PieceCount(20, 7)
 
@@ -38,6 +41,39 @@ def test_pseudo_labels_of_slices_follow_the_pieces_in_slices() -> None:
     assert choices["inference.largest_component"].value is True
     assert choices["stages.1.settings.largest_component"].value is False
     assert "7 of 20 slices" in choices["stages.1.settings.largest_component"].reason
+
+
+@pytest.mark.parametrize(
+    ("total", "large", "number"),
+    [
+        (20, {2}, 2),
+        (3, {3}, 3),
+        (2, {2}, None),
+        (20, {1, 2}, None),
+        (20, {0, 2}, None),
+        (20, {1}, None),
+        (20, {0}, None),
+    ],
+)
+def test_classes_of_several_large_pieces_keep_all_of_them(total: int, large: set[int], number: int | None) -> None:
+    kidneys = PieceCount(total, 0, frozenset(large))
+    known = facts(case((32, 32, 32), (1, 1, 1)), classes=3, pieces=(NONE, ONE, kidneys))
+    choices = component_choices(known, choose_frame(known), pseudo_labels=True)
+    assert choices["inference.largest_component"].value == [1]
+    kept = choices.get("inference.keep_components.2")
+    assert (kept and kept.value) == number
+    assert (
+        number is None
+        or f"class 2 is {number} large pieces in all {total}" in choices["inference.keep_components.2"].reason
+    )
+
+
+def test_a_planned_number_of_components_is_in_the_recipe() -> None:
+    known = facts(*usual(), classes=3, pieces=(NONE, ONE, PieceCount(12, 0, frozenset({2}))))
+    plan = choose(known, CPU)
+    assert plan.recipe.inference.keep_components == {2: 2}
+    assert parse_recipe(yaml.safe_load(plan.text), "plan") == plan.recipe
+    assert parse_recipe(yaml.safe_load(plan.recipe.to_yaml()), "run") == plan.recipe
 
 
 def test_a_supervised_recipe_has_no_pseudo_labels() -> None:

@@ -11,6 +11,7 @@ import tiny
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
+from graftseg.data.pieces import Pieces
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.sources import Sources
 from graftseg.planning.facts import MAX_SAMPLES, Foreground, PieceCount, channel_names_in, facts_of
@@ -36,9 +37,17 @@ def test_pieces_and_intensities_of_the_foreground(tmp_path: Path) -> None:
     write(tmp_path, "c", image)
     facts = facts_of(read_layout(tmp_path))
     assert (facts.labeled, facts.unlabeled, facts.channels, len(facts.classes)) == (2, 1, 1, 3)
-    assert facts.pieces == (PieceCount(), PieceCount(1, 0), PieceCount(2, 2))
+    assert facts.pieces == (PieceCount(), PieceCount(1, 0, frozenset({2})), PieceCount(2, 2, frozenset({1})))
     assert facts.foreground is not None
     assert facts.foreground == Foreground(100, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "large"),
+    [((100,), 1), ((100, 90), 2), ((100, 90, 1), 2), ((100, 90, 5), 0), ((100, 20), 2), ((100, 19), 0), ((5, 5, 5), 3)],
+)
+def test_large_pieces(sizes: tuple[int, ...], large: int) -> None:
+    assert PieceCount.of(Pieces(sum(sizes), len(sizes), sizes)).large == {large}
 
 
 def test_pieces_are_counted_in_slices_of_long_voxels(tmp_path: Path) -> None:
@@ -47,7 +56,7 @@ def test_pieces_are_counted_in_slices_of_long_voxels(tmp_path: Path) -> None:
     label[1:4, 4:8, 4:8] = 1
     label[2, 12:16, 4:8] = 1
     write(tmp_path, "a", label.astype(np.int16), label, (6.0, 1.0, 1.0))
-    assert facts_of(read_layout(tmp_path)).slice_pieces == (PieceCount(), PieceCount(3, 2))
+    assert facts_of(read_layout(tmp_path)).slice_pieces == (PieceCount(), PieceCount(3, 2, frozenset({1, 2})))
 
 
 def test_folders_named_one_by_one(tmp_path: Path) -> None:

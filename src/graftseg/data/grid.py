@@ -45,6 +45,17 @@ class Grid:
         """Shape of the source with its axes in prepared order, before resampling."""
         return tuple(self.source_shape[axis] for axis in self.order)
 
+    @property
+    def prepared_voxel_ml(self) -> float | None:
+        """Volume of a prepared voxel in milliliters, assuming right angles; None for a 2-D scan."""
+        return math.prod(self.prepared_spacing) / 1000 if len(self.prepared_spacing) == 3 else None
+
+    @property
+    def source_voxel_ml(self) -> float | None:
+        """Volume of a voxel of the scan in milliliters, assuming right angles; None for a 2-D scan."""
+        voxel = self.prepared_voxel_ml
+        return voxel and voxel * (math.prod(self.prepared_shape) / math.prod(self.source_shape))
+
     def coordinates(self, axis: int) -> NDArray[np.float64]:
         """Return the position of each voxel of the reoriented source along an axis, as a fractional prepared index.
 

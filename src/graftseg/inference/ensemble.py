@@ -144,9 +144,10 @@ class Ensemble:
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     def try_out(self) -> None:
-        """Predict an empty patch, so that invalid settings fail before anything is written."""
+        """Predict an empty volume of one patch, so that invalid settings fail before anything is written."""
         patch = self.recipe.batches.patch
-        predict_maps(self.predictor, torch.zeros(self.channels, *patch), Grid.identity(patch), LABELS_ONLY, "inference")
+        shape = patch if len(patch) == 3 else (*patch, 1)
+        predict_maps(self.predictor, torch.zeros(self.channels, *shape), Grid.identity(shape), LABELS_ONLY, "inference")
 
 
 def predict_maps(

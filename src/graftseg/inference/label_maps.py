@@ -20,7 +20,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
-from graftseg.ops.components import chosen_classes, largest_components
+from graftseg.ops.components import chosen_classes, filter_components, largest_components
 from graftseg.recipes.settings import InferenceSettings
 
 Array = TypeVar("Array")
@@ -116,17 +116,32 @@ def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: i
     return probabilities.argmax(dim=0).to(torch.uint8)
 
 
-def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
-    """Keep only the largest component of each class that ``settings.largest_component`` selects."""
-    rule = settings.largest_component
-    return largest_components(labels[None], classes, only=chosen_classes(rule))[0] if rule else labels
+def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int, voxel_ml: float | None) -> Tensor:
+    """Remove the components from ``labels`` that the settings exclude, by rank or by volume.
+
+    ``voxel_ml`` is the volume of a voxel in milliliters, or None for a 2-D scan.
+    """
+    if rule := settings.largest_component:
+        labels = largest_components(labels[None], classes, only=chosen_classes(rule))[0]
+    if not settings.filtered_classes:
+        return labels
+    if settings.min_component_ml and voxel_ml is None:
+        finding = "a 2-D scan has no volume"
+        raise UserError(Code.RECIPE_MISMATCH, "inference.min_component_ml", finding, "remove this setting")
+    voxels = {value: volume / (voxel_ml or 1) for value, volume in settings.min_component_ml.items()}
+    # 1 ppm less, because the voxel volume is rounded
+    min_voxels = {value: count * (1 - 1e-6) for value, count in voxels.items()}
+    return filter_components(labels, settings.keep_components, min_voxels)
 
 
 def check_decision(settings: InferenceSettings, classes: int) -> None:
-    """Raise an error if the decision rule does not fit the number of classes."""
+    """Raise an error if the decision rule or the component filters do not fit the number of classes."""
     if settings.decision == "threshold" and classes != 2:
         finding = f"a threshold needs exactly two classes, but there are {classes}"
         raise UserError(Code.RECIPE_MISMATCH, "inference.decision", finding, "use argmax")
+    if unknown := [value for value in settings.filtered_classes if value >= classes]:
+        finding = f"class {unknown[0]} is in keep_components or min_component_ml, but classes are 1 to {classes - 1}"
+        raise UserError(Code.RECIPE_MISMATCH, "inference", finding, "list only classes of the data")
     if classes > 256:
         finding = f"{classes} classes, but a label map can contain at most 256"
         raise UserError(Code.RECIPE_MISMATCH, "classes", finding, "merge some classes")

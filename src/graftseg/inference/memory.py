@@ -43,7 +43,9 @@ def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMap
     channels_out = predictor.classes * (2 if has_second_segment else 1) + 1
     in_network = NETWORK_BYTES * predictor.settings.windows_per_forward * prod(predictor.patch)
     windows = image + maps + on_host * (channels_out * _slab_bytes(grid, predictor) + in_network)
-    components = image + maps + on_host * bool(predictor.settings.largest_component) * COMPONENT_BYTES * source
+    settings = predictor.settings
+    is_searched = bool(settings.filtered_classes) or (on_host and bool(settings.largest_component))
+    components = image + maps + is_searched * COMPONENT_BYTES * source
     return max(reading, windows, components, image + WRITING_COPIES * maps)
 
 

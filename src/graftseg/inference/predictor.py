@@ -80,7 +80,7 @@ class Predictor:
         check_decision(self.settings, self.classes)
         predict = self._by_stretching if self.fit == "stretch" else self._by_windows
         maps = predict(_to_device(image, self.device), grid, extras)
-        return replace(maps, labels=clean_labels(maps.labels, self.settings, self.classes))
+        return replace(maps, labels=clean_labels(maps.labels, self.settings, self.classes, grid.source_voxel_ml))
 
     def _by_windows(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         slab_axis = image.ndim - 2 if is_slicewise(image, self.patch) else 0

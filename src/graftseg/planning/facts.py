@@ -30,6 +30,9 @@ MAX_SAMPLES = 20_000
 ONE_PIECE_FRACTION = 0.99
 """A class counts as one piece if its largest piece contains at least this fraction of its voxels."""
 
+LARGE_PIECE_FRACTION = 0.2
+"""A piece counts as large if it has at least this fraction of the voxels of the largest piece."""
+
 MIN_SLICES = 16
 """Volumes with fewer voxels along an axis are too thin for 3-D patches."""
 
@@ -49,15 +52,21 @@ class Foreground:
 
 @dataclass(frozen=True)
 class PieceCount:
-    """The number of label maps or slices with a class (``total``), and with the class as one piece (``single``)."""
+    """The number of label maps or slices with a class (``total``), and with the class as one piece (``single``).
+
+    ``large`` are the numbers of large pieces that occur. A class with many voxels outside its large pieces has 0.
+    """
 
     total: int = 0
     single: int = 0
+    large: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, pieces: Pieces) -> "PieceCount":
         """Count one label map or slice."""
-        return cls(1, int(pieces.sizes[0] >= ONE_PIECE_FRACTION * pieces.voxels))
+        large = [size for size in pieces.sizes if size >= LARGE_PIECE_FRACTION * pieces.sizes[0]]
+        number = len(large) if sum(large) >= ONE_PIECE_FRACTION * pieces.voxels else 0
+        return cls(1, int(pieces.sizes[0] >= ONE_PIECE_FRACTION * pieces.voxels), frozenset({number}))
 
     @property
     def share(self) -> float:
@@ -65,7 +74,7 @@ class PieceCount:
         return self.single / self.total if self.total else 0.0
 
     def __add__(self, other: "PieceCount") -> "PieceCount":
-        return PieceCount(self.total + other.total, self.single + other.single)
+        return PieceCount(self.total + other.total, self.single + other.single, self.large | other.large)
 
 
 @dataclass(frozen=True)

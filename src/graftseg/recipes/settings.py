@@ -1,8 +1,8 @@
 """Settings of the training loop, of a stage, of checkpoint selection and of inference."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from graftseg.core.settings import MAX_IMAGES, MAX_STEPS, Settings, Voxels
 from graftseg.core.types import Precision
@@ -13,6 +13,9 @@ PUBLIC_INTERVAL = 200
 """Number of steps between two scores of the student in the public code."""
 
 ScoredSplit = Literal["validation", "test"]
+ClassNumber = Annotated[int, Field(ge=1, le=255)]
+COMPONENT_FILTERS = ("keep_components", "min_component_ml")
+"""Settings that are written only if they are used, so that settings stay equal to the settings of older runs."""
 
 
 class LoopSettings(Settings):
@@ -123,5 +126,33 @@ class InferenceSettings(Settings):
     largest_component: ComponentRule = Field(
         False, description="Keep only the largest connected component of each class, or of the listed classes."
     )
+    keep_components: dict[ClassNumber, Annotated[int, Field(ge=1, le=10**6)]] = Field(
+        {}, description="Number of largest connected components to keep, by class, such as {1: 2} for two kidneys."
+    )
+    min_component_ml: dict[ClassNumber, Annotated[float, Field(gt=0, le=1e6)]] = Field(
+        {}, description="Volume in mL below which a connected component is removed, by class."
+    )
     flips: bool = Field(False, description="Average over flips of the window along every subset of its axes.")
     windows_per_forward: int = Field(4, ge=1, le=MAX_IMAGES, description="Windows or slices per forward pass.")
+
+    @model_validator(mode="after")
+    def _one_rule_per_class(self) -> "InferenceSettings":
+        rule = self.largest_component
+        if twice := [value for value in self.keep_components if rule is True or (rule and value in rule)]:
+            raise ValueError(f"class {twice[0]} is in keep_components, so largest_component must not include it")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused_filters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if name not in COMPONENT_FILTERS or value}
+
+    @property
+    def filtered_classes(self) -> tuple[int, ...]:
+        """The classes of which components are removed by number or by volume."""
+        return tuple(sorted({*self.keep_components, *self.min_component_ml}))
+
+    def uncleaned(self) -> "InferenceSettings":
+        """Return the settings with all components kept."""
+        off: dict[str, Any] = {"largest_component": False, "keep_components": {}, "min_component_ml": {}}
+        return self.model_copy(update=off)

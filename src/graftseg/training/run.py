@@ -216,14 +216,15 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
 
 
 def _check_classes(recipe: Recipe, classes: int) -> None:
-    """Raise a UserError if decision or largest_component do not fit the number of classes."""
+    """Raise a UserError if decision or the rules for components do not fit the number of classes."""
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
         finding = f"decision is threshold, which needs 2 classes, but the data have {classes}"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "set decision to argmax")
     rules = [recipe.inference.largest_component, *(stage.settings.get("largest_component") for stage in recipe.stages)]
+    rules.append(recipe.inference.filtered_classes)
     if unknown := [number for rule in rules if isinstance(rule, tuple | list) for number in rule if number >= classes]:
-        finding = f"largest_component lists class {unknown[0]}, but the data have classes 1 to {classes - 1}"
+        finding = f"a rule for components lists class {unknown[0]}, but the data have classes 1 to {classes - 1}"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "list only classes of the data")
 
 

@@ -202,7 +202,7 @@ class CaseScores:
 def scoring_settings(recipe: Recipe) -> InferenceSettings:
     """Return the recipe's inference settings for scores in training: all components, ``selection.stride`` if set."""
     stride = recipe.selection.stride or recipe.inference.stride
-    return recipe.inference.model_copy(update={"largest_component": False, "stride": stride})
+    return recipe.inference.uncleaned().model_copy(update={"stride": stride})
 
 
 def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:

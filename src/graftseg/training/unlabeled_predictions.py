@@ -92,7 +92,7 @@ class UnlabeledPredictions:
     ) -> tuple[list[NDArray[np.uint8]], list[ScanSummary]]:
         """Return the cleaned label map of every unlabeled scan, and a summary of it before cleaning."""
         recipe, device, classes = self._recipe, self._batches.device, len(self._store.classes)
-        settings = recipe.inference.model_copy(update={"flips": False, "largest_component": False})
+        settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
         patch, fit = recipe.batches.patch, recipe.batches.fit
         predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
         precision = effective_precision(recipe.loop.precision, METHODS[before.method], device)
@@ -103,7 +103,8 @@ class UnlabeledPredictions:
                 maps = predictor.prepared_maps(self._image(case), Grid.identity(case.shape), extras)
                 if stage.check_teacher:
                     summaries.append(summarize(maps.labels.cpu().numpy(), classes, maps.mean_uncertainty))
-                labels.append(clean_labels(maps.labels, recipe.inference, classes).cpu().numpy())
+                cleaned = clean_labels(maps.labels, recipe.inference, classes, case.grid.prepared_voxel_ml)
+                labels.append(cleaned.cpu().numpy())
         return labels, summaries
 
     def _labeled(self) -> Sequence[ScanSummary]:

@@ -96,7 +96,7 @@ def recipe_of(dimensions: int, data: dict[str, Any], inference: dict[str, Any]) 
 
 @pytest.mark.slow
 def test_volumes_resampled_cleaned_and_of_two_channels(tmp_path: Path) -> None:
-    inference = {"largest_component": True, "stride": [8, 12, 16]}
+    inference = {"largest_component": [1], "keep_components": {2: 2}, "stride": [8, 12, 16]}
     run = write_run(tmp_path / "run", recipe_of(3, {"spacing": [1.0, None, 1.5]}, inference), CLASSES, channels=2)
     shares = shares_that_differ(run, write_scans(tmp_path / "scans", (19, 23, 14), channels=2), tmp_path)
     assert max(shares) <= FEW
@@ -176,6 +176,9 @@ def test_unsupported_runs_are_an_error(tmp_path: Path) -> None:
     stretched = write_run(tmp_path / "stretched", tiny.tiny_recipe(2, batches=batches), CLASSES)
     with user_error(Code.EXPORT_UNSUPPORTED, stretched.path, "batches.fit"):
         export_run("monai", Request(stretched, tmp_path / "bundle"))
+    small = write_run(tmp_path / "small", recipe_of(3, {}, {"min_component_ml": {1: 0.5}}), CLASSES)
+    with user_error(Code.EXPORT_UNSUPPORTED, small.path, "min_component_ml"):
+        export_run("monai", Request(small, tmp_path / "bundle"))
     unknown = write_run(tmp_path / "unknown", tiny.tiny_recipe(2), CLASSES)
     with pytest.raises(UserError, match="slices or volumes"):
         export_run("monai", Request(unknown, tmp_path / "bundle"))

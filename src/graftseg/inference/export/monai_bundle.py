@@ -59,6 +59,11 @@ def write(request: Request) -> list[str]:
     if shipped.recipe.batches.fit == "stretch":
         finding = "its recipe stretches slices to the patch (batches.fit), which a bundle does not support"
         raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
+    if shipped.recipe.inference.min_component_ml:
+        finding = (
+            "its recipe removes components by volume (inference.min_component_ml), which a bundle does not support"
+        )
+        raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
     axes = _axes(request, shipped)
     inference = _inference(shipped, axes)
     with atomic_folder(request.out) as folder:
@@ -210,6 +215,9 @@ def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
     chosen = list(range(1, classes)) if cleaned is True else list(cleaned or ())
     if chosen:
         component = {"applied_labels": chosen, "independent": True, "is_onehot": False}
+        transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
+    for value, count in settings.keep_components.items():
+        component = {"applied_labels": [value], "num_components": count, "independent": True, "is_onehot": False}
         transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
     saved = {"output_dir": "@output_dir", "output_postfix": "", "output_dtype": "$numpy.uint8"}
     # `resample` changes no voxel, as the label map is on the scan's grid. Without it, the writer guesses the axes.

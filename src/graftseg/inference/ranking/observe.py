@@ -53,7 +53,8 @@ def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
         check_label_values(case, given.label, range(classes))
     features = _Features(network.method.student)
     predicted, uncertainties = _predict(network, given.image, _segment(network, given, features))
-    labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes).numpy()
+    voxel_ml = given.voxel / 1000 if predicted.ndim == 3 else None
+    labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes, voxel_ml).numpy()
     uncertainty, at_boundary = _mean_uncertainty(labels, uncertainties)
     found = labels if given.label is None else given.label
     counts = np.bincount(found.ravel(), minlength=classes)[1:classes]

@@ -1,4 +1,4 @@
-"""Largest connected components per sample and class.
+"""Largest connected components per sample and class, and removal of small components.
 
 ``device`` finds components on a GPU with the Triton ``kernels`` and does not synchronize with the host. ``host`` finds
 components on the CPU with cc3d. Results are equal.
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from graftseg.core.devices import has_triton
+from graftseg.ops.components.filtering import filter_components
 from graftseg.ops.components.host import largest_component_of, resolve_connectivity
 from graftseg.ops.components.rule import ComponentRule, chosen_classes
 
-__all__ = ["ComponentRule", "chosen_classes", "largest_component_of", "largest_components"]
+__all__ = ["ComponentRule", "chosen_classes", "filter_components", "largest_component_of", "largest_components"]
 
 MAX_KERNEL_CLASSES = 256  # the kernels store a class in 8 bits
 

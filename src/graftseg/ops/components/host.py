@@ -23,7 +23,7 @@ def largest_component_of(
     labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
 ) -> Labels:
     """Keep the largest component of every foreground class; if ``only`` is given, other classes keep all voxels."""
-    components, count = _number_components(labels, resolve_connectivity(labels.ndim, connectivity))
+    components, count = number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()
     sizes = np.bincount(components.ravel(), minlength=count + 1)
@@ -47,7 +47,7 @@ def _first_largest(components: Labels, members: Labels, sizes: Labels) -> int:
     return int(flat[np.isin(flat, tied).argmax()])
 
 
-def _number_components(labels: Labels, connectivity: int) -> tuple[Labels, int]:
+def number_components(labels: Labels, connectivity: int) -> tuple[Labels, int]:
     """Number the components of all classes at once; voxels of different classes are never joined."""
     import cc3d
 
