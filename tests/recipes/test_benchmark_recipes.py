@@ -138,7 +138,7 @@ def test_batches(name: str) -> None:
     supervised = name.endswith("/supervised")
     labeled = {"la": 4, "acdc": 24 if supervised else 12, "pancreas": 4}[set_of(name)]
     usual = {"unlabeled_crop": "random", "order": "shuffled", "validation_cases": 0, "fit": "crop"}
-    usual |= {"held_out": [], "foreground": 0.0}
+    usual |= {"held_out": [], "foreground": 0.0, "warp": None, "intensity": None}
     expected = {
         "la": {"patch": [112, 112, 80], "augment": {"rotate_flip": 1.0, "rotate": 0.0, "degrees": 20, "margin": 3}},
         "acdc": {
@@ -184,6 +184,7 @@ BCP = {
     "connectivity": None,
     "dice": "per-sample",
     "legacy_background_mask": False,
+    "labeled_weight": 0.0,
     "joint": False,
 }
 STAGES: dict[tuple[str, str], list[tuple[Any, ...]]] = {

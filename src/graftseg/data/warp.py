@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import ceil, prod
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ class WarpSettings(Settings):
     elastic: float = Field(0.2, ge=0, le=1)
     grid: int = Field(32, ge=4, le=MAX_VOXELS)
     amount: float = Field(4.0, ge=0, le=100)
-    mirror: tuple[int, ...] = ()
+    mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()
     thickness: float = Field(1.0, gt=0, le=100)
 
 
