@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg.training.loop import Stage, adapted
-from graftseg.training.teacher_check import Decision, ScanSummary, TeacherCheck, Usual, check_teacher, summarize
+from graftseg.training.teacher_check import (
+    Decision,
+    ScanSummary,
+    TeacherCheck,
+    Usual,
+    check_teacher,
+    drifted_class,
+    summarize,
+)
 
 LABELED = [
     ScanSummary((100, 40), (1.0, 1.0), (0.5, 0.5)),
@@ -121,3 +129,33 @@ def test_an_extension_takes_at_most_half_of_the_checked_stage() -> None:
     assert kinds(after) == [("bcp-pretrain", 100), ("bcp-pretrain", 15), ("bcp", 15)]
     again = adapted(after, TeacherCheck(2, 4, {}, "skip"))
     assert kinds(again) == [("bcp-pretrain", 100), ("bcp-pretrain", 15), ("bcp-pretrain", 15)]
+
+
+def test_a_stopped_stage_is_followed_by_the_stage_before() -> None:
+    check = TeacherCheck(1, 4, {"a": "grew"}, "stop", step=12)
+    assert kinds(adapted(stages_of(10, 30, 5), check)) == [("bcp-pretrain", 10), ("bcp", 12), ("bcp-pretrain", 23)]
+    assert kinds(adapted(stages_of(10, 12), check)) == [("bcp-pretrain", 10), ("bcp", 12)]
+    assert "12 steps" in check.sentence and TeacherCheck(**check.facts()) == check
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        ({"a": [90, 50], "b": [10, 50]}, {"a": [40, 50], "b": [0, 50]}, None),
+        ({"a": [90, 50], "b": [10, 50]}, {"a": [30, 50], "b": [0, 50]}, 0),
+        ({"a": [90, 50]}, {"a": [90, 151]}, 1),
+        ({"a": [0, 50]}, {"a": [4, 50]}, 0),
+        ({"a": [0, 50]}, {"a": [3, 50]}, None),
+    ],
+)
+def test_a_class_drifts_if_its_volume_changes_by_more_than_a_factor_of_three(
+    before: dict[str, list[int]], now: dict[str, list[int]], found: int | None
+) -> None:
+    drift = drifted_class(before, now)
+    assert (drift and drift[0]) == found if found is None or drift is None else drift[0] == found
+
+
+def test_plausible_scans_are_watched() -> None:
+    scans = {"bad": changed(center=None)} | {f"good{n}": GOOD for n in range(9)}
+    check = check_teacher(LABELED, scans, stage=1, may_extend=True)
+    assert list(check.watched) == [f"good{n}" for n in range(6)] and check.watched["good0"] == [110, 45]

@@ -28,7 +28,7 @@ from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLab
 from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
-from graftseg.training.teacher_check import TeacherCheck
+from graftseg.training.teacher_check import INTERVALS, TeacherCheck
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 
 SAME_SIGNAL_SECONDS = 1.0
@@ -55,6 +55,7 @@ class Position:
     device: torch.device
     identity: str | None = None
     seconds_before: float = 0.0
+    good: State | None = None
     began_at: float = field(default_factory=monotonic)
     saved_at: float = field(default_factory=monotonic)
 
@@ -75,6 +76,7 @@ class Position:
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             "seconds": self.seconds,
+            **({} if self.good is None else {"good": self.good}),
         }
 
 
@@ -118,9 +120,10 @@ def fit(
     total = sum(stage.settings.steps for stage in stages)
     recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
     with recorder, _stop_signals() as stop:
-        parts = _Parts(batches, run, loop, selector, recorder, StepClock(device), stop)
+        parts = _Parts(batches, run, loop, selector, recorder, StepClock(device), stop, predictions)
         while True:
-            _train_stage(at, stages[at.stage].settings, parts)
+            if (drift := _train_stage(at, stages[at.stage].settings, parts)) is not None:
+                stages = adapted(stages, drift)
             if stop:
                 break
             if selector is not None:
@@ -144,6 +147,7 @@ class _Parts:
     recorder: Recorder
     clock: StepClock
     stop: list[signal.Signals]
+    predictions: UnlabeledPredictions | None
 
 
 def _position(
@@ -170,8 +174,11 @@ def _position(
     return at, stages
 
 
-def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> None:
-    """Train a stage to its end, or until a signal; log, score and save checkpoints on the way."""
+def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
+    """Train a stage to its end, or until a signal; log, score and save checkpoints on the way.
+
+    If a class vanishes or explodes in unlabeled scans, restore the last good network and return the check.
+    """
     batches, run, loop, selector, recorder, clock = (
         parts.batches, parts.run, parts.loop, parts.selector, parts.recorder, parts.clock
     )  # fmt: skip
@@ -191,10 +198,25 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> None:
             with uncompiled(), autocast(stepper.precision, at.device):
                 scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
             recorder.validation(_log_fields(at, stage), scores)
+        if (drift := _find_drift(at, stage, parts)) is not None:
+            _save(run, at, recorder, batches, selector)
+            return drift
         if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
             _save(run, at, recorder, batches, selector)
     _save(run, at, recorder, batches, selector)
     recorder.show(clock.split())
+    return None
+
+
+def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
+    """Check the network at intervals of a stage that checks its teacher. After a drift, restore the last good state."""
+    if parts.predictions is None or not stage.check_teacher or at.step % max(1, stage.steps // INTERVALS):
+        return None
+    drift = parts.predictions.drift(at.method, stage, at.stage, at.step)
+    if drift is not None and at.good is not None:
+        at.method.load_state_dict(at.good)
+    at.good = {name: tensor.detach().clone() for name, tensor in at.method.state_dict().items()}
+    return drift
 
 
 def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None:
@@ -208,6 +230,7 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None
         torch.set_rng_state(state["random"].cpu())
         if at.device.type == "cuda" and state.get("random_cuda") is not None:
             torch.cuda.set_rng_state(state["random_cuda"].cpu(), at.device)
+        at.good = state.get("good")
         if selector is not None:
             selector.load_state(state.get("selection") or {})
 
@@ -216,12 +239,15 @@ def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
     """Return the stages after a check of the teacher; their total number of steps does not change.
 
     ``extend`` repeats the stage before the check, with steps of the checked stage. ``skip`` replaces the checked stage
-    and all later ones by the stage before.
+    and all later ones by the stage before. ``stop`` does the same after the step of the check.
     """
     before, (checked, *rest) = list(stages[: check.stage]), stages[check.stage :]
     if check.decision == "continue":
         return list(stages)
     first, steps = before[-1], checked.settings.steps
+    if check.decision == "stop":
+        remaining = steps - check.step + sum(stage.settings.steps for stage in rest)
+        return [*before, _with_steps(checked, check.step), *([_with_steps(first, remaining)] if remaining else [])]
     if check.decision == "skip":
         return [*before, _with_steps(first, steps + sum(stage.settings.steps for stage in rest))]
     extra = max(1, min(first.settings.steps, steps // 2))
@@ -251,6 +277,9 @@ def _start_next_stage(
             before = TrainedModule(at.method.get_submodule(name), at.optimizers[name])
             carry_over_momentum(before, TrainedModule(method.get_submodule(name), optimizers[name]))
     at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
+    at.good = None
+    if stage.settings.check_teacher:
+        at.good = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
     return stages
 
 

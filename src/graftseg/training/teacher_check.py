@@ -4,11 +4,14 @@ A prediction is implausible if it is empty, if a class has less than a tenth or 
 a class that is one piece in the labels falls apart, if the foreground is at an unusual position in the scan, or if the
 network is uncertain. Self-training skips implausible scans. If most scans are implausible, the first stage is extended
 once. If most are still implausible, training continues without the unlabeled scans.
+
+During self-training, a few scans are predicted again at intervals. If a class vanishes or explodes, the network of the
+last interval is restored, and training continues without the unlabeled scans.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 
 from graftseg.data.pieces import pieces_of
 
-Decision = Literal["continue", "extend", "skip"]
+Decision = Literal["continue", "extend", "skip", "stop"]
 
 MIN_VOLUME, MAX_VOLUME = 0.1, 10.0
 """Limits of a plausible volume of a class, relative to its median volume in the labels."""
@@ -31,6 +34,12 @@ MAX_REJECTED = 0.5
 """Share of implausible scans above which the teacher is not trusted."""
 MIN_SCANS = 2
 """Self-training needs at least this many plausible scans."""
+MAX_WATCHED = 6
+"""Number of scans that are predicted again during self-training."""
+MAX_DRIFT = 3.0
+"""Factor by which the volume of a class in the watched scans may fall or rise during self-training."""
+INTERVALS = 5
+"""Number of intervals of self-training after which the watched scans are predicted."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +112,25 @@ class Usual:
 
 @dataclass(frozen=True)
 class TeacherCheck:
-    """The result of a check before stage ``stage``: the reason for every rejected scan, and what to do."""
+    """The result of a check before stage ``stage``: the reason for every rejected scan, and what to do.
+
+    ``watched`` has the predicted volumes of the scans that are predicted again during the stage. With the decision
+    ``stop``, the check was made after ``step`` steps of the stage, and ``rejected`` has the class that drifted.
+    """
 
     stage: int
     scans: int
     rejected: Mapping[str, str]
     decision: Decision
+    watched: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    step: int = 0
 
     @property
     def sentence(self) -> str:
         """The result in one sentence."""
+        if self.decision == "stop":
+            name, change = next(iter(self.rejected.items()))
+            return f"self-training stopped after {self.step} steps, because class {name} {change} in unlabeled scans"
         if not self.rejected:
             return f"the predictions of all {self.scans} unlabeled scans are plausible"
         reasons = Counter(self.rejected.values()).most_common()
@@ -127,7 +145,8 @@ class TeacherCheck:
 
     def facts(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {**vars(self), "rejected": dict(self.rejected)}
+        watched = {name: list(volumes) for name, volumes in self.watched.items()}
+        return {**vars(self), "rejected": dict(self.rejected), "watched": watched}
 
 
 def check_teacher(
@@ -139,4 +158,17 @@ def check_teacher(
     rejected = {name: reason for name, reason in objections.items() if reason is not None}
     trusted = len(rejected) <= MAX_REJECTED * len(predicted) and len(predicted) - len(rejected) >= MIN_SCANS
     decision: Decision = "continue" if trusted else "extend" if may_extend else "skip"
-    return TeacherCheck(stage, len(predicted), rejected, decision)
+    plausible = {name: scan.volumes for name, scan in predicted.items() if name not in rejected}
+    watched = {name: [int(one) for one in plausible[name]] for name in list(plausible)[:MAX_WATCHED]}
+    return TeacherCheck(stage, len(predicted), rejected, decision, watched)
+
+
+def drifted_class(before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]]) -> tuple[int, str] | None:
+    """Return the first class, counted from 0, whose volume in the watched scans vanished or exploded, and how."""
+    first, second = (np.array([volumes[name] for name in before]).sum(axis=0) for volumes in (before, now))
+    for value, (old, new) in enumerate(zip(first, second, strict=True)):
+        if old and new * MAX_DRIFT < old:
+            return value, f"shrank to {new / old:.0%} of its volume"
+        if new > MAX_DRIFT * max(old, 1):
+            return value, f"grew to {new / max(old, 1):.0%} of its volume"
+    return None

@@ -25,7 +25,7 @@ from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.step import autocast, effective_precision, uncompiled
-from graftseg.training.teacher_check import ScanSummary, TeacherCheck, check_teacher, summarize
+from graftseg.training.teacher_check import ScanSummary, TeacherCheck, check_teacher, drifted_class, summarize
 
 WITH_UNCERTAINTY = ExtraMaps(uncertainty=True)
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class UnlabeledPredictions:
         """
         if not self._is_needed(stage, index):
             return None
-        labels, summaries = self._predict(method, before, stage)
+        labels, summaries = self._predict(method, before, stage, self._cases.unlabeled)
         if self._recipe.batches.foreground > 0:
             positions = Positions(tuple(positions_in(label) for label in labels))
             positions.save(self._run.foreground_file(index))
@@ -61,6 +61,24 @@ class UnlabeledPredictions:
         self._apply(check)
         level = logging.WARNING if check.rejected else logging.INFO
         logger.log(level, "%s: %s", self._run.path, check.sentence)
+        return check
+
+    def drift(self, method: Method, stage: StageSettings, index: int, step: int) -> TeacherCheck | None:
+        """Predict the watched scans after ``step`` steps of a stage; return a check if a class vanished or exploded."""
+        start = next((check for check in reversed(self.checks) if check.stage == index), None)
+        if start is None or not start.watched:
+            return None
+        cases = [case for case in self._cases.unlabeled if case.name in start.watched]
+        _, summaries = self._predict(method, stage, stage, cases)
+        now = {case.name: summary.volumes for case, summary in zip(cases, summaries, strict=True)}
+        found = drifted_class(start.watched, now)
+        if found is None:
+            return None
+        rejected = {self._store.classes[1 + found[0]]: found[1]}
+        check = TeacherCheck(index, start.scans, rejected, "stop", step=step)
+        self.checks.append(check)
+        write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
+        logger.warning("%s: %s", self._run.path, check.sentence)
         return check
 
     def restore(self, stage: StageSettings, index: int) -> None:
@@ -88,9 +106,9 @@ class UnlabeledPredictions:
         return index > 0 and learns and (self._recipe.batches.foreground > 0 or stage.check_teacher)
 
     def _predict(
-        self, method: Method, before: StageSettings, stage: StageSettings
+        self, method: Method, before: StageSettings, stage: StageSettings, cases: Sequence[StoredCase]
     ) -> tuple[list[NDArray[np.uint8]], list[ScanSummary]]:
-        """Return the cleaned label map of every unlabeled scan, and a summary of it before cleaning."""
+        """Return the cleaned label map of every scan, and a summary of it before cleaning."""
         recipe, device, classes = self._recipe, self._batches.device, len(self._store.classes)
         settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
         patch, fit = recipe.batches.patch, recipe.batches.fit
@@ -99,7 +117,7 @@ class UnlabeledPredictions:
         extras = WITH_UNCERTAINTY if stage.check_teacher else ExtraMaps()
         labels, summaries = [], []
         with eval_mode(method), uncompiled(), autocast(precision, device):
-            for case in track(self._cases.unlabeled, "Predicting unlabeled scans", len(self._cases.unlabeled)):
+            for case in track(cases, "Predicting unlabeled scans", len(cases)):
                 maps = predictor.prepared_maps(self._image(case), Grid.identity(case.shape), extras)
                 if stage.check_teacher:
                     summaries.append(summarize(maps.labels.cpu().numpy(), classes, maps.mean_uncertainty))
