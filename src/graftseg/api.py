@@ -14,6 +14,7 @@ from graftseg.core.types import SPLITS
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
+from graftseg.data.drop import find_broken
 from graftseg.data.fix import check_fix_target, write_fixed_copy
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.sources import Sources, as_data
@@ -60,12 +61,17 @@ __all__ = ["Sources", "sweep", "train_seeds"]
 logger = logging.getLogger(__name__)
 
 
-def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) -> checking.Examination:
+def check(
+    data: Scans, *, out: Folder | None = None, fix: Folder | None = None, drop: bool = False
+) -> checking.Examination:
     """Check a folder of scans. Return its problems and how to fix them.
 
     ``out`` is an HTML page to write. ``fix`` is a new folder for a copy of the scans, in which rounding differences in
-    the geometry and gaps in the label values are repaired. The checked folder is not changed.
+    the geometry, mirrored label maps and gaps in the label values are repaired. ``drop`` leaves broken cases out of the
+    copy. The checked folder is not changed.
     """
+    if drop and fix is None:
+        raise UserError(Code.OPTION_CONFLICT, "--drop", "--fix is missing", "name a folder for the copy after --fix")
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
     dataset = read_layout(as_data(data))
@@ -73,7 +79,9 @@ def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) 
         check_fix_target(dataset, Path(fix))
     examination = checking.examine(dataset, pictures=out is not None)
     if fix is not None:
-        examination = replace(examination, mended=write_fixed_copy(dataset, examination.fingerprint, Path(fix)))
+        broken = find_broken(dataset, examination.findings) if drop else {}
+        mended = write_fixed_copy(dataset, examination.fingerprint, Path(fix), broken)
+        examination = replace(examination, mended=mended)
     if out is not None:
         render_check(examination, Path(out))
     return examination

@@ -117,6 +117,17 @@ def test_renumbered_values_are_printed(cli: Check, scans: Path, tmp_path: Path) 
     assert set(np.unique(read_label(min((tmp_path / "mended/labelsTr").iterdir())).array)) == {0, 1, 2, 3}
 
 
+def test_broken_cases_are_left_out(cli: Check, scans: Path, tmp_path: Path) -> None:
+    path = min((scans / "labelsTr").iterdir())
+    path.write_bytes(b"")
+    code, out, _ = cli(scans, "--fix", tmp_path / "rest", "--drop")
+    assert code == 2 and "labeled_000\tthe file is empty (0 bytes)" in out
+    assert "0 files repaired, 1 cases or files left out" in out
+    assert cli(tmp_path / "rest")[0] == 0
+    code, _, error = cli(scans, "--drop")
+    assert code == 2 and "--fix" in error
+
+
 def test_nothing_to_repair(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
     assert code == 0 and "nothing was repaired" in out

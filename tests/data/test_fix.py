@@ -1,17 +1,22 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
-from check_fakes import SHAPE, geometry, image, label, make_scans, put
+from check_fakes import SHAPE, Array, geometry, image, label, make_scans, put
+from nibabel.orientations import axcodes2ornt, io_orientation, ornt_transform
 from PIL import Image
 
 from graftseg.core.errors import Code
+from graftseg.core.types import Geometry
 from graftseg.data import fix
 from graftseg.data.check import check, examine
+from graftseg.data.drop import find_broken
 from graftseg.data.fix import FixedCopy, write_fixed_copy
+from graftseg.data.grid import lossless_reorientation
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_geometry, read_label, read_scan, write_scan
 from user_errors import user_error
@@ -186,3 +191,106 @@ def test_an_empty_folder_is_a_valid_target(root: Path, tmp_path: Path) -> None:
     put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
     assert fixed_copy(root, tmp_path / "out").folder == tmp_path / "out"
     assert read_label(tmp_path / "out/labelsTr/l1.nii.gz").array.shape == SHAPE
+
+
+def turned(array: Array, where: Geometry, codes: str) -> tuple[Array, Geometry]:
+    """Return the same volume in another orientation, with nibabel as an independent implementation."""
+    source = nibabel.Nifti1Image(np.asarray(array, np.uint8), where.matrix)
+    target = source.as_reoriented(ornt_transform(io_orientation(source.affine), axcodes2ornt(codes)))
+    affine = tuple(tuple(row) for row in target.affine.tolist())
+    return np.asarray(target.dataobj), Geometry(target.shape, affine)
+
+
+@pytest.mark.parametrize("codes", ["LAS", "LPS", "SAR", "PIL"])
+def test_a_mirrored_or_turned_label_gets_the_orientation_of_its_image(root: Path, tmp_path: Path, codes: str) -> None:
+    voxels = np.random.default_rng(4).integers(0, 3, SHAPE).astype(np.uint8)
+    put(root, "labelsTr/l1", *turned(voxels, geometry(), codes))
+    found = [one for one in check(read_layout(root)) if one.severity == "error"]
+    assert [(one.where, one.fixed_by) for one in found] == [("l1", "--fix")]
+    before = tree(root)
+    done = fixed_copy(root, tmp_path / "out")
+    assert done.files == {"labelsTr/l1.nii.gz": f"axes turned from {codes} to RAS, as in the image"}
+    after = read_label(tmp_path / "out/labelsTr/l1.nii.gz")
+    assert np.array_equal(after.array, voxels)
+    assert after.geometry == read_geometry(root / "imagesTr/l1.nii.gz")
+    assert tree(root) == before
+    assert not [one for one in check(read_layout(tmp_path / "out")) if one.severity == "error"]
+
+
+def test_a_mirrored_label_also_gets_new_values(root: Path, tmp_path: Path) -> None:
+    (root / "dataset.json").unlink()
+    for number in range(3):
+        put(root, f"labelsTr/l{number}", *turned(label(0, 7), geometry(), "LPI"))
+    fixed_copy(root, tmp_path / "out")
+    assert np.array_equal(read_label(tmp_path / "out/labelsTr/l2.nii.gz").array, label(0, 1))
+
+
+def test_an_uncertain_orientation_is_not_fixed(root: Path, tmp_path: Path) -> None:
+    """The grid is at another place, or the file does not define its orientation."""
+    voxels, where = turned(label(1, 2), geometry(), "LAS")
+    put(root, "labelsTr/l0", voxels, Geometry(where.shape, geometry(origin=0.2).affine))
+    put(root, "labelsTr/l1", voxels, replace(where, affine=((-1.0, 0.0, 0.0, 3.0), *where.affine[1:])))
+    assert fixed_copy(root, tmp_path / "out").folder is None
+    assert lossless_reorientation(where, geometry(), 0.1) is not None
+    assert lossless_reorientation(replace(where, qform_code=0, sform_code=0), geometry(), 0.1) is None
+
+
+def drop(root: Path, out: Path) -> FixedCopy:
+    dataset = read_layout(root)
+    seen = examine(dataset, workers=1)
+    return write_fixed_copy(dataset, seen.fingerprint, out, find_broken(dataset, seen.findings))
+
+
+def test_broken_cases_are_left_out(root: Path, tmp_path: Path) -> None:
+    listed = [{"image": f"imagesTr/l{n}.nii.gz", "label": f"labelsTr/l{n}.nii.gz"} for n in range(4)]
+    content = json.loads((root / "dataset.json").read_text()) | {"training": listed, "numTraining": 4}
+    (root / "dataset.json").write_text(json.dumps(content))
+    (root / "labelsTr/l0.nii.gz").write_bytes(b"")
+    (root / "imagesUn/u1.nii.gz").write_bytes(b"garbage")
+    put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
+    put(root, "labelsTr/orphan", label(1))
+    (root / "imagesTr/notes.txt").touch()
+    (root / "LICENSE").touch()
+    before = tree(root)
+    done = drop(root, tmp_path / "out")
+    assert sorted(done.dropped) == ["dataset.json", "l0", "labelsTr/orphan.nii.gz", "u1"]
+    assert "empty" in done.dropped["l0"]
+    assert list(done.files) == ["labelsTr/l1.nii.gz"]
+    kept = ["l1", "l2", "l1", "l2", "u0", "u2"]
+    folders = ["imagesTr", "imagesTr", "labelsTr", "labelsTr", "imagesUn", "imagesUn"]
+    scans = {f"{folder}/{name}.nii.gz" for folder, name in zip(folders, kept, strict=True)}
+    assert set(tree(tmp_path / "out")) == scans | {"LICENSE", "dataset.json", "mended.json"}
+    written = json.loads((tmp_path / "out/dataset.json").read_text())
+    assert written == content | {"training": listed[1:3], "numTraining": 2}
+    assert check(read_layout(tmp_path / "out")) == []
+    assert tree(root) == before
+
+
+def test_values_are_renumbered_once_unreadable_label_maps_are_left_out(root: Path, tmp_path: Path) -> None:
+    (root / "dataset.json").unlink()
+    for number in range(2):
+        put(root, f"labelsTr/l{number}", label(0, 7))
+    (root / "labelsTr/l2.nii.gz").write_bytes(b"garbage")
+    done = drop(root, tmp_path / "out")
+    assert (done.values, done.left, sorted(done.dropped)) == ({7: 1}, (), ["l2"])
+
+
+def test_copies_and_a_valid_data_set_are_not_left_out(root: Path, tmp_path: Path) -> None:
+    assert drop(root, tmp_path / "none").folder is None
+    put(root, "imagesTs/t0", image(0))
+    assert drop(root, tmp_path / "out").folder is None
+
+
+def test_not_all_labeled_cases_are_left_out(root: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        (root / f"labelsTr/l{number}.nii.gz").write_bytes(b"garbage")
+    with user_error(Code.TOO_FEW_CASES, root, "--drop"):
+        drop(root, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_both_files_of_a_case_with_two_files_are_left_out(root: Path, tmp_path: Path) -> None:
+    write_scan(root / "imagesUn/u0.nii", image(77), geometry())
+    done = drop(root, tmp_path / "out")
+    assert list(done.dropped) == ["u0"]
+    assert sorted(path.name for path in (tmp_path / "out/imagesUn").iterdir()) == ["u1.nii.gz", "u2.nii.gz"]

@@ -20,14 +20,15 @@ def check(
     out: Annotated[Path | None, typer.Option(help="HTML page to write: findings, distributions, pictures.")] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(help="New folder for a copy without rounding errors in headers and without gaps in label values."),
+        typer.Option(help="New folder for a copy without header rounding, mirrored labels and gaps in label values."),
     ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Leave broken cases out of the copy that --fix writes.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Report the contents and problems of a folder of scans, and how to fix them. Exit with 2 if there are errors."""
     from graftseg import api
 
-    examination = api.check(data, out=out, fix=fix)
+    examination = api.check(data, out=out, fix=fix, drop=drop)
     if as_json:
         typer.echo(json.dumps(examination.to_json(), indent=2, allow_nan=False))
     else:
@@ -70,8 +71,11 @@ def _print_copy(copy: "FixedCopy") -> None:
         return
     if copy.files:
         print_table(("file", "repaired"), sorted(copy.files.items()))
+    if copy.dropped:
+        print_table(("left out", "because"), sorted(copy.dropped.items()))
     for old, new in copy.values.items():
         name = f" ({copy.classes[new]})" if new in copy.classes else ""
         typer.echo(f"label value {old} is now {new}{name}")
     files = "1 file" if len(copy.files) == 1 else f"{len(copy.files)} files"
-    typer.echo(f"{copy.folder}: {files} repaired, {copy.unchanged} unchanged; check the copy, too")
+    dropped = f", {len(copy.dropped)} cases or files left out" if copy.dropped else ""
+    typer.echo(f"{copy.folder}: {files} repaired{dropped}, {copy.unchanged} unchanged; check the copy, too")

@@ -1,17 +1,19 @@
 """The file ``dataset.json`` of nnU-Net and of the Medical Segmentation Decathlon."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
+from graftseg.core.types import Case
 from graftseg.data.folders import refuse_broken_link
 from graftseg.data.grouping import CHANNEL
 from graftseg.data.scans import is_scan, scan_stem
 
+LISTS = ("training", "test", "dataset")  # keys of lists of cases
 MAX_DIGITS = 18  # label values with more digits are invalid
 
 
@@ -78,27 +80,58 @@ class DatasetJson:
     def find_missing(self, cases: set[str]) -> Iterator[UserError]:
         """Yield an error for each listed file that belongs to no case. Refuse paths outside of the folder."""
         folder = self.path.parent
-        for entry in self._listed():
+        for entry in _paths_in([self.content.get(key) for key in LISTS]):
             inside = Path(os.path.normpath(folder / entry))
             if not inside.is_relative_to(os.path.normpath(folder)):
                 raise _invalid(self.path, f"the entry {entry!r} is outside of the folder", "move the file into it")
-            stem = scan_stem(inside)
-            numbered = CHANNEL.fullmatch(stem)
-            if stem not in cases and not (numbered and numbered["case"] in cases):
+            if not _belongs(inside, cases):
                 finding = f"{entry!r} is listed, but does not exist"
                 yield UserError(Code.FILE_MISSING, self.path, finding, "add the file or remove the entry")
 
-    def _listed(self) -> Iterator[str]:
-        """Yield every path in the lists of cases. The lists may be nested."""
-        pending: list[Any] = [self.content.get(key) for key in ("training", "test", "dataset")]
-        while pending:
-            entry = pending.pop(0)
-            if isinstance(entry, str):
-                yield entry
-            elif isinstance(entry, dict):
-                pending += entry.values()
-            elif isinstance(entry, list):
-                pending += entry
+    def restricted(self, dataset_cases: Iterable[Case]) -> dict[str, Any]:
+        """Return the content with entries of these cases only, and with the new numbers of cases."""
+        listed = list(dataset_cases)
+        names = case_and_label_names(listed)
+        content = dict(self.content)
+        for key in LISTS:
+            entries = content.get(key)
+            if isinstance(entries, list):
+                content[key] = [entry for entry in entries if _all_belong(entry, names)]
+            elif isinstance(entries, dict):
+                content[key] = {name: entry for name, entry in entries.items() if _all_belong(entry, names)}
+        for key, split in (("numTraining", "labeled"), ("numTest", "test")):
+            if key in content:
+                content[key] = sum(case.split == split for case in listed)
+        return content
+
+
+def case_and_label_names(cases: Iterable[Case]) -> set[str]:
+    """Return the names of cases and of their label maps, which may differ as in ``a`` and ``a_seg``."""
+    return {name for case in cases for name in (case.name, *([scan_stem(case.label)] if case.label else []))}
+
+
+def _belongs(path: Path, cases: set[str]) -> bool:
+    """Return whether a listed file is an image or label map of one of the cases."""
+    stem = scan_stem(path)
+    numbered = CHANNEL.fullmatch(stem)
+    return stem in cases or (numbered is not None and numbered["case"] in cases)
+
+
+def _all_belong(entry: Any, cases: set[str]) -> bool:
+    return all(_belongs(Path(path), cases) for path in _paths_in([entry]))
+
+
+def _paths_in(entries: list[Any]) -> Iterator[str]:
+    """Yield every path in lists of cases. The lists may be nested."""
+    pending = list(entries)
+    while pending:
+        entry = pending.pop(0)
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, dict):
+            pending += entry.values()
+        elif isinstance(entry, list):
+            pending += entry
 
 
 def _invalid(path: Path, finding: str, remedy: str) -> UserError:

@@ -1,23 +1,29 @@
-"""Write a fixed copy of a data set, without rounding errors in headers and with consecutive label values."""
+"""Write a fixed copy of a data set.
+
+Rounding errors in headers, mirrored label maps and gaps between label values are fixed. Broken cases can be left out.
+"""
 
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_folder, make_folder, read_object, write_json
+from graftseg.core.files import atomic_folder, make_folder, write_json
 from graftseg.core.types import Case, Geometry
-from graftseg.data.checks.cases import differs_by_rounding
+from graftseg.data.checks.cases import ROUNDING, differs_by_rounding
 from graftseg.data.dataset import Dataset, ScanFiles
+from graftseg.data.dataset_json import DatasetJson
+from graftseg.data.drop import without_broken, without_strays
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
-from graftseg.data.grid import corner_distance
+from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reorientation, to_grid
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
 from graftseg.data.scans import read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
 
@@ -29,12 +35,16 @@ PNG = ".png"
 
 @dataclass(frozen=True)
 class FileFix:
-    """A file to rewrite with a new geometry, new label values, or both. ``what`` describes the change."""
+    """A file to rewrite with a new geometry, new label values, or both. ``what`` describes the change.
+
+    ``grid`` permutes and flips the axes before the new geometry is written.
+    """
 
     path: Path
     what: str
     geometry: Geometry | None = None
     values: dict[int, int] | None = None
+    grid: Grid | None = None
 
     @property
     def name(self) -> str:
@@ -51,7 +61,10 @@ class FileFix:
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """The rewritten ``files`` (path and change), new label ``values`` by old value, and problems ``left`` unfixed."""
+    """The rewritten ``files`` (path and change), new label ``values`` by old value, and problems ``left`` unfixed.
+
+    ``dropped`` contains the reason for each case, or file without a case, that is not in the copy.
+    """
 
     folder: Path | None
     files: dict[str, str]
@@ -59,6 +72,7 @@ class FixedCopy:
     classes: dict[int, str]
     unchanged: int
     left: tuple[str, ...]
+    dropped: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values without the path of the folder."""
@@ -67,15 +81,24 @@ class FixedCopy:
         return content | {"values": {str(old): new for old, new in self.values.items()}}
 
 
-def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> FixedCopy:
+def write_fixed_copy(
+    dataset: Dataset, summaries: Fingerprint, out: Path, broken: dict[str, str] | None = None
+) -> FixedCopy:
     """Write a copy of a data set with the same layout into ``out``, and fix all unambiguous problems.
 
     A label map or channel whose grid differs from its image by less than a tenth of a voxel gets the geometry of the
-    image, and its voxels are unchanged. Label values with gaps become 0, 1, 2, ..., also in the class list. Masks of
-    0 and 255 become masks of 0 and 1. All other files are hard links to the originals, or copies if the disk does not
-    support links. ``out`` appears only when it is complete, and is not created if nothing needs fixing.
+    image, and its voxels are unchanged. A label map that lies at the same place as its image, but is stored in another
+    orientation, gets the orientation of the image. Label values with gaps become 0, 1, 2, ..., also in the class list.
+    Masks of 0 and 255 become masks of 0 and 1. All other files are hard links to the originals, or copies if the disk
+    does not support links. ``out`` appears only when it is complete, and is not created if nothing needs fixing.
+
+    ``broken`` are cases and files to leave out, with the reasons. Files in the folders of scans that belong to no
+    remaining case are then left out, too.
     """
     check_fix_target(dataset, out)
+    dropped = broken or {}
+    if dropped:
+        dataset = without_broken(dataset, dropped)
     counts = {(case.name, case.split): case.label_counts for case in summaries.cases}
     renumbering, left = _renumbering(dataset, [counts.get((case.name, case.split), {}) for case in dataset.cases])
     fixes = {
@@ -84,15 +107,19 @@ def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> Fix
         for file_fix in _file_fixes(case, counts.get((case.name, case.split), {}), renumbering)
     }
     classes = {} if renumbering is None else renumbering.classes
-    if not fixes and not classes:
+    if not fixes and not classes and not dropped:
         return FixedCopy(None, {}, {}, {}, 0, left)
     files = {path.relative_to(dataset.root).as_posix(): file_fix.description for path, file_fix in fixes.items()}
     changes = {} if renumbering is None else renumbering.changes
     with atomic_folder(out) as partial:
-        unchanged = sum(_add_file(path, partial, dataset.root, fixes, classes) for path in _files(dataset.root))
-        if classes:
-            write_json(partial / CLASS_LIST, _renumbered_list(dataset.root / CLASS_LIST, classes))
-        copy = FixedCopy(out, files, changes, classes, unchanged, left)
+        new_list = _new_list(dataset, classes, is_restricted=bool(dropped))
+        sources = [path for path in _files(dataset.root) if new_list is None or path != dataset.root / CLASS_LIST]
+        if dropped:
+            sources = [*without_strays(sources, dataset)]
+        unchanged = sum(_add_file(path, partial, dataset.root, fixes) for path in sources)
+        if new_list is not None:
+            write_json(partial / CLASS_LIST, new_list)
+        copy = FixedCopy(out, files, changes, classes, unchanged, left, dropped)
         write_json(partial / RECORD, copy.to_json())
     return copy
 
@@ -134,7 +161,11 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
         return
     label_grid = read_geometry(case.label)
     done, geometry, values = [], None, None
-    if differs_by_rounding(image, label_grid):
+    grid = lossless_reorientation(label_grid, image, ROUNDING)
+    if grid is not None:
+        geometry = image
+        done.append(f"axes turned from {axis_codes(label_grid)} to {axis_codes(image)}, as in the image")
+    elif differs_by_rounding(image, label_grid):
         geometry = image
         done.append(_geometry_change("the image", image, label_grid))
     changes = {} if renumbering is None else renumbering.changes
@@ -142,7 +173,7 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
         values = renumbering.values
         done.append("new label values: " + ", ".join(f"{old} -> {values[old]}" for old in changed))
     if done:
-        yield FileFix(case.label, "; ".join(done), geometry, values)
+        yield FileFix(case.label, "; ".join(done), geometry, values, grid)
 
 
 def _geometry_change(source: str, new: Geometry, old: Geometry) -> str:
@@ -150,14 +181,12 @@ def _geometry_change(source: str, new: Geometry, old: Geometry) -> str:
     return f"geometry replaced by the geometry of {source}, from which it differed by {voxels:.3f} voxels"
 
 
-def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix], classes: dict[int, str]) -> bool:
+def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix]) -> bool:
     """Add a file to the copy, fixed if necessary. Return whether the file is unchanged."""
     destination = target / path.relative_to(root)
     make_folder(destination.parent)
     if path in fixes:
         _write(fixes[path], destination)
-        return False
-    if path == root / CLASS_LIST and classes:
         return False
     _link(path, destination)
     return True
@@ -167,14 +196,18 @@ def _write(file_fix: FileFix, destination: Path) -> None:
     destination = destination.with_name(file_fix.name)
     if file_fix.values is None:
         scan = read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
-        write_scan(destination, scan.array, file_fix.geometry or scan.geometry)
+        write_scan(destination, _turned(scan.array, file_fix.grid), file_fix.geometry or scan.geometry)
         return
     scan = read_label(file_fix.path)
     table = np.arange(int(scan.array.max(initial=0)) + 1, dtype=np.uint16)
     for old, new in file_fix.values.items():
         if old < len(table):
             table[old] = new
-    write_label(destination, table[scan.array], file_fix.geometry or scan.geometry)
+    write_label(destination, _turned(table[scan.array], file_fix.grid), file_fix.geometry or scan.geometry)
+
+
+def _turned(array: NDArray[Any], grid: Grid | None) -> NDArray[Any]:
+    return array if grid is None else to_grid(array, grid, labels=True)
 
 
 def _link(path: Path, destination: Path) -> None:
@@ -200,9 +233,15 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _renumbered_list(path: Path, classes: dict[int, str]) -> dict[str, Any]:
-    """Return dataset.json with new labels: values to names if the old labels have this form, else names to values."""
-    content = read_object(path) if path.is_file() else {}
+def _new_list(dataset: Dataset, classes: dict[int, str], *, is_restricted: bool) -> dict[str, Any] | None:
+    """Return the new content of dataset.json, or None if it does not change.
+
+    New labels have the form of the old labels: values to names, or names to values.
+    """
+    old = DatasetJson.read(dataset.root)
+    content = old.restricted(dataset.cases) if is_restricted else old.content
+    if not classes:
+        return None if content == old.content else content
     labels = content.get("labels", {})
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())
     new = {str(value): name for value, name in classes.items()}

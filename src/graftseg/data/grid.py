@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,29 @@ def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
         return array
     grid = plan_grid(geometry, orientation="RAS", spacing=None)
     return np.flip(array.transpose(0, *(axis + 1 for axis in grid.order)), _flipped(grid, 1))
+
+
+def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float) -> Grid | None:
+    """Return how to permute and flip the axes of a volume so that its voxels lie on the target grid, or None.
+
+    The corners of the two grids may differ by ``tolerance`` voxels. Both files must define their orientation.
+    """
+    is_volume = len(source.shape) == len(target.shape) == 3
+    if not is_volume or not source.is_placed or not target.is_placed or axis_codes(source) == axis_codes(target):
+        return None
+    grid = plan_grid(source, orientation=axis_codes(target), spacing=None)
+    apart = corner_distance(target, _reoriented(source, grid))
+    return grid if apart < tolerance * min(target.spacing) else None
+
+
+def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
+    """Return the geometry of a volume after permuting and flipping its axes."""
+    old = geometry.matrix
+    new = old.copy()
+    for axis, (source, flip) in enumerate(zip(grid.order, grid.flips, strict=True)):
+        new[:, axis] = -old[:, source] if flip else old[:, source]
+        new[:, 3] += old[:, source] * (geometry.shape[source] - 1) if flip else 0.0
+    return replace(geometry, shape=grid.oriented_shape, affine=tuple(tuple(row) for row in new.tolist()))
 
 
 def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:

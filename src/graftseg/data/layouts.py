@@ -11,7 +11,7 @@ from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks import recognize_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
-from graftseg.data.dataset_json import DatasetJson
+from graftseg.data.dataset_json import DatasetJson, case_and_label_names
 from graftseg.data.folders import require_folder, unsupported_images_in, visible_entries
 from graftseg.data.grouping import (
     CHANNEL,
@@ -71,8 +71,7 @@ def _image_folders(folder: Path) -> Dataset | None:
     places = tuple((folder / images, folder / labels if labels else None, split) for images, labels, split in FOLDERS)
     is_numbered = _has_channel_numbers(places, description)
     dataset = _collect(folder, "nnunet" if is_numbered else "msd", places, description, is_numbered=is_numbered)
-    labels = {scan_stem(case.label) for case in dataset.cases if case.label is not None}
-    missing = description.find_missing(labels | {case.name for case in dataset.cases})
+    missing = description.find_missing(case_and_label_names(dataset.cases))
     return replace(dataset, problems=(*dataset.problems, *missing))
 
 

@@ -1,16 +1,22 @@
 """Checks of a single case: files, voxels, size, and the grids of image and label."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graftseg.core.errors import UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.copies import Floats, coarse_view
-from graftseg.data.checks.findings import FIX, Finding, counted, from_error
+from graftseg.data.checks.findings import FIX, Finding, FixedBy, counted, from_error
 from graftseg.data.checks.labels import value_findings
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
-from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference, in_one_orientation
+from graftseg.data.grid import (
+    GRID_TOLERANCE,
+    corner_distance,
+    grid_difference,
+    in_one_orientation,
+    lossless_reorientation,
+)
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 
@@ -51,7 +57,7 @@ class CaseCheck:
             if not isinstance(self.dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
                 return CaseResult(case, findings=[from_error(self.dataset.root, error, case.name)])
             fixable = UserError(error.code, error.where, error.finding, f"{FIX_GEOMETRY}first channel")
-            findings.append(from_error(self.dataset.root, fixable, case.name))
+            findings.append(replace(from_error(self.dataset.root, fixable, case.name), fixed_by="--fix"))
             scan = read_case(case.images, same_grid=False)
         label = None
         if case.label is not None:
@@ -107,11 +113,17 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
         return
     what = "image and label lie on different grids"
     remedy = "resample the label to the image's grid or correct the header of the label"
+    fixed_by: FixedBy = "--fix"
     if differs_by_rounding(image, label):
         voxels = corner_distance(image, label) / min(image.spacing)
         what, remedy = "the grids of image and label differ by rounding", f"{FIX_GEOMETRY}image"
         difference += f", {voxels:.2f} of a voxel"
-    yield Finding("error", what, name, difference, remedy, (name,))
+    elif lossless_reorientation(label, image, ROUNDING):
+        what = "the label map is mirrored or turned relative to the image, but lies at the same place"
+        remedy = f"{FIX} writes a copy with the label in the orientation of the image"
+    else:
+        fixed_by = "--drop"
+    yield Finding("error", what, name, difference, remedy, (name,), fixed_by)
 
 
 def _thumbnail(scan: Scan, label: Scan | None, summary: CaseFingerprint) -> Thumbnail:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 
 Severity = Literal["error", "warning", "note"]
+FixedBy = Literal["", "--fix", "--drop"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 MAX_LISTED = 4
 """More than ``MAX_LISTED`` findings of one kind are combined into one finding."""
@@ -15,12 +16,16 @@ MAX_LISTED = 4
 FIX = "`graftseg check DATA --fix OUT`"
 """The command that writes a fixed copy. Findings contain no absolute path, so the caller replaces ``DATA``."""
 
+ENVIRONMENT = (Code.PACKAGE_MISSING, Code.OUT_OF_MEMORY, Code.PERMISSION_DENIED, Code.READ_FAILED)
+"""Errors that may disappear on another computer, so the case is not broken."""
+
 
 @dataclass(frozen=True)
 class Finding:
     """One result of a check. An ``error`` makes the data unusable or the results worthless.
 
-    ``size`` is the extent of the problem, and ``cases`` are the names of the affected cases.
+    ``size`` is the extent of the problem, and ``cases`` are the names of the affected cases. ``fixed_by`` is the option
+    of ``graftseg check`` that fixes the problem in a copy, or leaves the cases out.
     """
 
     severity: Severity
@@ -29,14 +34,16 @@ class Finding:
     size: str
     remedy: str
     cases: tuple[str, ...] = ()
+    fixed_by: FixedBy = ""
 
 
 def from_error(root: Path, error: UserError, case: str | None = None) -> Finding:
     """Return a finding for an error. Paths of files are relative to the data folder."""
     path, cases = Path(error.where), () if case is None else (case,)
+    fixed_by: FixedBy = "" if case is None or error.code in ENVIRONMENT else "--drop"
     if path.is_relative_to(root):
-        return Finding("error", error.finding, str(path.relative_to(root)), "1 file", error.remedy, cases)
-    return Finding("error", error.finding, error.where, "1 case", error.remedy, cases)
+        return Finding("error", error.finding, str(path.relative_to(root)), "1 file", error.remedy, cases, fixed_by)
+    return Finding("error", error.finding, error.where, "1 case", error.remedy, cases, fixed_by)
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:

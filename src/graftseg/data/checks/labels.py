@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from graftseg.data.checks.findings import FIX, Finding, Severity, counted
+from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE
@@ -22,10 +22,12 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
     for value in sorted(counts.keys() - classes.keys()) if classes else ():
         what = f"the label value {value} has no class"
         remedy = "name the value in dataset.json or correct the label map"
+        fixed_by: FixedBy = "--drop"
         if value == MASK_VALUE and set(counts) <= {0, MASK_VALUE} and set(classes) == {0, 1}:
             what, remedy = "the mask has the values 0 and 255 instead of 0 and 1", f"{FIX_VALUES}0 and 1"
+            fixed_by = "--fix"
         size = f"{counted(counts[value], 'voxel')}, {100 * counts[value] / sum(counts.values()):.2g} %"
-        yield Finding("error", what, name, size, remedy, (name,))
+        yield Finding("error", what, name, size, remedy, (name,), fixed_by)
 
 
 def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
@@ -33,7 +35,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     found = sorted({0, *summaries.label_counts})
     if not dataset.classes and found == [0, MASK_VALUE]:
         what, size = "the label maps are masks of 0 and 255", "255 is above the largest allowed value, 254"
-        yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1")
+        yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1", fixed_by="--fix")
         return
     if not dataset.classes and found != list(range(len(found))):
         yield from _gaps_between(found, summaries.of("labeled"))
@@ -43,7 +45,8 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     if values != list(range(len(values))):
         gap = min(set(range(len(values))) - set(values))
         what, size = "the class values are not consecutive", f"{gap} is missing below {values[-1]}"
-        yield Finding("error", what, "dataset.json", size, f"{FIX_VALUES}0, 1, 2, ... in label maps and list")
+        remedy = f"{FIX_VALUES}0, 1, 2, ... in label maps and list"
+        yield Finding("error", what, "dataset.json", size, remedy, fixed_by="--fix")
     elif values[-1] > LARGEST_VALUE:
         what, size = "too many classes", f"values up to {values[-1]}, but the limit is {LARGEST_VALUE}"
         yield Finding("error", what, "dataset.json", size, "remove classes that are not needed")
@@ -87,10 +90,11 @@ def _gaps_between(found: list[int], labeled: tuple[CaseFingerprint, ...]) -> Ite
     occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
     severity: Severity = "error" if found[-1] > LARGEST_VALUE else "warning"
     remedy = f"{FIX_VALUES}0, 1, 2, ..., or name the classes in dataset.json"
+    fixed_by: FixedBy = "" if MASK_VALUE in found else "--fix"
     if MASK_VALUE in found:
         remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
     above = [value for value in found if value > first_gap]
     values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
     size = f"{occur} occur, {missing} below {found[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
     where = cases[0] + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
-    yield Finding(severity, "the label values have gaps", where, size, remedy, cases)
+    yield Finding(severity, "the label values have gaps", where, size, remedy, cases, fixed_by)

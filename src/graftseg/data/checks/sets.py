@@ -61,7 +61,8 @@ def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Findi
         if odd := tuple(name for name, number in counts.items() if number != usual):
             found = counted(counts[odd[0]], one, many)
             size = f"{found} instead of {usual}, in {len(odd)} of {len(counts)} cases"
-            yield Finding("error", f"the number of {many} differs between cases", odd[0], size, remedy, odd)
+            what = f"the number of {many} differs between cases"
+            yield Finding("error", what, odd[0], size, remedy, odd, "--drop")
 
 
 def _orientations(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
