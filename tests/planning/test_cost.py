@@ -12,7 +12,7 @@ from graftseg.core.errors import Code
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.planning import probe
 from graftseg.planning.cost import ABSENT_GPU, SPEEDS, Speed, network_load, step_bytes, target_of
-from graftseg.planning.length import adam_rate, first_stage_steps, round_down
+from graftseg.planning.length import adam_rate, first_stage_steps, round_down, teacher_decay
 from graftseg.planning.plans import choose
 from graftseg.planning.probe import seconds_per_step
 from graftseg.recipes.recipe import changed
@@ -101,6 +101,11 @@ def test_the_first_stage_is_half_of_few_steps_and_three_tenths_of_many(steps: in
 @pytest.mark.parametrize(("steps", "rate"), [(1, 0.01), (400, 0.01), (1000, 0.004), (3000, 0.0013), (9000, 0.001)])
 def test_short_stages_have_a_high_rate(steps: int, rate: float) -> None:
     assert adam_rate(steps) == rate
+
+
+@pytest.mark.parametrize(("steps", "decay"), [(10, 0.8), (200, 0.9), (400, 0.95), (2000, 0.99), (30_000, 0.99)])
+def test_the_teacher_of_a_short_stage_follows_faster(steps: int, decay: float) -> None:
+    assert teacher_decay(steps) == decay
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

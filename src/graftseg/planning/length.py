@@ -38,6 +38,9 @@ METHOD_REASONS = {
     "ua-mt": "predictions that agree with a mean teacher where it is certain",
     "mc-net": "decoders that agree with one another",
 }
+TEACHER_LAG = 20.0
+MIN_DECAY, MAX_DECAY = 0.8, 0.99
+"""The teacher averages the student over a twentieth of the stage, ``steps / TEACHER_LAG``, within these limits."""
 ADAM_REACH = 4.0
 MIN_ADAM_RATE, MAX_ADAM_RATE = 1e-3, 1e-2
 """Adam changes a weight by at most the learning rate per step. The rate of a short stage is ``ADAM_REACH`` divided by
@@ -164,10 +167,28 @@ def _stage_choices(first: int, second: int, reason: str, method: str) -> Choices
         "stages.1.steps": Choice(second, reason),
         "stages.1.check_teacher": Choice(True, "leave out scans with implausible predictions of the first stage"),
     }
-    if "ramp" in METHODS[method].Config.model_fields:
+    settings = METHODS[method].Config.model_fields
+    if "ema_decay" in settings:
+        decay = teacher_decay(second)
+        lag = "the teacher follows the student slowly, but fast enough for the length of the stage"
+        choices["stages.1.settings.ema_decay"] = Choice(decay, lag)
+    if "direction" in settings:
+        is_short = first + second < MIN_PUBLISHED_STEPS
+        direction = "no pasting, which pays off only in longer runs" if is_short else "paste crops in both directions"
+        choices["stages.1.settings.direction"] = Choice("none" if is_short else "both", direction)
+    if "ramp" in settings:
         rises = float(f"{max(RAMP_FRACTION * second / RAMP_INTERVAL, 0.1):.2g}")
         choices["stages.1.settings.ramp"] = Choice(rises, f"full weight after {RAMP_FRACTION:.0%} of the stage")
     return choices
+
+
+def teacher_decay(steps: int) -> float:
+    """Return the EMA decay of the teacher, which forgets the student of ``1 / (1 - decay)`` steps ago.
+
+    This is a twentieth of the stage, within limits. A teacher that lags behind in a short stage keeps the student at
+    the quality of the first stage.
+    """
+    return float(f"{min(max(1 - TEACHER_LAG / steps, MIN_DECAY), MAX_DECAY):.3g}")
 
 
 def _optimizer_choices(stages: Sequence[int]) -> Choices:
