@@ -31,10 +31,10 @@ STRIDES = slice(10, 12)
 class AugmentSettings(Settings):
     """Probabilities and limits of the augmentations.
 
-    ``rotate_flip``: a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, always followed by a
-    flip along one of these axes. ``rotate``: if no rotate-flip was drawn, a rotation by a whole number of degrees from
-    ``-degrees`` to ``degrees - 1``. ``margin``: extra zero padding on each side, in voxels. It is added only to scans
-    that are no larger than the patch along at least one axis.
+    ``rotate_flip``: probability of a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, followed
+    by a flip along one of these axes. ``rotate``: probability of a rotation by a whole number of degrees from
+    ``-degrees`` to ``degrees - 1`` if no rotate-flip was drawn. ``margin``: extra zero padding on each side, in voxels,
+    of scans that are no larger than the patch along at least one axis.
     """
 
     rotate_flip: float = Field(1.0, ge=0, le=1)

@@ -25,7 +25,7 @@ from graftseg.data.stream import Stream
 Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
 FOREGROUND_SEED = 2
-"""Added to the stream number in the seed, so that foreground voxels are drawn independently of other numbers."""
+"""Added to the stream number in the seed, so that foreground voxels are drawn independently of the augmentation."""
 
 
 class BatchSettings(Settings):
@@ -39,8 +39,8 @@ class BatchSettings(Settings):
     In 2-D, slices with foreground are drawn more often. For unlabeled scans, the foreground is predicted by the network
     of the previous stage, and in the first stage no unlabeled patch is centered on foreground.
     ``validation_cases``: number of cases reserved for validation at the end of the list of labeled cases, in addition
-    to the validation cases of the data set. ``labeled_cases``: number of remaining cases used with labels. All other
-    labeled cases are used without labels. ``held_out``: labeled cases that are not used, neither image nor label.
+    to the validation cases of the data set. ``labeled_cases``: how many of the remaining cases are used with
+    labels. The rest are used without labels. ``held_out``: labeled cases that are not used, neither image nor label.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_VOXELS)], ...] = Field(min_length=2, max_length=3)
@@ -123,7 +123,7 @@ class Batches:
         return np.concatenate(tables)
 
     def gather(self, table: Tensor) -> Batch:
-        """Return the batch of a table without synchronization, so that the step can be captured in a CUDA graph."""
+        """Return the batch of a table. The device is not synchronized, so the step can be captured in a CUDA graph."""
         count = self.settings.labeled
         others = None if len(table) == count else self._unlabeled_stream().gather(table[count:])
         return batch_of(self.labeled.gather(table[:count]), others)

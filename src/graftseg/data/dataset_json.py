@@ -81,7 +81,7 @@ class DatasetJson:
         for entry in self._listed():
             inside = Path(os.path.normpath(folder / entry))
             if not inside.is_relative_to(os.path.normpath(folder)):
-                raise _invalid(self.path, f"the entry {entry!r} is outside of the folder", "move the file into it")
+                raise _invalid(self.path, f"{entry!r} is outside of the folder", "move the file into the folder")
             stem = scan_stem(inside)
             numbered = CHANNEL.fullmatch(stem)
             if stem not in cases and not (numbered and numbered["case"] in cases):

@@ -51,7 +51,10 @@ class FileFix:
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """The rewritten ``files`` (path and change), new label ``values`` by old value, and problems ``left`` unfixed."""
+    """The rewritten ``files`` and their changes, new label ``values`` by old value, and the problems ``left`` unfixed.
+
+    ``folder`` is None if nothing was written. ``unchanged`` is the number of files that were linked or copied.
+    """
 
     folder: Path | None
     files: dict[str, str]
@@ -70,10 +73,10 @@ class FixedCopy:
 def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> FixedCopy:
     """Write a copy of a data set with the same layout into ``out``, and fix all unambiguous problems.
 
-    A label map or channel whose grid differs from its image by less than a tenth of a voxel gets the geometry of the
-    image, and its voxels are unchanged. Label values with gaps become 0, 1, 2, ..., also in the class list. Masks of
-    0 and 255 become masks of 0 and 1. All other files are hard links to the originals, or copies if the disk does not
-    support links. ``out`` appears only when it is complete, and is not created if nothing needs fixing.
+    A label map or channel whose grid differs from the grid of the first channel by less than a tenth of a voxel gets
+    the geometry of the first channel and keeps its voxels. Label values with gaps become 0, 1, 2, ..., also in the
+    class list. Masks of 0 and 255 become masks of 0 and 1. All other files are hard links, or copies if the disk
+    does not support links. ``out`` appears only when it is complete, and is not created if nothing needs fixing.
     """
     check_fix_target(dataset, out)
     counts = {(case.name, case.split): case.label_counts for case in summaries.cases}

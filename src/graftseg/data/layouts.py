@@ -40,7 +40,7 @@ def read_layout(data: Data) -> Dataset:
 
 
 def _nearby_folder(folder: Path) -> str:
-    """Suggest the parent or the only subfolder that has a known layout. Return an empty string if there is none."""
+    """Suggest the parent folder or the only subfolder that contains ``imagesTr``. Otherwise return an empty string."""
     resolved = folder.resolve()
     if resolved.name in {one for named in FOLDERS for one in named[:2]} and (resolved.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {resolved.parent}"
@@ -49,7 +49,7 @@ def _nearby_folder(folder: Path) -> str:
 
 
 def _image_folders(folder: Path) -> Dataset | None:
-    """Read the layout of nnU-Net or of the Medical Segmentation Decathlon. Return None without ``imagesTr``.
+    """Read the layout of nnU-Net or of the Medical Segmentation Decathlon, or return None if ``imagesTr`` is missing.
 
     In nnU-Net ``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``. In
     the Decathlon (msd) ``imagesTr/case.nii.gz`` contains all channels.
@@ -74,7 +74,7 @@ def _separate_folders(sources: Sources) -> Dataset:
 
 
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
-    """Return whether image names end in channel numbers. A number that is part of a label name is not a channel."""
+    """Return whether image names end in channel numbers. Numbers in label names are not channel numbers."""
     if description.has_channel_files:
         return True
     images, labels, _ = places[0]
@@ -83,7 +83,7 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
-    # if some images have no number, a label ``case`` for the image ``case_0000`` shows that numbers are channels
+    # if some images have no number, a label ``case`` for the image ``case_0000`` shows that numbers mean channels
     return len(numbered) == len(stems) or not labeled.isdisjoint({*numbered.values()} - stems)
 
 
@@ -115,10 +115,10 @@ def _pair(images: Path, files: Files, labels: Path | None, split: Split, problem
     for name, channels in files.items():
         label = found.pop(name, {}).get(0)
         yield make_case(name, channels, label, "unlabeled" if split == "labeled" and label is None else split)
-    # an image without a channel number is already a problem, so its label is not reported
-    unnumbered = {scan_stem(path) for path in scans_in(images)} if found else set()
+    # an image without a channel number is already reported, so its label is not reported as unmatched
+    image_stems = {scan_stem(path) for path in scans_in(images)} if found else set()
     for name, label_files in found.items():
-        if name not in unnumbered or CHANNEL.fullmatch(name):
+        if name not in image_stems or CHANNEL.fullmatch(name):
             similar, remedy = _similar_images(name, files)
             finding = f"no image has the name of this label{similar}"
             problems.append(UserError(Code.LABEL_UNMATCHED, label_files[0], finding, remedy))
@@ -132,7 +132,7 @@ def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
         remedy = f"if these are channels, name them {label}_0000, {label}_0001, ... in the same order for all cases"
         return f", but {len(similar)} images begin with its name ({names})", remedy
     if similar:
-        return "", f"if the label belongs to {similar[0]}, give it that name"
+        return "", f"if the label belongs to {similar[0]}, rename the label to that name"
     return "", "add the image, remove the label or rename the label to match its image"
 
 

@@ -43,12 +43,12 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     if values != list(range(len(values))):
         gap = min(set(range(len(values))) - set(values))
         what, size = "the class values are not consecutive", f"{gap} is missing below {values[-1]}"
-        yield Finding("error", what, "dataset.json", size, f"{FIX_VALUES}0, 1, 2, ... in label maps and list")
+        yield Finding("error", what, "dataset.json", size, f"{FIX_VALUES}0, 1, 2, ... in label maps and class list")
     elif values[-1] > LARGEST_VALUE:
         what, size = "too many classes", f"values up to {values[-1]}, but the limit is {LARGEST_VALUE}"
         yield Finding("error", what, "dataset.json", size, "remove classes that are not needed")
         return
-    # an unreadable label map may contain the missing class
+    # if a label map cannot be read, nothing is reported, because the label map may contain the missing class
     if all(case.label_counts for case in summaries.of("labeled")):
         shown = {*found, 1} if values == [0, 1] and MASK_VALUE in found else {*found}
         for value in (value for value in values[1:] if value not in shown):

@@ -97,7 +97,7 @@ def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]
         what = "labeled and unlabeled scans differ in brightness or range; normalizing each scan corrects this"
         if found.standardised > SHIFT_LIMIT:
             what = "labeled and unlabeled scans differ in contrast; normalizing each scan does not correct this"
-        size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (chance: up to 1)"
+        size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (chance explains up to 1)"
         yield Finding("warning", what, WHERE, size, "check that all scans come from the same scanner type and protocol")
     if max(found.spacing) > SHIFT_LIMIT and found.kind != "too few":
         axis = found.spacing.index(max(found.spacing))

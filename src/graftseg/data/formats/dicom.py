@@ -25,7 +25,7 @@ SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
 TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
 PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
-LOCALIZER_SLICES = 5  # maximum length of a short series
+LOCALIZER_SLICES = 5  # maximum number of slices of a short series
 VOLUME_RATIO = 4
 """A short series is a localizer if the longest series has at least ``VOLUME_RATIO`` times as many slices."""
 
