@@ -75,13 +75,13 @@ class Bcp(SelfTraining):
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of every mixture; by default ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
-        with side_stream(batch.unlabeled) as until_labeled:
+        with side_stream(batch.unlabeled) as wait_for_pseudo_labels:
             P = self._pseudo_label(self._teacher_logits, batch.unlabeled)
         M = self._draw_mask(batch.labeled.labels)
         mixed = mixtures(self.config.direction, batch.labeled, Labeled(batch.unlabeled, P), self.config.alpha)
         X = [mix(background.images, foreground.images, M) for background, foreground, _ in mixed.values()]
         Q = self._logits(self.student, X)
-        until_labeled()
+        wait_for_pseudo_labels()
         terms: dict[str, Tensor] = {}
         shows: dict[str, Tensor] = {}
         for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(mixed.items(), X, Q, strict=True):

@@ -22,7 +22,7 @@ def resolve_connectivity(axes: int, connectivity: int | None) -> int:
 def largest_component_of(
     labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
 ) -> Labels:
-    """Keep the largest component of every foreground class; if ``only`` is given, other classes keep all voxels."""
+    """Keep the largest component of every foreground class; if ``only`` is given, unlisted classes keep all voxels."""
     components, count = _number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()
