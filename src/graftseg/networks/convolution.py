@@ -1,8 +1,8 @@
 """Convolutions of the 3-D networks: PyTorch on a CPU, the faster of cuDNN and our kernels on a GPU.
 
-Results are equal up to rounding. Volumes and weights stay channels-last, which ``torch.compile`` does not preserve for
-PyTorch's 3-D convolutions. On a GPU, a bias before a norm gets no gradient: the norm subtracts the mean, so the
-gradient is zero up to rounding.
+Results are equal up to rounding. Volumes and weights stay in channels-last format, which ``torch.compile`` does not
+preserve for PyTorch's 3-D convolutions. On a GPU, a bias before a norm gets no gradient: the norm subtracts the mean,
+so the gradient is zero up to rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ MIN_CAPABILITY = (9, 0)  # the block sizes need the shared memory of a Hopper GP
 
 
 class Convolution3d(nn.Conv3d):
-    """3x3x3 convolution with zero padding, followed by a norm."""
+    """3x3x3 convolution with zero padding, for use before a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 3, padding=1)
@@ -65,7 +65,7 @@ class Convolution3d(nn.Conv3d):
 
 
 class Halving3d(nn.Conv3d):
-    """2x2x2 convolution of stride 2, followed by a norm."""
+    """2x2x2 convolution of stride 2, for use before a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 2, stride=2)
@@ -79,7 +79,7 @@ class Halving3d(nn.Conv3d):
 
 
 class Doubling3d(nn.ConvTranspose3d):
-    """2x2x2 transposed convolution of stride 2, followed by a norm."""
+    """2x2x2 transposed convolution of stride 2, for use before a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 2, stride=2)

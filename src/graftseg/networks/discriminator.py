@@ -14,7 +14,7 @@ from graftseg.networks.layers import eval_mode
 WIDTH = 64  # channels of the first convolution
 MIN_SIDE = 16  # smallest patch size along each axis, in voxels
 SLOPE = 0.2  # slope of the leaky ReLU for negative values
-DROPOUT = 0.5  # probability
+DROPOUT = 0.5  # dropout probability
 
 
 class Discriminator(nn.Module):

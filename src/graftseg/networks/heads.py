@@ -1,7 +1,7 @@
 """Heads from features to logits, computed in the precision of the weights even under autocast.
 
 In bfloat16 the logits of two classes often round to the same value, and argmax then selects the first class, the
-background. Pseudo-labels would lose foreground in every step.
+background. Pseudo-labels from such logits would lose foreground in every step.
 """
 
 import torch

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graftseg.networks.convolution_triton import PROGRAMS, split
 
-FORWARD_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 3}
+FORWARD_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 3}  # "BM" is the number of pixels per block
 BACKWARD_LAUNCH = {"BM": 64, "num_warps": 4, "num_stages": 1}
 MIN_DOT_SIZE = 16  # smallest size of Triton's matrix products
 
