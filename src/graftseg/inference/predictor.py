@@ -18,7 +18,7 @@ from graftseg.inference.label_maps import (
     ExtraMaps,
     PreparedMaps,
     ScanMaps,
-    UncertaintySum,
+    UncertaintyAccumulator,
     check_decision,
     clean_labels,
     decide_labels,
@@ -57,7 +57,7 @@ class Predictor:
     on_windows: Callable[[int], None] | None = None
 
     def maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
-        """Return the maps of an image ``(C, *grid.prepared_shape)``, on any device, in the geometry of the scan."""
+        """Return the maps in the geometry of the scan. The image ``(C, *grid.prepared_shape)`` may be on any device."""
         maps = self._prepared_maps(image, grid, extras)
         return maps.transformed(lambda values: to_source_axes(values.cpu().numpy(), grid))
 
@@ -111,7 +111,7 @@ class Predictor:
         space, classes = tuple(shape), self.classes
         labels = torch.empty(space, dtype=torch.uint8, device=self.device)
         probabilities = torch.empty((classes, *space), dtype=torch.uint8) if extras.probabilities else None
-        uncertainty = UncertaintySum(space, self.device) if extras.uncertainty else None
+        uncertainty = UncertaintyAccumulator(space, self.device) if extras.uncertainty else None
         is_split = uncertainty is not None and self.uncertainty_segment is not None
         is_finite = torch.ones((), dtype=torch.bool, device=self.device)
         for start, channels in slabs:

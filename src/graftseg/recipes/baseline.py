@@ -26,9 +26,9 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
 
 
 def baseline_of(recipe: Recipe) -> Recipe:
-    """Return a recipe with the same network, batches, seed and number of steps, trained on labeled scans only.
+    """Return a supervised recipe with the network, batches, seed and number of steps of ``recipe``.
 
-    The result has one stage with the optimizer of ``recipe``'s last stage. Its learning rate schedule spans all steps.
+    The result has one stage with the optimizer of ``recipe``'s last stage. The learning rate schedule spans all steps.
     Settings that the supervised method shares with the last stage's method, such as the kind of Dice loss, are kept.
     """
     last = recipe.stages[-1]
