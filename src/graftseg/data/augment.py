@@ -2,9 +2,9 @@
 
 The augmentation maps each patch voxel to a scan voxel, so that one gather operation reads a batch. In the plane of the
 first two axes, ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. Here
-``A`` rotates and flips the plane, ``n`` is the plane size, and ``n'`` is the rotated plane size. The third axis is only
-shifted. Voxels outside the scan are zero in image and label map. If a slice is stretched to the patch instead of
-cropped, the patch index is first multiplied by ``(n' - 1) / (patch - 1)`` and rounded.
+``A`` rotates and flips the plane, ``start`` is the corner of the crop, ``n`` is the plane size, and ``n'`` is the
+rotated plane size. The third axis is only shifted. Voxels outside the scan are zero in image and label map. If a slice
+is stretched to the patch instead of cropped, the patch index is first scaled by ``(n' - 1) / (patch - 1)`` and rounded.
 
 The drawn parameters of a batch are copied to the device as one table, in a single transfer.
 """

@@ -25,7 +25,7 @@ class Examination:
     """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings.
 
     ``fingerprint`` contains the readable cases. ``thumbnails`` are pictures by case name, if requested. ``mended``
-    describes the fixed copy, if requested.
+    describes the fixed copy, if requested. ``likeness`` compares labeled with unlabeled cases.
     """
 
     dataset: Dataset

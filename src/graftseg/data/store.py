@@ -47,7 +47,7 @@ class StoredCase:
     """A case of the store.
 
     ``image`` and ``label`` are file names. ``shape`` is the prepared shape without the channel axis, and ``values``
-    are the label values that occur. ``geometry`` describes the scan. ``grid`` maps prepared voxels to the scan.
+    are the label values that occur. ``geometry`` describes the scan. ``grid`` is the conversion of the scan.
     ``sources`` are the files that the case was made from, by path relative to the data folder. ``sha256`` are the
     checksums of ``image`` and ``label``.
     """
