@@ -110,8 +110,8 @@ def prepare(
 ) -> Store:
     """Convert scans to the orientation, voxel spacing and intensities of a recipe, and write them to a store.
 
-    A published benchmark is detected, or named by ``benchmark``. Without ``recipe``, files of a benchmark are stored
-    unchanged, and the settings for other scans are planned.
+    A published benchmark is detected from its files unless ``benchmark`` names it. Without ``recipe``, the files of a
+    benchmark are stored unchanged, and other scans are prepared with planned settings.
     """
     dataset = read_layout(as_data(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
     if recipe is None and dataset.layout in BENCHMARKS:
@@ -209,8 +209,8 @@ def predict(
 
     ``overrides`` change inference settings, such as ``inference.overlap=0.75``. ``checkpoint="best"`` uses the
     checkpoint with the best score instead of the checkpoint that the run reports. A cross-validation predicts with the
-    mean of all folds unless one ``fold`` is given. ``probabilities``, ``uncertainty`` and ``pictures`` (PNG files, only
-    for 2-D scans) write additional files.
+    mean probabilities of all folds unless one ``fold`` is given. ``probabilities``, ``uncertainty`` and ``pictures``
+    (PNG files, only for 2-D scans) write additional files.
     """
     folder, shipped = folder_of_network(RunFolder(Path(run)), checkpoint, fold)
     owner = folder if fold is None else ensemble_members(folder, fold)[0]
@@ -272,7 +272,7 @@ def test(
     """Predict test scans with a run and its baseline, score the label maps and write the report of the run.
 
     ``data`` is a prepared store, or a folder with ``imagesTs`` and ``labelsTs``. The default is the training data of
-    the run. ``images`` and ``labels`` are separate folders instead of ``data``.
+    the run. Instead of ``data``, ``images`` and ``labels`` can be given as separate folders.
     """
     folder, chosen = RunFolder(Path(run)), choose_device(device)
     return score_run(folder, data, report, images=images, labels=labels, device=chosen, allow_missing=allow_missing)
@@ -289,7 +289,7 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
 
 
 def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
-    """Compare the first tested run or record with each of the others, by paired statistics over the cases.
+    """Compare the first run with each of the others by paired statistics. A run is a tested run folder or a record.
 
     ``out`` is a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
     """
@@ -307,7 +307,7 @@ def bench(
     device: str = "auto",
     plan: Plan | None = None,
 ) -> Measurement:
-    """Time the self-training step of a recipe on this machine, in graftseg and as in published training scripts.
+    """Time the self-training step of a recipe on this machine: graftseg's step and the step of published scripts.
 
     ``data`` is a prepared store. Without ``data``, temporary phantoms that fit the recipe are used.
     """
@@ -337,10 +337,10 @@ def export(
     data: Folder | None = None,
     predictions: Folder | None = None,
 ) -> list[str]:
-    """Export a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``; return a summary as lines.
+    """Export a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``. Return a summary as lines.
 
     ``check`` is a scan on which the ONNX network is compared with PyTorch. For an nnU-Net data set or DICOM
-    segmentations, ``data`` contains the scans and ``predictions`` the label maps.
+    segmentations, ``data`` is the folder of the scans and ``predictions`` is the folder of the label maps.
     """
     scan, scans, labels = (Path(one) if one is not None else None for one in (check, data, predictions))
     return export_run(kind, Request(RunFolder(Path(run)), Path(out), scan, scans, labels))

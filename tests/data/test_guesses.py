@@ -39,12 +39,12 @@ def unplaced(folder: Path, count: int = 5, *, numbered: bool = True, **tags: Any
 @pytest.mark.parametrize(
     ("tags", "order", "distance", "words"),
     [
-        ({}, "InstanceNumber", 2.0, "2 mm apart by SliceThickness"),
-        ({"SpacingBetweenSlices": 3.5}, "InstanceNumber", 3.5, "3.5 mm apart by SpacingBetweenSlices"),
-        ({"SpacingBetweenSlices": -3}, "InstanceNumber", 3.0, "3 mm apart by SpacingBetweenSlices"),
-        ({"SliceThickness": -4}, "InstanceNumber", 4.0, "4 mm apart by SliceThickness"),
-        ({"SliceThickness": None}, "InstanceNumber", 1.0, "1 mm apart by default"),
-        ({"SliceThickness": 0, "numbered": False}, "file name", 1.0, "1 mm apart by default"),
+        ({}, "InstanceNumber", 2.0, "2 mm apart (SliceThickness)"),
+        ({"SpacingBetweenSlices": 3.5}, "InstanceNumber", 3.5, "3.5 mm apart (SpacingBetweenSlices)"),
+        ({"SpacingBetweenSlices": -3}, "InstanceNumber", 3.0, "3 mm apart (SpacingBetweenSlices)"),
+        ({"SliceThickness": -4}, "InstanceNumber", 4.0, "4 mm apart (SliceThickness)"),
+        ({"SliceThickness": None}, "InstanceNumber", 1.0, "1 mm apart (default)"),
+        ({"SliceThickness": 0, "numbered": False}, "file name", 1.0, "1 mm apart (default)"),
     ],
 )
 def test_slices_without_positions(
@@ -84,7 +84,7 @@ def dicom_data(root: Path) -> Path:
 def test_check_reports_slices_without_positions(tmp_path: Path) -> None:
     found = [finding for finding in check(read_layout(dicom_data(tmp_path))) if finding.what == OPEN]
     assert [(finding.severity, finding.where) for finding in found] == [("warning", "labeled"), ("warning", "other")]
-    assert "16 slices" in found[0].size and "2 mm apart by SliceThickness" in found[0].size
+    assert "16 slices" in found[0].size and "2 mm apart (SliceThickness)" in found[0].size
     assert found[0].remedy.startswith("export the series again with positions")
 
 

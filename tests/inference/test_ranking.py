@@ -173,15 +173,15 @@ def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[
 @pytest.mark.parametrize(
     ("found", "of", "shown", "said"),
     [
-        (0, 12, 5, "core is found in none of 12 unlabeled scans and labeled in 5 of 5: it has not been learned yet."),
-        (1, 12, 3, "core is found in 1 of 12 unlabeled scans and labeled in 3 of 5: it has not been learned yet."),
+        (0, 12, 5, "core is found in none of 12 unlabeled scans and labeled in 5 of 5 scans: it has not been learned."),
+        (1, 12, 3, "core is found in 1 of 12 unlabeled scans and labeled in 3 of 5 scans: it has not been learned."),
         (2, 12, 5, None),
         (12, 12, 5, None),
         (
             0,
             12,
             2,
-            "core is found in none of 12 unlabeled scans and labeled in 2 of 5: it has not been learned yet, or ",
+            "core is found in none of 12 unlabeled scans and labeled in 2 of 5 scans: it has not been learned, or ",
         ),
         (1, 12, 2, None),
         (0, 12, 0, None),

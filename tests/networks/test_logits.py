@@ -92,7 +92,7 @@ def test_unsupported_images_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None
     head = Head2d(16, 4)
     assert head(torch.zeros(0, 16, 4, 4)).shape == (0, 4, 4, 4)
     assert head(torch.zeros(16, 4, 4)).shape == (4, 4, 4)
-    assert logits.can_use_kernels(torch.zeros(1, 16, 4, 4), head.weight)
+    assert logits.can_use_logits(torch.zeros(1, 16, 4, 4), head.weight)
 
 
 @pytest.mark.parametrize("channels", [3, 16])
@@ -132,7 +132,7 @@ def test_head_uses_kernels_if_supported(
         plain = head(x)
         monkeypatch.setattr(logits, "accelerated", lambda images: True)
         monkeypatch.setattr(logits, "HAS_TRITON", True)
-        monkeypatch.setattr(logits, "_kernels_supported", lambda images: False)
+        monkeypatch.setattr(logits, "_uses_triton", lambda images: False)
         monkeypatch.setattr(heads, "logits", recorded)
         ours = head(x)
     assert bool(used) == taken

@@ -77,7 +77,7 @@ def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float |
 
 
 def choose_device(name: str) -> torch.device:
-    """Return a device by name. ``auto`` is the GPU if available, else the CPU. ``cuda:N`` becomes the current GPU."""
+    """Return a device by name and make ``cuda:N`` the current GPU. ``auto`` is the GPU if available, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -126,7 +126,7 @@ def describe_machine(folder: Path) -> dict[str, Any]:
 
 
 def _extra(packages: Sequence[str]) -> str:
-    """Return the version of one package or the names and versions of several; NOT_INSTALLED if all are missing."""
+    """Return the version of one package, or names and versions of several. If all are missing, return NOT_INSTALLED."""
     found = {package: _version(package) for package in packages}
     if len(found) == 1 or set(found.values()) == {NOT_INSTALLED}:
         return next(iter(found.values()))

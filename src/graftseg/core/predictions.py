@@ -18,7 +18,7 @@ class PredictedCase:
     """A predicted label map and the files that belong to it.
 
     ``sha256`` is the checksum of the image, or None if the image is not from a store. ``mean_uncertainty`` is the mean
-    over voxels that may be foreground. It is None if no voxel may be foreground or uncertainty was not requested.
+    over voxels with a foreground probability of at least 5 %. It is None if there are none, or if it was not requested.
     """
 
     case: str
@@ -49,9 +49,9 @@ class Manifest:
 
     ``networks`` is the number of averaged networks. ``weights`` is the checksum of a single network, or a checksum of
     the checksums of several networks. ``inference`` contains the settings. ``checkpoint`` describes how the checkpoint
-    was selected, and ``opinions`` which predictions were averaged for the uncertainty. ``peak_memory`` is in bytes, for
-    the process and the GPU. ``failures`` contains the reason for each case without a label map. ``unfinished`` contains
-    the names of the files that an interrupted call did not write.
+    was selected. ``opinions`` describes which predictions were averaged for the uncertainty. ``peak_memory`` is in
+    bytes, for the process and the GPU. ``failures`` contains the reason for each case without a label map.
+    ``unfinished`` contains the names of the files that an interrupted call did not write.
     """
 
     run: str
@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def outputs(self) -> set[str]:
-        """Names of all files that were written or planned."""
+        """Names of all written files, and of the files that an interrupted call did not write."""
         return {name for case in self.cases for name in case.files} | set(self.unfinished)
 
     @property
@@ -94,7 +94,7 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 def read_manifest(folder: Path, remedy: str) -> Manifest | None:
-    """Return the manifest of a folder, or None without a manifest. Raise a UserError if the manifest is invalid."""
+    """Return a folder's manifest, or None if there is none. The error for an invalid manifest ends in ``remedy``."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -108,7 +108,7 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
 
 
 def extra_files(folder: Path) -> set[str]:
-    """Return the files other than label maps that the manifest of a folder lists. Ignore an invalid manifest."""
+    """Return the additional files (not label maps) that the manifest of a folder lists. Ignore an invalid manifest."""
     try:
         manifest = read_manifest(folder, "")
     except UserError:

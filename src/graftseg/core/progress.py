@@ -143,7 +143,7 @@ def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
 
 @contextmanager
 def silence(*packages: str, below: int) -> Iterator[None]:
-    """Inside the block, suppress all Python warnings, and log messages of ``packages`` below the level ``below``."""
+    """Inside the block, hide all Python warnings. Also hide log messages of ``packages`` below the level ``below``."""
     loggers = [logging.getLogger(name) for name in packages]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

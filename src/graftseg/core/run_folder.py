@@ -132,7 +132,7 @@ class RunFolder:
         return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
-        """Refuse content other than ``expected``. ``resume=True`` needs content, ``resume=False`` an empty folder."""
+        """Reject content other than ``expected``. ``resume=True`` needs content. ``resume=False`` forbids content."""
         content = self.content
         if content not in ("", expected):
             options = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds"}.get(content)

@@ -26,7 +26,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _reject_booleans_as_numbers(cls, given: Any) -> Any:
-        """Reject ``true`` and ``false`` for numbers. Pydantic's strict mode would also reject lists for tuples."""
+        """Reject ``true`` and ``false`` for numbers. Pydantic's strict mode is not used: it rejects lists as tuples."""
         known = cls.model_fields.items() if isinstance(given, Mapping) else ()
         found = [
             InitErrorDetails(type=_not_a_number(value), loc=location, input=value)

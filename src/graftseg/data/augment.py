@@ -2,9 +2,9 @@
 
 The augmentation maps each patch voxel to a scan voxel, so that one gather operation reads a batch. In the plane of the
 first two axes, ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. Here
-``A`` rotates and flips the plane, ``n`` is the plane size, and ``n'`` is the rotated plane size. The third axis is only
-shifted. Voxels outside the scan are zero in image and label map. If a slice is stretched to the patch instead of
-cropped, the patch index is first multiplied by ``(n' - 1) / (patch - 1)`` and rounded.
+``A`` rotates and flips the plane, ``start`` is the corner of the crop, ``n`` is the plane size, and ``n'`` is the
+rotated plane size. The third axis is only shifted. Voxels outside the scan are zero in image and label map. If a slice
+is stretched to the patch instead of cropped, the patch index is first scaled by ``(n' - 1) / (patch - 1)`` and rounded.
 
 The drawn parameters of a batch are copied to the device as one table, in a single transfer.
 """
@@ -31,10 +31,10 @@ STRIDES = slice(10, 12)
 class AugmentSettings(Settings):
     """Probabilities and limits of the augmentations.
 
-    ``rotate_flip``: a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, always followed by a
-    flip along one of these axes. ``rotate``: if no rotate-flip was drawn, a rotation by a whole number of degrees from
-    ``-degrees`` to ``degrees - 1``. ``margin``: extra zero padding on each side, in voxels. It is added only to scans
-    that are no larger than the patch along at least one axis.
+    ``rotate_flip``: probability of a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, followed
+    by a flip along one of these axes. ``rotate``: probability of a rotation by a whole number of degrees from
+    ``-degrees`` to ``degrees - 1`` if no rotate-flip was drawn. ``margin``: extra zero padding on each side, in voxels,
+    of scans that are no larger than the patch along at least one axis.
     """
 
     rotate_flip: float = Field(1.0, ge=0, le=1)

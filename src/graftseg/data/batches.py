@@ -43,8 +43,8 @@ class BatchSettings(Settings):
     In 2-D, slices with foreground are drawn more often. For unlabeled scans, the foreground is predicted by the network
     of the previous stage, and in the first stage no unlabeled patch is centered on foreground.
     ``validation_cases``: number of cases reserved for validation at the end of the list of labeled cases, in addition
-    to the validation cases of the data set. ``labeled_cases``: number of remaining cases used with labels. All other
-    labeled cases are used without labels. ``held_out``: labeled cases that are not used, neither image nor label.
+    to the validation cases of the data set. ``labeled_cases``: how many of the remaining cases are used with
+    labels. The rest are used without labels. ``held_out``: labeled cases that are not used, neither image nor label.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_VOXELS)], ...] = Field(min_length=2, max_length=3)

@@ -52,7 +52,7 @@ def label_path(case: Case) -> Path:
 
 
 def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
-    """Return the most common number of channels or axes (``word``). Refuse a case with a different number."""
+    """Return the most common number. Refuse a case with a different number. ``word`` is ``channels`` or ``axes``."""
     usual = min(multimode(numbers))
     for number, case in zip(numbers, cases, strict=True):
         if number != usual:
@@ -69,7 +69,7 @@ class Dataset:
     """The cases of a folder. Each split is sorted by name, except in benchmarks, which keep the order of their lists.
 
     ``classes`` are the class names by label value, empty if unknown. ``problems`` are defects that ``check``
-    reports and ``prepare`` refuses. ``ignored`` are the other files in the image and label folders.
+    reports and ``prepare`` refuses. ``ignored`` are files in image and label folders that are neither scans nor labels.
     """
 
     root: Path

@@ -1,7 +1,7 @@
 """Training batches read from disk in a background thread, for stores that do not fit into device memory.
 
 The batches are identical to batches of ``Batches``. For each scan of a batch, the box around the patch is read from
-the memory-mapped file. All boxes are copied to the device together, and the patches are gathered there.
+the memory-mapped file. All boxes are copied to the device together, and patches are gathered on the device.
 """
 
 from collections import deque
@@ -58,7 +58,7 @@ class DiskStream(Stream):
 
     def read(self, table: Table) -> Boxes:
         """Read the boxes of a table into CPU memory."""
-        # label offsets increase with the unit, so an offset identifies its unit
+        # label offsets increase with the unit (volume or slice), so an offset identifies its unit
         units = np.searchsorted(self.label_offset, table[:, -1].astype(np.int64))
         parameters, grid = table[:, : -self.channels - 1], self.grid
         first, shape = boxes_of(parameters, self.patch) if grid is None else boxes_of_warp(parameters, self.patch, grid)
@@ -149,7 +149,7 @@ class Prefetcher(Generic[Key, Item]):
     """Calls a method for consecutive keys in a thread, up to ``room`` items in advance.
 
     ``following`` returns the next key. A request for any other key starts a new thread at that key. An error in the
-    thread is raised when the failed item is requested. Only a weak reference to the method is kept.
+    thread is raised when the failed item is requested. The method is referenced weakly, so its object can be deleted.
     """
 
     def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:

@@ -114,8 +114,8 @@ def intensity_shift(
 ) -> float:
     r"""Return the intensity shift between two groups of cases, divided by the tolerated shift.
 
-    With :math:`q_i` the percentiles of case i, :math:`Q` their median over a group, :math:`|\cdot|` the mean
-    absolute difference over the percentiles, and n, m the sizes of the groups:
+    With :math:`q_i` the percentiles of case i, :math:`Q` their median over a group (L: labeled, U: unlabeled),
+    :math:`|\cdot|` the mean absolute difference over the percentiles, and n, m the sizes of the groups:
 
     .. math:: \frac{|Q_L - Q_U|}{w / 8 + 5 b \sqrt{1/n + 1/m}}
 

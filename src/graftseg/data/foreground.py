@@ -1,7 +1,7 @@
 """Foreground positions of the cases of a stream, around which patches are drawn.
 
-At most a few thousand positions per class and case are stored in CPU memory. They come from label maps, or from network
-predictions for unlabeled scans.
+At most a few thousand positions per class and case are stored in CPU memory. The positions come from label maps or, for
+unlabeled scans, from network predictions.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ Voxels = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Aim:
-    """Samples ``(n,)`` of a batch that are centered on foreground, and their center voxels ``(n, axes)``."""
+    """Indices ``(n,)`` of the samples whose patches are centered on foreground, and the center voxels ``(n, axes)``."""
 
     samples: Integers
     voxels: Integers
@@ -40,10 +40,10 @@ class Positions:
     cases: tuple[tuple[Voxels, ...], ...]
 
     def aim(self, rng: np.random.Generator, cases: Integers, share: float) -> Aim | None:
-        """Draw a ``share`` of the samples and a foreground voxel for each, with equal probability per class.
+        """Draw a ``share`` of the samples, and a voxel of a random foreground class for each of these samples.
 
-        ``cases`` is the case index of each sample. A fractional number of samples is rounded up or down at random, so
-        that the average share is exact. Samples of cases without foreground are dropped. Return None if none remains.
+        ``cases`` is the case index of each sample. A fractional number of samples is rounded at random, so that the
+        average share is exact. Samples of cases without foreground are dropped. Return None if no sample remains.
         """
         count = floor(share * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])
@@ -84,10 +84,7 @@ class Positions:
 
 
 def positions_in(label: npt.NDArray[Any]) -> tuple[Voxels, ...]:
-    """Return the positions of every foreground class of a label map ``(*space)``, at most ``MAX_POSITIONS`` each.
-
-    If a class has more voxels, its positions are drawn at random with a fixed seed.
-    """
+    """Return up to ``MAX_POSITIONS`` voxels per foreground class of labels ``(*space)``, drawn with a fixed seed."""
     flat = np.flatnonzero(label)
     values = label.ravel()[flat]
     found = []

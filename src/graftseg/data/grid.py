@@ -163,7 +163,7 @@ def axis_codes(geometry: Geometry) -> str:
 def grid_difference(first: Geometry, second: Geometry) -> str | None:
     """Describe how two grids differ, or return None if they are equal.
 
-    Grids are equal if their shapes are equal and all outer corners are within ``GRID_TOLERANCE`` times the smallest
+    Grids are equal if their shapes are equal and ``corner_distance`` is at most ``GRID_TOLERANCE`` times the smallest
     voxel edge of the first grid. Unknown units count as millimeters.
     """
     if first.shape != second.shape:

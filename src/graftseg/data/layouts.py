@@ -51,7 +51,7 @@ def read_layout(data: Data) -> Dataset:
 
 
 def _nearby_folder(folder: Path) -> str:
-    """Suggest the parent or the only subfolder that has a known layout. Return an empty string if there is none."""
+    """Suggest the parent folder or the only subfolder that contains ``imagesTr``. Otherwise return an empty string."""
     resolved = folder.resolve()
     if resolved.name in {one for named in FOLDERS for one in named[:2]} and (resolved.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {resolved.parent}"
@@ -60,7 +60,7 @@ def _nearby_folder(folder: Path) -> str:
 
 
 def _image_folders(folder: Path) -> Dataset | None:
-    """Read the layout of nnU-Net or of the Medical Segmentation Decathlon. Return None without ``imagesTr``.
+    """Read the layout of nnU-Net or of the Medical Segmentation Decathlon, or return None if ``imagesTr`` is missing.
 
     In nnU-Net ``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``. In
     the Decathlon (msd) ``imagesTr/case.nii.gz`` contains all channels.
@@ -85,7 +85,7 @@ def _separate_folders(sources: Sources) -> Dataset:
 
 
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
-    """Return whether image names end in channel numbers. A number that is part of a label name is not a channel."""
+    """Return whether image names end in channel numbers. Numbers in label names are not channel numbers."""
     if description.has_channel_files:
         return True
     images, labels, _ = places[0]
@@ -138,8 +138,8 @@ def _pair(images: Path, files: Files, labels: Path | None, split: Split, problem
     for name, channels in files.items():
         label = label_of.get(name)
         yield make_case(name, channels, label, "unlabeled" if split == "labeled" and label is None else split)
-    # an image without a channel number is already a problem, so its label is not reported
-    unnumbered = {scan_stem(path) for path in scans_in(images)} if found else set()
+    # an image without a channel number is already reported, so its label is not reported as unmatched
+    image_stems = {scan_stem(path) for path in scans_in(images)} if found else set()
     for name, label_files in found.items():
         if name not in unnumbered or CHANNEL.fullmatch(name):
             problems.append(_unmatched(label_files[0], name, files, label_of))

@@ -1,9 +1,9 @@
 """Synthetic scans with known labels, for the demo and the tests.
 
 A phantom resembles a heart in short-axis view: a bright core in a ring of muscle next to a crescent, inside a body with
-other organs. Position, pose, size and outline vary, as do contrast, blur, bias field and noise. The ``drift`` between 0
-and 1 moves the appearance from one scanner to another. The drift of labeled scans is limited to ``1 - shift``, so that
-some unlabeled scans look different from all labeled scans. Equal seeds give equal scans.
+other organs. Position, pose, size and outline vary, as do contrast, blur, bias field and noise. A random
+``drift`` from 0 to 1 blends the appearance of two scanners. In labeled scans, ``drift`` is at most ``1 - shift``, so
+that some unlabeled scans look different from all labeled scans. Equal seeds give equal scans.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Floats = npt.NDArray[np.floating[Any]]
 
-# by number of axes: size factor of the heart, and largest coordinate of its center if the scan extends from -1 to 1.
+# by number of axes: size factor of the heart, and largest coordinate of its center (the scan extends from -1 to 1).
 # In 3-D the factor is larger, so that the heart fills about the same share of the scan as in 2-D.
 HEART_SIZE = {2: (1.0, 0.22), 3: (1.4, 0.12)}
 # brightness of air, body, crescent, ring and core: NEAR_LOOK at drift 0, FAR_LOOK at drift 1
@@ -40,7 +40,7 @@ class Phantom:
 
 
 def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shift: float) -> Phantom:
-    """Return phantom number ``index``. Equal arguments give equal voxels."""
+    """Return phantom number ``index`` of a split. Equal arguments give equal voxels."""
     rng = np.random.default_rng((seed, SPLITS.index(split), index, len(shape)))
     max_drift = 1.0 - shift if split == "labeled" else 1.0
     drift = max_drift * rng.random()

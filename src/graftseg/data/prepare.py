@@ -229,7 +229,7 @@ class _CasePreparer:
         return {os.path.relpath(path, self.dataset.root): path for path in paths}
 
     def _key(self) -> str:
-        """Return a hash of the store format, the settings and the reader, which a prepared case depends on."""
+        """Return a hash of store format, settings and reader. Cases with another hash are prepared again."""
         content: list[Any] = [FORMAT, self.settings.model_dump(mode="json")]
         if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))

@@ -105,7 +105,7 @@ def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_
 
 
 def read_label(path: Path) -> Scan:
-    """Read a label map ``(*space)`` as uint8, or uint16 if a value is above 255. Float values must be integers."""
+    """Read a label map ``(*space)``. ``class_numbers`` checks the values and converts them to uint8 or uint16."""
     read = _format(path).label
     if read is None:
         finding = "label maps cannot be read from DICOM"

@@ -47,7 +47,7 @@ class StoredCase:
     """A case of the store.
 
     ``image`` and ``label`` are file names. ``shape`` is the prepared shape without the channel axis, and ``values``
-    are the label values that occur. ``geometry`` describes the scan. ``grid`` maps prepared voxels to the scan.
+    are the label values that occur. ``geometry`` describes the scan. ``grid`` is the conversion of the scan.
     ``sources`` are the files that the case was made from, by path relative to the data folder. ``sha256`` are the
     checksums of ``image`` and ``label``.
     """
@@ -65,7 +65,7 @@ class StoredCase:
     sha256: dict[str, str]
 
     def has_files(self, folder: Path) -> bool:
-        """Return whether the files in ``folder`` exist with the right type and shape."""
+        """Return whether the files of the case exist in ``folder`` with the right type and shape."""
         try:
             _open(folder / self.image, (self.channels, *self.shape), np.float16)
             if self.label is not None:
@@ -161,7 +161,7 @@ def is_store(path: Data) -> TypeGuard[Path]:
 def open_store(path: Path) -> Store:
     """Open a finished store and check the header of every image file.
 
-    Label maps are opened only when they are requested, because training without labels must not open them.
+    Label maps are opened only on request, because training must not open labels of cases that it uses without labels.
     """
     manifest = path / MANIFEST
     if not manifest.is_file():
@@ -185,7 +185,7 @@ def open_store(path: Path) -> Store:
 
 
 def find_store(run: RunFolder, remedy: str = DATA_REMEDY) -> Path:
-    """Return the store of a run: in the run folder, at its recorded path, or in one of the two parent folders.
+    """Return the store of a run: in the run folder, at the recorded path, or in the parent or grandparent folder.
 
     Folds, seeds and baselines share the store in a parent folder.
     """

@@ -59,7 +59,7 @@ class Stream:
         return len(self.case_of)
 
     def units_at(self, units: Integers, samples: Integers, voxels: Integers) -> Integers:
-        """In 2-D, replace the unit of each sample in ``samples`` by the slice of its volume that contains its voxel."""
+        """Return ``units``. In 2-D, the units of ``samples`` are replaced by the slices that contain ``voxels``."""
         if voxels.shape[1] == len(self.patch):
             return units
         changed = units.copy()

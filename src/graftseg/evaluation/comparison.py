@@ -73,7 +73,7 @@ class Comparison:
 
 
 def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] | None = None) -> list[Comparison]:
-    """Compare every run with the first. Raise an error for runs that were scored on different references.
+    """Compare the first run with each of the others. Raise an error for runs that were scored on different references.
 
     ``read`` reads the scores in a folder. The default is ``read_scored_run``.
     """
@@ -133,7 +133,7 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
 
 
 def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: str) -> None:
-    """Write ``comparison.csv``, ``comparison.json`` (with all pairs) and the picture. On an error, write no file."""
+    """Write ``comparison.csv``, ``comparison.json`` (with all differences) and the picture, or no file on an error."""
     lines = [
         list(_entry(comparison, pairs, effect).values())
         for comparison in comparisons
@@ -196,7 +196,7 @@ def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
     """Raise an error if two runs differ in protocol, classes or references."""
     one, two = first.evaluation.protocol, second.evaluation.protocol
     if one != two:
-        finding = f"scored with the protocol {two}, but {first.name} with {one}"
+        finding = f"scored with the protocol {two}, but {first.name} was scored with {one}"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "evaluate both with the same --protocol")
     classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
     if classes[0] != classes[1]:
@@ -228,6 +228,6 @@ def _check_volumes(first: ScoredRun, second: ScoredRun) -> bool:
     known = [key for key in ours.keys() & theirs.keys() if not math.isnan(ours[key] + theirs[key])]
     for key in sorted(known):
         if not math.isclose(ours[key], theirs[key], rel_tol=VOLUME_TOLERANCE):
-            finding = f"its reference of {key[0]} has {theirs[key]:g} ml, but {ours[key]:g} ml in {first.name}"
+            finding = f"the reference of {key[0]} has {theirs[key]:g} ml, but in {first.name} it has {ours[key]:g} ml"
             raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
     return bool(known)

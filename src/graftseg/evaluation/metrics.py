@@ -91,9 +91,9 @@ def score_empty(has_prediction: bool, has_reference: bool, *, worst: float, prot
     """Return the scores of a pair of masks of which at least one is empty.
 
     ``standard``: two empty masks agree (overlap 1, distances 0). If only one mask is empty, the scores are the worst
-    possible: overlap 0, distances ``worst``, the diagonal of the image.
-    ``paper``: an empty prediction scores 0 for every metric, as in the published code, even if the reference is empty
-    too. This lowers the mean distances. The published code cannot compare a nonempty prediction with an empty
+    possible: the overlap is 0, and every distance is ``worst`` (the diagonal of the image).
+    ``paper``: as in the published code, an empty prediction scores 0 for every metric, even if the reference is empty
+    too. Distances of 0 lower the mean distance. The published code cannot compare a nonempty prediction with an empty
     reference. Here, such a prediction scores overlap 0 and NaN distances, which every mean ignores.
     """
     if protocol == "paper":

@@ -39,7 +39,7 @@ def references_in(path: Path, cases: Collection[str] = ()) -> dict[str, Referenc
 
 
 def stored_reference(store: Store, case: StoredCase) -> Reference:
-    """Return the label of a stored case that was not resampled. Reading verifies the file."""
+    """Return the label of a case that was stored without resampling. ``Reference.read`` verifies the file."""
     name = str(case.label)
 
     def read() -> Scan:
@@ -50,7 +50,7 @@ def stored_reference(store: Store, case: StoredCase) -> Reference:
 
 
 def stored_references(store: Store) -> dict[str, Reference]:
-    """Return the labels of a store's test cases. Raise an error for resampled labels: they are not the originals."""
+    """Return the labels of a store's test cases. Raise an error if labels differ from the originals by resampling."""
     labeled = [case for case in store.of("test") if case.label is not None]
     if not labeled:
         finding = "the store has no labeled test case"

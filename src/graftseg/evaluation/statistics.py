@@ -47,8 +47,8 @@ class Effect:
     """Means and statistics of ``count`` pairs; NaN if there are too few pairs.
 
     ``low`` and ``high`` bound the 95 % bootstrap interval of the mean difference. ``p`` is the two-sided p-value of
-    Wilcoxon's signed-rank test. ``better`` is the number of cases in which the second run has the larger overlap or
-    the smaller distance. ``worse`` is the number of cases with the smaller overlap or the larger distance.
+    Wilcoxon's signed-rank test. ``better`` is the number of cases in which the second run is better (larger overlap or
+    smaller distance). ``worse`` is the number of cases in which the second run is worse.
     """
 
     count: int
@@ -88,7 +88,7 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
 
 
 def match_case_names(first: Evaluation, second: Evaluation) -> Evaluation:
-    """Return the second evaluation with the case names of the first if they differ only in Unicode normalization."""
+    """Return the second evaluation. Case names that differ from the first only in Unicode form are replaced."""
     names = {nfc(row.case): row.case for row in first.rows}
     rows = (replace(row, case=names.get(nfc(row.case), row.case)) for row in second.rows)
     return replace(second, rows=tuple(rows))

@@ -81,7 +81,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows of a score table with one row per class.
+    """Return header and rows of a score table: one row per class, and a last row with the means over classes.
 
     Distances in millimeters are included only if they differ from distances in voxels.
     """

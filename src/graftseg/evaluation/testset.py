@@ -68,7 +68,7 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     if files:
         if failures:
             raise failures[min(failures)]
-        # The number of channels in a file is known only after reading it.
+        # The number of channels in a file is known only after reading it, so the first case is read.
         first = files[min(files)]
         check_channels(first[0], len(read_case(first, channels).array), channels)
 
@@ -143,7 +143,7 @@ def _with_both_files(scans: EvaluationScans, names: set[str], labels: set[str], 
 def _check_case(
     files: tuple[Path, ...], reference: Reference | None, classes: Mapping[int, str], channels: int
 ) -> None:
-    """Raise an error for an unreadable scan header, or a label map with other classes or another grid."""
+    """Raise an error if the scan header is unreadable, or if the label map has unknown values or is on another grid."""
     geometry = _common_geometry(files, channels) if files else None
     if reference is None:
         return

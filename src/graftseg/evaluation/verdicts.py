@@ -23,7 +23,7 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN)
     """Return one sentence that compares two evaluations of the same cases.
 
     Classes that neither network finds are left out, because their Dice of 0 would hide differences in other classes.
-    ``scope``, such as "in this one run", ends a conclusion that the unlabeled scans helped or did harm.
+    If the unlabeled scans helped or did harm, the sentence ends in ``scope``, such as "in this one run".
     """
     missed = {name: label for label, name in never_found(baseline).items() if label in never_found(run)}
     rest = [_without(one, set(missed.values())) for one in (baseline, run)]
@@ -33,7 +33,7 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN)
 
 
 def missed_classes(who: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each class that is never found, because a mean over classes may hide it."""
+    """Yield a sentence for each class that is never found. A mean over classes may hide such a class."""
     for label, name in never_found(evaluation).items():
         cases = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
         yield f"{who} has a Dice of 0 for {name} in all {cases} cases, so the distances of this class are large"

@@ -26,7 +26,7 @@ def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
 def over_flips(segment: Segment, axes: int = 3) -> Segment:
     """Return a network that averages over images flipped along every subset of the first ``axes`` spatial axes.
 
-    By default, a slice has four views and a volume eight. The first view is the image without flips.
+    By default, a slice has four views and a volume has eight views. The first view is the image without flips.
     """
 
     def averaged(images: Tensor) -> Tensor:

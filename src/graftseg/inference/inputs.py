@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Input:
-    """A prepared image ``(C, *space)``, its grid relative to the scan, and the geometry of the scan."""
+    """A prepared image ``(C, *space)``, the conversion from the scan to the prepared grid, and the scan's geometry."""
 
     image: torch.Tensor
     grid: Grid
@@ -79,7 +79,7 @@ def stored_source(store: Store, case: StoredCase) -> Source:
 def sources_in(
     path: Path, settings: PrepareSettings, channels: int, only: Collection[str] = (), trained: Collection[str] = ()
 ) -> tuple[list[Source], dict[str, UserError]]:
-    """Return the cases of a scan, a folder of scans or a store, and an error for each case with the wrong channels.
+    """Return the cases of a scan, a folder of scans or a store, and an error for each case with wrong channels.
 
     From a store, return the test cases, or the cases named in ``only`` from any split. ``trained`` are the names of the
     training cases. These names show whether a number at the end of a file name is a channel or part of the name.

@@ -35,7 +35,7 @@ MIN_FOREGROUND = 0.05
 
 @dataclass(frozen=True)
 class ExtraMaps:
-    """Outputs besides the label map; ``pictures`` are label maps as PNG files."""
+    """Outputs in addition to the label map. ``pictures`` are label maps as PNG files."""
 
     probabilities: bool = False
     uncertainty: bool = False
@@ -47,9 +47,10 @@ LABELS_ONLY = ExtraMaps()
 
 @dataclass(frozen=True)
 class Maps(Generic[Array]):
-    """Labels ``(*space)``, and probabilities ``(K, *space)`` and uncertainty ``(*space)`` from 0 to ``LEVELS``.
+    """Labels ``(*space)``, probabilities ``(K, *space)`` and uncertainty ``(*space)``.
 
-    ``mean_uncertainty`` is between 0 and 1. It is None if it was not requested or no voxel may be foreground.
+    Probabilities and uncertainty are integers from 0 to ``LEVELS``. ``mean_uncertainty`` is between 0 and 1. It is None
+    if it was not requested, or if no voxel reaches ``MIN_FOREGROUND``.
     """
 
     labels: Array
@@ -65,13 +66,13 @@ class Maps(Generic[Array]):
 
 
 PreparedMaps = Maps[Tensor]
-"""Maps in the axis order of the prepared image. Labels are on the device, the other maps in main memory."""
+"""Maps in the axis order of the prepared image. Labels are on the device, and the other maps are in main memory."""
 ScanMaps = Maps[NDArray[np.uint8]]
 """Maps on the grid of the scan."""
 
 
-class UncertaintySum:
-    """The uncertainty map of a scan and its mean over the possible foreground, computed slab by slab."""
+class UncertaintyAccumulator:
+    """The uncertainty map of a scan, and its mean over voxels that reach ``MIN_FOREGROUND``, computed slab by slab."""
 
     def __init__(self, space: tuple[int, ...], device: torch.device) -> None:
         self.map = torch.empty(space, dtype=torch.uint8)
@@ -86,7 +87,7 @@ class UncertaintySum:
         self._voxels += is_possible.sum()
 
     def mean(self) -> float | None:
-        """Return the mean uncertainty, or None if no voxel may be foreground."""
+        """Return the mean uncertainty, or None if no voxel reaches ``MIN_FOREGROUND``."""
         voxels = int(self._voxels)
         return float(self._total) / voxels if voxels else None
 
@@ -98,7 +99,7 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 def may_be_foreground(probabilities: Tensor) -> Tensor:
-    """Return the voxels of ``(K, *space)`` with a foreground probability of at least ``MIN_FOREGROUND``."""
+    """Return a mask of the voxels of ``(K, *space)`` with a foreground probability of at least ``MIN_FOREGROUND``."""
     return probabilities[0] <= 1 - MIN_FOREGROUND
 
 
@@ -185,7 +186,7 @@ def write_maps(folder: Path, names: MapFiles, maps: ScanMaps, geometry: Geometry
 
 
 def _write_levels(path: Path, levels: NDArray[np.uint8], geometry: Geometry) -> None:
-    """Write maps ``(C, *space)`` from 0 to ``LEVELS``. A 2-D scan with several channels becomes a one-slice volume."""
+    """Write maps ``(C, *space)`` from 0 to ``LEVELS``. 2-D maps with several channels become one-slice volumes."""
     if len(levels) > 1 and len(geometry.shape) == 2:
         levels, geometry = levels[..., None], replace(geometry, shape=(*geometry.shape, 1))
     write_scan(path, levels, geometry, slope=1 / LEVELS)

@@ -61,7 +61,7 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
 
 
 def _slab_bytes(grid: Grid, predictor: Predictor) -> int:
-    """Return the bytes of one channel of ``SLABS`` slabs. A slab has ``patch[0]`` planes, or the slices of one pass."""
+    """Return the slabs' bytes per channel. A slab is ``patch[0]`` planes, or one pass of slices for 2-D patches."""
     if len(predictor.patch) < len(grid.prepared_shape):
         depth, plane = predictor.settings.windows_per_forward, prod(grid.prepared_shape[:2])
     else:

@@ -91,7 +91,7 @@ class OutputFolder:
         again = same_names((case.case for case in before.cases), self.names)
         kept = [case for case in before.cases if case.case not in again and (self.path / case.output).is_file()]
         if kept and not _same_settings(before.inference, manifest.inference):
-            finding = f"contains {len(kept)} label maps of other cases made with other inference settings"
+            finding = f"contains {len(kept)} label maps of other cases, made with different inference settings"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
         failures = {
             name: why for name, why in before.failures.items() if names_of(name, LABELS_ONLY).labels not in self.files
@@ -99,7 +99,7 @@ class OutputFolder:
         return replace(manifest, cases=tuple(kept), failures=failures)
 
     def _renamed_files(self, before: Manifest) -> set[str]:
-        """Return earlier files of these cases that are not in ``files``, for example names in another Unicode form."""
+        """Return earlier files of cases in ``names`` that are not in ``files``, like names in another Unicode form."""
         same = same_names((case.case for case in before.cases), self.names)
         return {file for case in before.cases if case.case in same for file in case.files} - self.files
 
@@ -155,7 +155,7 @@ def _same_settings(before: Mapping[str, object], planned: Mapping[str, object]) 
 
 
 def _scored_cases(table: Path) -> set[str]:
-    """Return the case column of a metrics table; empty if the table cannot be read."""
+    """Return the case names in a metrics table, or an empty set if the table cannot be read."""
     try:
         with table.open(encoding="utf-8-sig", newline="") as stream:
             return {line["case"] for line in csv.DictReader(stream, strict=True)}

@@ -18,7 +18,7 @@ from graftseg.inference.label_maps import (
     ExtraMaps,
     PreparedMaps,
     ScanMaps,
-    UncertaintySum,
+    UncertaintyAccumulator,
     check_decision,
     clean_labels,
     decide_labels,
@@ -112,7 +112,7 @@ class Predictor:
         space, classes = tuple(shape), self.classes
         labels = torch.empty(space, dtype=torch.uint8, device=self.device)
         probabilities = torch.empty((classes, *space), dtype=torch.uint8) if extras.probabilities else None
-        uncertainty = UncertaintySum(space, self.device) if extras.uncertainty else None
+        uncertainty = UncertaintyAccumulator(space, self.device) if extras.uncertainty else None
         is_split = uncertainty is not None and self.uncertainty_segment is not None
         is_finite = torch.ones((), dtype=torch.bool, device=self.device)
         for start, channels in slabs:

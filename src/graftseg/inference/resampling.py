@@ -53,7 +53,7 @@ def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
 
 
 def at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
-    """Interpolate slabs ``(K, n, *rest)`` from the prepared grid to the grid of the scan, in the same axis order."""
+    """Interpolate slabs ``(K, n, *rest)`` from the prepared grid to the scan's resolution. Axes keep their order."""
     thin = _interpolated_in_planes(slabs, axes[1:])
     return thin if axes[0].is_same else _interpolated_between_planes(thin, axes[0])
 

@@ -38,5 +38,4 @@ METHODS: dict[str, type[Method]] = {
     "bcp": Bcp,
 }
 
-
 __all__ = ["METHODS", "Method"]

@@ -22,7 +22,7 @@ class Method(nn.Module):
     - ``trained_modules``: names of the sub-modules that get an optimizer.
     - ``default_optimizers``: optimizer settings of sub-modules for which the recipe has none.
     - ``uses_unlabeled``: whether the method needs unlabeled images.
-    - ``capturable``: false if a step synchronizes with the host or has data-dependent shapes.
+    - ``capturable``: whether a CUDA graph can capture a step: no host synchronization, no data-dependent shapes.
     - ``compiled_functions``: names of attributes to compile together with the networks.
     - ``min_patch_side``: smallest allowed patch size along each axis, in voxels.
     - ``min_precision``: ``float32`` means that the method computes in float32 even if the recipe asks for bf16.

@@ -37,7 +37,7 @@ class BcpPretrainConfig(Settings):
         if self.legacy_background_mask and (self.loss, self.dice) != ("regions", "over-batch"):
             raise ValueError("legacy_background_mask needs loss: regions and dice: over-batch")
         if not self.mixing and (self.loss, self.mask) != ("whole", Box()):
-            raise ValueError("with mixing: false, loss must be whole, and mask has no effect")
+            raise ValueError("with mixing: false, loss must be whole and mask must be omitted")
         return self
 
 

@@ -42,13 +42,13 @@ class CoraNetConfig(Settings):
 
 
 class CoraNet(Method):
-    """Three branches learn pseudo-labels where the last two agree, and a mean teacher's probabilities elsewhere.
+    """Three branches learn pseudo-labels at certain voxels, and a mean teacher's probabilities at uncertain voxels.
 
-    The labeler, a copy of the student without dropout, makes the pseudo-labels. It is updated every ``refresh_every``
-    steps. The public code instead stores pseudo-labels between updates, which gives the same pseudo-labels for instance
-    norm and fixed unlabeled crops. Batch norms of the labeler and the teacher use batch statistics: running statistics
-    fit badly if unlabeled scans look different from labeled scans. With more than two classes, a voxel is certain if
-    the last two branches predict the same class. The teacher stays in training mode.
+    A voxel is certain if the last two branches predict the same class. The labeler, a copy of the student without
+    dropout, makes the pseudo-labels. It is updated every ``refresh_every`` steps. The public code instead stores
+    pseudo-labels between updates, which gives the same pseudo-labels for instance norm and fixed unlabeled crops. Batch
+    norms of the labeler and the teacher use batch statistics: running statistics fit badly if unlabeled scans look
+    different from labeled scans. The teacher stays in training mode.
     """
 
     Config = CoraNetConfig

@@ -59,8 +59,8 @@ class Dan(Method):
         weights = half_each(terms)
         with frozen_discriminator(self.discriminator):
             verdict = self.discriminator(z[len(x_l) :].float().softmax(1), x_u)
-        deceived = labeled_first_targets(len(x_u), len(x_u), x.device)
-        terms["adversarial"] = F.cross_entropy(verdict.float(), deceived)
+        all_labeled = labeled_first_targets(len(x_u), len(x_u), x.device)
+        terms["adversarial"] = F.cross_entropy(verdict.float(), all_labeled)
         weights["adversarial"] = config.weight * consistency_ramp(now.step, config.ramp)
         yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": batch.labeled.labels})
 

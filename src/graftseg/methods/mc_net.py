@@ -50,7 +50,7 @@ class McNetConfig(Settings):
 
 
 class McNet(Method):
-    """A student with several decoders; on all images, each decoder learns the sharpened predictions of the others.
+    """A student with several decoders; on all images, each decoder learns from the others' sharpened predictions.
 
     Gradients of the consistency also pass through the sharpened targets, as published. Labeled and unlabeled images go
     through the student in one batch. Prediction uses the first decoder.

@@ -22,7 +22,7 @@ class MeanTeacherConfig(Settings):
     - ``dice``: the Dice loss on labeled images.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``noise``: standard deviation of the noise added to the teacher's images.
-    - ``ema_decay``: EMA decay after a warm-up, in which the teacher is the mean of the student's weights so far.
+    - ``ema_decay``: EMA decay after a warm-up, in which the teacher is the average of the student's weights so far.
     """
 
     dice: SupervisedDice = "classes"

@@ -27,7 +27,7 @@ class SassNetConfig(Settings):
     - ``dice``: Dice loss of the segmentation head. The loss has no cross-entropy.
     - ``distance_weight``: weight of the squared error of the distance head.
     - ``adversarial_weight``: weight of the adversarial term, multiplied by a ramp that reaches 1 after ``ramp`` times
-      150 steps. The published weight is 0.01 for 16 labeled scans, 0.015 for 8.
+      150 steps. The published weight is 0.01 for 16 labeled scans and 0.015 for 8.
     - ``absent``: signed distance for a class that is missing from a patch: 0 as published, or 1 (far outside).
     """
 

@@ -25,10 +25,10 @@ class SsNetConfig(Settings):
     """Settings of SS-Net; the defaults are the values for the left atrium.
 
     - ``dice``: ``foreground`` (LA): the Dice loss has plain sums without the background, and the smoothness loss L_v
-      pools all classes. ``classes`` (ACDC): the Dice loss and L_v have sums of squares for every class.
+      sums over all classes at once. ``classes`` (ACDC): the Dice loss and L_v have sums of squares for every class.
     - ``weight``: weight of all terms except the Dice loss, multiplied by a ramp that reaches 1 after ``ramp`` times 150
       steps.
-    - ``separation``: additional weight of the distances from prototypes.
+    - ``separation``: additional factor for the distances from prototypes.
     - ``noise``: length of the adversarial noise of an image.
     - ``probe``, ``iterations``: length and number of the steps that find the adversarial noise.
     - ``prototypes``: number of prototypes of each class.

@@ -22,7 +22,7 @@ class MeanTeacherMethod(Method):
     """A method with a student and an EMA teacher.
 
     The teacher starts as a copy of the student and stays in training mode. ``config.ema_decay`` is the EMA decay
-    after a warm-up. In the warm-up, the teacher's weights are the mean of the student's weights after all steps so far.
+    after a warm-up. In the warm-up, the teacher is the plain average of the student's weights after each step so far.
     """
 
     teacher: nn.Module
@@ -47,9 +47,9 @@ class SelfTrainingConfig(Settings):
 
     - ``alpha``: loss weight of voxels with pseudo-labels.
     - ``ema_decay``, ``ema_scope``: EMA decay λ of the teacher, and whether buffers are averaged too.
-    - ``decision``: how teacher probabilities become labels.
+    - ``decision``: pseudo-labels are the ``argmax`` of the probabilities or, for two classes, a ``threshold`` at 0.5.
     - ``largest_component``: classes that keep only their largest component: true (all), false (none) or a list.
-    - ``connectivity``: number of axes along which neighbors may differ; by default all.
+    - ``connectivity``: number of axes along which neighbors may differ; by default all axes.
     - ``dice``: name of the Dice loss, ``per-sample`` (LA, Pancreas) or ``over-batch`` (ACDC).
     """
 
@@ -81,7 +81,7 @@ class SelfTraining(MeanTeacherMethod):
             raise ValueError(f"connectivity is {config.connectivity}, but images have only {len(patch)} axes")
 
     def after_step(self, now: Progress) -> None:
-        """Update the teacher, Eq. (10)."""
+        """Update the teacher by Eq. (10) of the BCP paper, without a warm-up."""
         ema_update(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
 
     @torch.no_grad()

@@ -31,7 +31,7 @@ class UaMtConfig(Settings):
       ``entropy_limit``. This fraction grows from ``threshold_start`` to ``threshold_end`` during the stage.
     - ``entropy_limit``: the public code uses ``ln 2`` for any number of classes; ``ln K`` is the maximum entropy of K
       classes.
-    - ``ema_decay``: EMA decay after a warm-up, in which the teacher is the mean of the student's weights so far.
+    - ``ema_decay``: EMA decay after a warm-up, in which the teacher is the average of the student's weights so far.
     """
 
     dice: SupervisedDice = "classes"

@@ -30,7 +30,7 @@ class UrpcConfig(Settings):
 
 
 class Urpc(Method):
-    """A student with a head at every decoder level; on unlabeled images, each head has to agree with the mean of all.
+    """A student with a head at every decoder level. On unlabeled images, all heads have to agree with their mean.
 
     Labeled and unlabeled images go through the student in one batch. Prediction uses only the finest logits.
     """

@@ -1,4 +1,4 @@
-"""Segmentation networks by name: their settings and the table of builders.
+"""Settings of the segmentation networks, and the table of their builders.
 
 Only the builders import torch, so that reading a recipe stays fast.
 """
@@ -29,7 +29,7 @@ class NetworkSettings(Settings):
     width: int = Field(
         default=16, ge=1, le=4096, description="channels at full resolution; doubled at each coarser level"
     )
-    levels: int = Field(default=5, ge=2, le=6, description="levels, each with half the resolution of the previous one")
+    levels: int = Field(default=5, ge=2, le=6, description="number of levels; each next level has half the resolution")
     dropout: bool = Field(default=True, description="use the published dropout (vnet-in has none)")
     leaky: bool = Field(default=False, description="leaky ReLU instead of ReLU (unet-2d and unet-2d-in always use it)")
     channels_last: bool = Field(
@@ -39,7 +39,7 @@ class NetworkSettings(Settings):
 
 @dataclass(frozen=True)
 class NetworkEntry:
-    """An entry of ``NETWORKS``: number of axes of space, and ``builder(settings, in_channels, classes)``."""
+    """An entry of ``NETWORKS``: number of spatial axes, and ``builder(settings, in_channels, classes)``."""
 
     dimensions: int
     builder: Callable[[NetworkSettings, int, int], Extensible]
@@ -47,7 +47,7 @@ class NetworkEntry:
 
 @dataclass(frozen=True)
 class Networks:
-    """Builder of a method's networks: settings of the recipe, channels and classes of the data."""
+    """Builder of a method's networks from the recipe's settings and the data's numbers of channels and classes."""
 
     settings: NetworkSettings
     in_channels: int
@@ -55,7 +55,7 @@ class Networks:
 
     @property
     def dimensions(self) -> int:
-        """Number of axes of space, 2 or 3."""
+        """Number of spatial axes, 2 or 3."""
         return dimensions_of(self.settings.name)
 
     def build(self) -> nn.Module:
@@ -74,12 +74,12 @@ def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> 
 
 
 def dimensions_of(name: str) -> int:
-    """Return the number of axes of space of a network, 2 or 3."""
+    """Return the number of spatial axes of a network, 2 or 3."""
     return _entry(name).dimensions
 
 
 def stride_of(settings: NetworkSettings) -> int:
-    """Return the stride; every input size must be a multiple of the stride."""
+    """Return the total stride of all levels. Every input size must be a multiple of this stride."""
     return 1 << (settings.levels - 1)
 
 

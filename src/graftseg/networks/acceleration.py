@@ -1,4 +1,4 @@
-"""Switch between our GPU layers and PyTorch's layers, and options of the compiler."""
+"""Switch between our GPU layers and PyTorch's layers, and compiler options."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def accelerated(x: Tensor) -> bool:
 def tf32_allowed() -> bool:
     """Return whether float32 convolutions on a GPU may use TF32.
 
-    PyTorch raises a RuntimeError if the older setting is read after the newer setting was used.
+    PyTorch raises a RuntimeError if the older ``allow_tf32`` is read after the newer ``fp32_precision`` was set.
     """
     try:
         return torch.backends.cudnn.allow_tf32
@@ -40,6 +40,6 @@ def plain_layers() -> Iterator[None]:
 def compiler_options(dimensions: int, device: torch.device) -> dict[str, Any] | None:
     """Return options for ``torch.compile``.
 
-    A 2-D step has hundreds of small independent kernels, which are merged on a GPU. In 3-D merging was not faster.
+    A 2-D step has hundreds of small independent kernels, which are merged on a GPU. In 3-D, merging was not faster.
     """
     return {"combo_kernels": True} if dimensions == 2 and device.type == "cuda" else None

@@ -12,7 +12,7 @@ class Tail(nn.Module):
     """The last decoder stage, its dropout and the head."""
 
     def __init__(self, network: EncoderDecoder) -> None:
-        """Move these parts out of a network; its decoder then ends before the last stage."""
+        """Move these parts out of a network. The network's decoder then ends before the last stage."""
         super().__init__()
         self.stage = _take_out(network.decoder, "stages")
         self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
@@ -36,7 +36,7 @@ class Branches(EncoderDecoder):
         self.others = nn.ModuleList(Tail(other) for other in others)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, ...]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)`` of the main branch, with ``all_outputs`` of all, main first."""
+        """Return logits ``(B, classes, *space)`` of the main branch or, if ``all_outputs``, of all, main first."""
         joined = self.decode(self.encode(images))
         main: Tensor = self.head(joined)
         return (main, *(tail(joined) for tail in self.others)) if all_outputs else main

@@ -1,8 +1,8 @@
 """Convolutions of the 3-D networks: PyTorch on a CPU, the faster of cuDNN and our kernels on a GPU.
 
-Results are equal up to rounding. Volumes and weights stay channels-last, which ``torch.compile`` does not preserve for
-PyTorch's 3-D convolutions. On a GPU, a bias before a norm gets no gradient: the norm subtracts the mean, so the
-gradient is zero up to rounding.
+Results are equal up to rounding. Volumes and weights stay in channels-last format, which ``torch.compile`` does not
+preserve for PyTorch's 3-D convolutions. On a GPU, a bias before a norm gets no gradient: the norm subtracts the mean,
+so the gradient is zero up to rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
 # Launch parameters of our kernels by precision and input channels. Without an entry, cuDNN is used, which was faster on
-# an H200. "BM" is the number of rows of a block. Entries with "planes" belong to convolution_pairs.
+# an H200. "BM" is the number of matrix rows per block. Entries with "planes" (per program) are for convolution_pairs.
 FORWARD_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
@@ -36,7 +36,7 @@ WEIGHT_GRADIENT_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
-MAX_FINE_CHANNELS = 32  # maximum channels of the finer volume for our 2x2x2 kernels; half for weight gradients
+MAX_FINE_CHANNELS = 32  # maximum channels of the finer volume for our 2x2x2 kernels; for weight gradients, half of it
 MIN_CHANNELS = 16  # smallest size of Triton's matrix products
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
@@ -45,7 +45,7 @@ MIN_CAPABILITY = (9, 0)  # the block sizes need the shared memory of a Hopper GP
 
 
 class Convolution3d(nn.Conv3d):
-    """3x3x3 convolution with zero padding, followed by a norm."""
+    """3x3x3 convolution with zero padding, for use before a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 3, padding=1)
@@ -65,7 +65,7 @@ class Convolution3d(nn.Conv3d):
 
 
 class Halving3d(nn.Conv3d):
-    """2x2x2 convolution of stride 2, followed by a norm."""
+    """2x2x2 convolution of stride 2, for use before a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 2, stride=2)
@@ -79,7 +79,7 @@ class Halving3d(nn.Conv3d):
 
 
 class Doubling3d(nn.ConvTranspose3d):
-    """2x2x2 transposed convolution of stride 2, followed by a norm."""
+    """2x2x2 transposed convolution of stride 2, for use before a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 2, stride=2)
@@ -140,7 +140,7 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
-    """Gradient of the weight of ``convolve``, in the precision of the input."""
+    """Gradient of the weight of ``convolve``, in the precision of ``x``."""
     launch = _launch(WEIGHT_GRADIENT_LAUNCHES, x, dy.shape[1])
     if launch:
         dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
@@ -168,7 +168,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::strided_weight", mutates_args=())
 def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
-    """Gradient of the weight of ``halve`` and ``double``, in the precision of the input."""
+    """Gradient of the weight of ``halve`` and ``double``, in the precision of ``fine``."""
     fine_channels, coarse_channels = fine.shape[1], coarse.shape[1]
     if fine_channels <= MAX_FINE_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
         dw: Tensor = _kernels().strided_weight(fine, coarse)
@@ -188,7 +188,7 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) ->
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
     """Return launch parameters of our kernels, or None to use cuDNN."""
     launch = table.get((x.dtype, x.shape[1]))
-    # the kernels of convolution_pairs compute two neighbors along the last axis at once: its size must be even
+    # the kernels of convolution_pairs process pairs along the last axis, whose size must therefore be even
     if launch is None or not suits_kernels(x, out) or ("planes" in launch and x.shape[-1] % 2):
         return None
     return launch

@@ -1,10 +1,11 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """3x3x3 convolutions with few channels as Triton kernels that compute pairs of voxels, plane by plane.
 
-Each kernel multiplies two matrices. A row of the left matrix is a pair of neighbors along the last axis. In each row of
-taps, the two voxels need the same four input voxels, whose channels are contiguous in channels-last memory. A program
-processes a tile of pairs and moves along the first axis. Each plane that it reads contributes to three output planes:
-a voxel is read six times instead of 27. Numbers of channels are powers of two, at least 16.
+A pair is two neighbors along the last axis. Each kernel multiplies two matrices. A row of the left matrix has the four
+input voxels that a pair needs for three taps along the last axis. In channels-last memory, the channels of these voxels
+are contiguous. A program processes a tile of pairs and moves along the first axis. Each plane that the program reads
+contributes to three output planes. A voxel is therefore read six times instead of 27. Numbers of channels must be
+powers of two and at least 16.
 """
 
 from typing import Any
@@ -16,12 +17,12 @@ from torch import Tensor
 
 
 @triton.jit
-def _load_neighbors(x, sample, at, dy, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
-    """Load each pair and its two neighbors in the row at offset ``dy``: ``(BM, 4 * C)``, zero outside the volume."""
+def _load_neighbors(x, sample, plane, shift, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
+    """Load the four voxels around each pair, moved by ``shift`` lines: ``(BM, 4 * C)``, zero outside the volume."""
     j = tl.arange(0, 4 * C)
-    rows = (p < tl.where((at >= 0) & (at < X), Q, 0)) & (yy + dy >= 0) & (yy + dy < Y)
+    rows = (p < tl.where((plane >= 0) & (plane < X), Q, 0)) & (yy + shift >= 0) & (yy + shift < Y)
     low, high = (zz > 0)[:, None] | (j >= C)[None, :], (zz < Z - 2)[:, None] | (j < 3 * C)[None, :]
-    start = (((sample * X + at) * Y + yy + dy) * Z + zz - 1) * C
+    start = (((sample * X + plane) * Y + yy + shift) * Z + zz - 1) * C
     return tl.load(x + start[:, None] + j[None, :], mask=rows[:, None] & low & high, other=0.0)
 
 
@@ -61,7 +62,7 @@ def _weight_kernel(
     x, dy, out, X, Y, Z, Q, planes,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Sum the weight gradient over a tile, for one row of taps; ``out`` is ``(programs, 3, 3, 4 * C, 2 * COUT)``."""
+    """Sum the weight gradient over a tile, for one shift of lines; ``out`` is ``(programs, 3, 3, 4 * C, 2 * COUT)``."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     chunks = tl.cdiv(X, planes)

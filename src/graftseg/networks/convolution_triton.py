@@ -73,7 +73,7 @@ def _halve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes. Two voxels along the last axis are contiguous."""
+    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes. Pairs along the last axis are loaded at once."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     zz, t = m % Z, m // Z
     yy, t = t % Y, t // Y
@@ -93,7 +93,7 @@ def _double_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Expand one voxel to 2x2x2; ``X, Y, Z`` are the coarse sizes. Each program writes one of four pairs of voxels."""
+    """Expand one voxel to 2x2x2; ``X, Y, Z`` are the coarse sizes. A program writes one of the four pairs of voxels."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     group = tl.program_id(1)
     zz, t = m % Z, m // Z
@@ -115,7 +115,7 @@ def _strided_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
     CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Sum the weight gradient of ``halve`` and ``double``: products of fine and coarse channels for each 2x2x2 tap."""
+    """Sum the weight gradient of ``halve`` and ``double``: products of fine and coarse channels for each tap."""
     group = tl.program_id(1)
     j, co = tl.arange(0, 2 * CF), tl.program_id(2) * BN + tl.arange(0, BN)
     acc = tl.zeros((2 * CF, BN), dtype=tl.float32)
@@ -209,13 +209,13 @@ def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
 
 
 def _columns(channels: int) -> tuple[int, int]:
-    """Return the columns per block, and of the left matrix with one unused column, rounded up to whole blocks."""
+    """Return the number of columns per block, and in all blocks that hold the left matrix plus one unused column."""
     block = min(MAX_BLOCK_COLUMNS, triton.next_power_of_2(27 * channels + 1))
     return block, triton.cdiv(27 * channels + 1, block) * block
 
 
 def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
-    """Return the number of programs for ``count`` voxels, and the number of blocks of ``voxels`` voxels per program."""
+    """Split ``count`` voxels into blocks of ``voxels``; return the numbers of programs and of blocks per program."""
     blocks = triton.cdiv(count, voxels)
     tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))
     return triton.cdiv(blocks, tiles), tiles

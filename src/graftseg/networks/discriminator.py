@@ -14,11 +14,11 @@ from graftseg.networks.layers import eval_mode
 WIDTH = 64  # channels of the first convolution
 MIN_SIDE = 16  # smallest patch size along each axis, in voxels
 SLOPE = 0.2  # slope of the leaky ReLU for negative values
-DROPOUT = 0.5  # probability
+DROPOUT = 0.5  # dropout probability
 
 
 class Discriminator(nn.Module):
-    """Two logits for a map and its image: class 1 means that the image is labeled, class 0 that it is unlabeled.
+    """Two logits for a predicted map and its image: class 1 means that the image is labeled, class 0 that it is not.
 
     Map and image are convolved separately and added. Three more convolutions each halve the size and double the
     channels. In 3-D, as in SASSNet, the sum passes an activation and a dropout before these convolutions, and the
@@ -29,7 +29,7 @@ class Discriminator(nn.Module):
     """
 
     def __init__(self, map_channels: int, image_channels: int, dimensions: int) -> None:
-        """Build a discriminator for two or three axes of space."""
+        """Build a discriminator for two or three spatial axes."""
         super().__init__()
         self.dimensions = dimensions
         self.map_entry = _strided_convolution(map_channels, WIDTH, dimensions)
@@ -60,12 +60,12 @@ class Discriminator(nn.Module):
 class EntropyDiscriminator(nn.Module):
     """Logits for regions of an entropy map, as in ADVENT.
 
-    Four convolutions with 64 to 512 channels each halve the size. A fifth convolution returns one channel. For maps
-    with a side below 32 voxels, the input of the fifth convolution is zero-padded.
+    Four convolutions with 64 to 512 channels each halve the size. A fifth convolution also halves the size and returns
+    one channel. For maps with a side below 32 voxels, the input of the fifth convolution is zero-padded.
     """
 
     def __init__(self, map_channels: int, dimensions: int) -> None:
-        """Build a discriminator for two or three axes of space."""
+        """Build a discriminator for two or three spatial axes."""
         super().__init__()
         widths = [map_channels, WIDTH, 2 * WIDTH, 4 * WIDTH, 8 * WIDTH]
         units = (
@@ -85,10 +85,10 @@ class EntropyDiscriminator(nn.Module):
 
 
 def pool_to_2x2(features: Tensor) -> Tensor:
-    """Average features ``(B, C, H, W)`` to ``(B, C, 2, 2)`` over windows of 7/16 of each size, starting at 0.
+    """Average features ``(B, C, H, W)`` to ``(B, C, 2, 2)`` over windows of 7/16 of each side, starting at index 0.
 
-    At 16x16 this is 7x7 pooling, which ignores the last two rows and columns. A side of one pixel is used for both
-    halves.
+    At 16x16 this is 7x7 pooling, which ignores the last two rows and columns. If a side has only one pixel,
+    both windows contain this pixel.
     """
     height, width = (max(7 * size // 16, 1) for size in features.shape[2:])
     pooled = F.avg_pool2d(features[..., : 2 * height, : 2 * width], (height, width))

@@ -11,10 +11,10 @@ from graftseg.networks.heads import Head2d, Head3d
 class DualTask(EncoderDecoder):
     """A network with a second head for signed distances between -1 and 1.
 
-    For two classes, the distance head returns the distance of the foreground, and the segmentation head returns one
-    logit ``z``. The logits are then ``(0, z)``, so that the softmax is a sigmoid. For more classes, the distance head
-    returns a distance for every class. With both heads, the left atrium network for two classes has 9,448,866
-    parameters, the 2-D U-Net for four classes 1,814,344.
+    For two classes, the distance head returns a distance for the foreground, and the segmentation head returns one
+    logit ``z``. The logits are then ``(0, z)``, so that their softmax is a sigmoid of ``z``. For more classes, the
+    distance head returns a distance for every class. With both heads, the left atrium network for two classes has
+    9,448,866 parameters, and the 2-D U-Net for four classes has 1,814,344.
     """
 
     def __init__(self, network: EncoderDecoder, classes: int) -> None:
@@ -25,7 +25,7 @@ class DualTask(EncoderDecoder):
         self.distance_head = _head_like(network.head, 1 if classes == 2 else classes)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)``, with ``all_outputs`` also distances ``(B, 1 or classes, *space)``."""
+        """Return logits ``(B, classes, *space)`` and, if ``all_outputs``, distances ``(B, 1 or classes, *space)``."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
         if self.classes == 2:
@@ -43,7 +43,7 @@ def build_dual_task(networks: Networks) -> DualTask:
 
 
 def _head_like(head: nn.Module, channels: int) -> nn.Module:
-    """Build another head on the same features with ``channels`` channels."""
+    """Build another head for the same features, with ``channels`` output channels."""
     if isinstance(head, nn.Conv3d):
         return Head3d(head.in_channels, channels)
     assert isinstance(head, nn.Conv2d)

@@ -1,4 +1,4 @@
-"""A teacher that is the exponential moving average of its student, Eq. (10) of the paper: Θt <- λ Θt + (1 - λ) Θs."""
+"""A teacher that is the exponential moving average of its student, Eq. (10) of BCP: Θt <- λ Θt + (1 - λ) Θs."""
 
 import copy
 from typing import Literal, TypeVar
@@ -43,7 +43,7 @@ def warmup_decay(step: Tensor, decay: float = 0.99) -> Tensor:
     """Return λ = min(1 - 1/(t + 1), ``decay``), a 0-d tensor on the step's device.
 
     ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student. Before λ
-    reaches ``decay``, the teacher's weights are the mean of the student's weights after all steps so far.
+    reaches ``decay``, the teacher is the plain average of the student's weights, taken after each step so far.
     """
     return torch.clamp(1 - 1 / (step + 1), max=decay)
 

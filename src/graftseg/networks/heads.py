@@ -1,7 +1,7 @@
 """Heads from features to logits, computed in the precision of the weights even under autocast.
 
 In bfloat16 the logits of two classes often round to the same value, and argmax then selects the first class, the
-background. Pseudo-labels would lose foreground in every step.
+background. Pseudo-labels from such logits would lose foreground in every step.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graftseg.networks.acceleration import accelerated
 from graftseg.networks.layers import autocast_disabled
-from graftseg.networks.logits import can_use_kernels, logits
+from graftseg.networks.logits import can_use_logits, logits
 
 
 class Head2d(nn.Conv2d):
@@ -21,7 +21,7 @@ class Head2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """Convert ``(B, in, H, W)`` to ``(B, classes, H, W)``."""
         with autocast_disabled(x):
-            if self.bias is not None and can_use_kernels(x, self.weight):
+            if self.bias is not None and can_use_logits(x, self.weight):
                 y: Tensor = logits(x, self.weight, self.bias)
                 return y
             return super().forward(x.to(self.weight.dtype))

@@ -16,7 +16,7 @@ Upsampling = Literal["transposed", "linear", "nearest"]
 class Interpolation2d(nn.Module):
     """Bilinear upsampling by 2 with aligned corners.
 
-    On a GPU this uses two matrix products: PyTorch's gradient needs atomic additions, which are slow.
+    On a GPU this uses two matrix products: the gradient of PyTorch's interpolation needs slow atomic additions.
     """
 
     def forward(self, x: Tensor) -> Tensor:

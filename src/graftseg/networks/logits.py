@@ -18,7 +18,7 @@ MAX_COLUMNS = 128  # maximum number of pairs of tap and class
 MAX_CHANNELS = 64  # maximum number of channels of the features
 
 
-def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
+def can_use_logits(x: Tensor, weight: Tensor) -> bool:
     """Return whether ``logits`` supports these features and this weight."""
     few = 9 * weight.shape[0] <= MAX_COLUMNS and x.dim() == 4 and x.shape[1] <= MAX_CHANNELS
     return accelerated(x) and HAS_TRITON and few and 0 < x.numel() < MAX_ELEMENTS and weight.dtype == torch.float32
@@ -27,7 +27,7 @@ def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
 @torch.library.custom_op("graftseg::logits", mutates_args=())
 def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Convolve zero-padded bfloat16 or float32 ``(B, C, H, W)`` to channels-last float32 ``(B, classes, H, W)``."""
-    if _kernels_supported(x):
+    if _uses_triton(x):
         from graftseg.networks import logits_triton
 
         return logits_triton.logits(x, weight, bias)
@@ -37,7 +37,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::logits_gradients", mutates_args=())
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of features (in their precision), weight and bias."""
-    if _kernels_supported(x):
+    if _uses_triton(x):
         from graftseg.networks import logits_triton
 
         return logits_triton.logits_gradients(dy, x, weight)
@@ -47,7 +47,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     return _channels_last(dx.to(x.dtype)), torch.empty_like(weight).copy_(dw), db
 
 
-def _kernels_supported(x: Tensor) -> bool:
+def _uses_triton(x: Tensor) -> bool:
     return HAS_TRITON and tf32_allowed() and suits_kernels(x, x.shape[1])
 
 

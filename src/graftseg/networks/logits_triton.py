@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graftseg.networks.convolution_triton import PROGRAMS, split
 
-FORWARD_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 3}
+FORWARD_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 3}  # "BM" is the number of pixels per block
 BACKWARD_LAUNCH = {"BM": 64, "num_warps": 4, "num_stages": 1}
 MIN_DOT_SIZE = 16  # smallest size of Triton's matrix products
 
@@ -26,6 +26,7 @@ def _logits_kernel(
     x, w, bias, y, M, H, W, wk, wc, wt,
     C: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
+    """Compute logits; ``wk, wc, wt`` are the weight's strides between classes, channels and taps."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     column, row = m % W, (m // W) % H
     c, k = tl.arange(0, C), tl.arange(0, KP)
@@ -93,7 +94,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tu
     pixels, count = height * width, batch * height * width
     if not dy.is_contiguous():
         dy = dy.contiguous(memory_format=torch.channels_last)
-    # strides between classes and between pixels, and the extra offset between images
+    # dk, dp, di of the kernel: strides between classes and between pixels, and the extra offset between images
     dy_strides = (pixels, 1, (classes - 1) * pixels) if dy.is_contiguous() else (1, classes, 0)
     dx, chosen = torch.empty_like(x), BACKWARD_LAUNCH | launch
     columns = max(MIN_DOT_SIZE, triton.next_power_of_2(9 * classes))

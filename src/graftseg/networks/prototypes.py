@@ -1,6 +1,6 @@
 """Heads that separate classes in feature space by distances from stored prototypes.
 
-All shapes are fixed: every voxel is projected, and unused voxels are masked. Rows are voxels.
+All shapes are fixed: every voxel is projected, and unused voxels are masked. A row is the feature vector of a voxel.
 """
 
 from typing import Literal
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from graftseg.networks.encoder_decoder import EncoderDecoder
 
 KeptScores = Literal["lowest", "highest"]
-EMBEDDING_SIZE = 32
+EMBEDDING_SIZE = 32  # length of a projected feature vector
 
 
 class PrototypeNetwork(EncoderDecoder):
@@ -24,7 +24,7 @@ class PrototypeNetwork(EncoderDecoder):
         self.separation = separation
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)``, with ``all_outputs`` also features ``(B, width, *space)``."""
+        """Return logits ``(B, classes, *space)`` and, if ``all_outputs``, features ``(B, width, *space)``."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
         return (logits, features) if all_outputs else logits
@@ -100,7 +100,7 @@ class ClassSeparation(nn.Module):
     def forward(
         self, labeled: tuple[Tensor, Tensor, Tensor], unlabeled: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Update the prototypes, then return the distances of labeled and of unlabeled voxels from the prototypes.
+        """Update the prototypes, then return the mean distances of labeled and of unlabeled voxels from the prototypes.
 
         ``labeled``: features, labels and predicted labels. ``unlabeled``: features and predicted labels.
         """
@@ -112,7 +112,7 @@ class ClassSeparation(nn.Module):
 
     @torch.no_grad()
     def update_prototypes(self, rows: Tensor, labels: Tensor, correct: Tensor) -> None:
-        """Replace the prototypes of each class by correctly predicted voxels, if the class has any."""
+        """Replace the prototypes of each foreground class by its correctly predicted voxels, if there are any."""
         v = self.project.forward_eval(rows).float()
         highest = self.keep == "highest"
         for c in range(1, len(self.memory)):
@@ -127,8 +127,8 @@ class ClassSeparation(nn.Module):
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return ``Σ_c mean_ij (1 - cos(v_i, m_j)) / K`` for foreground classes c, their voxels i and prototypes j.
 
-        K also counts the background. The first selector of a class weights its voxels. A class with fewer than two
-        voxels or prototypes adds 0. The mean over j is computed from the mean of the normalized prototypes.
+        K is the number of classes, including the background. The first selector of a class weights its voxels. A class
+        with fewer than two voxels or prototypes adds 0. The mean over j uses the mean of the normalized prototypes.
         """
         v = self.predict(self.project(rows)).float()
         direction = F.normalize(v, dim=1)

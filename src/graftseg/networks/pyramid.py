@@ -18,7 +18,7 @@ class Pyramid(EncoderDecoder):
     the coarser heads in training. As published, it also has a head for the coarsest level, which is never used. It has
     1,831,060 parameters.
 
-    A network with two levels has a single decoder level. Its second head uses the coarsest encoder features.
+    A network with two levels has a single decoder level. The second head then uses the coarsest encoder features.
     """
 
     decoder: LevelDecoder
@@ -34,13 +34,13 @@ class Pyramid(EncoderDecoder):
         self.upsampling_layers = nn.ModuleList(_upsampling_layer(1 << level, flat=flat) for level in heads)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
-        """Return the finest logits ``(B, classes, *space)``, with ``all_outputs`` those of all levels, finest first."""
+        """Return logits ``(B, classes, *space)`` of the finest level or, if ``all_outputs``, of all, finest first."""
         skips = self.encode(images)
         finest, *coarser = self.decoder.pyramid(skips)
         logits: Tensor = self.head(finest)
         if not all_outputs:
             return logits
-        # in 2-D, the last head has no features and is skipped
+        # in 2-D with more than two levels, the last head gets no features and is skipped
         parts = zip(coarser or skips[-1:], self.perturbations, self.heads, self.upsampling_layers, strict=False)
         return [logits, *(upsample(head(perturb(features))) for features, perturb, head, upsample in parts)]
 

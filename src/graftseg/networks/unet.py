@@ -104,7 +104,7 @@ def _double(fine: int, upsampling: Upsampling) -> nn.Module:
 
 
 class Convolution2d(nn.Conv2d):
-    """3x3 convolution with zero padding, followed by a norm.
+    """3x3 convolution with zero padding, for use before a norm.
 
     On a GPU the bias gets no gradient: the norm subtracts the mean, so the gradient is zero up to rounding.
     """

@@ -64,7 +64,7 @@ class Encoder(LevelEncoder):
 class Decoder(LevelDecoder):
     """One upsampling step, block and dropout per level; the block gets encoder features followed by upsampled features.
 
-    ``transposed`` is a transposed convolution that does not change the number of channels. The others interpolate.
+    ``transposed`` is a transposed convolution that keeps the channel count. ``linear`` and ``nearest`` interpolate.
     """
 
     def __init__(self, *, width: int, levels: int, dropout: bool, upsampling: Upsampling = "linear") -> None:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from graftseg.ops.losses import SupervisedDice, one_hot, supervised_dice
 
-MAX_BLOCK_ELEMENTS = 1 << 26  # elements of a temporary array in ``_min_along_last_axis``
+MAX_BLOCK_ELEMENTS = 1 << 26  # maximum number of elements of a temporary array in ``_min_along_last_axis``
 
 
 def distance_to(masks: Tensor) -> Tensor:

@@ -121,6 +121,7 @@ def mixed_loss(
     """
     w_b, w_f = weights
     if legacy_background_mask:
+        # the public code does not mix the labels, which matters only if class 0 is not masked
         background, foreground = background_labels, foreground_labels
     else:
         background = foreground = mix(background_labels, foreground_labels, M)

@@ -140,7 +140,7 @@ def contact_mask(
     """Draw a mask that is False in a slab across the whole image.
 
     By default the thickness is ``floor(beta ** d * n)`` for d axes and n voxels along ``axis``: the slab has about the
-    volume of the single box. The position is one of the first ``starts`` positions, by default all except the last.
+    volume of the single box. The start is drawn from the first ``starts`` positions, by default all except the last.
     """
     n = space[axis]
     (thickness,) = box_size([n], beta ** len(space)) if thickness is None else (thickness,)
@@ -166,7 +166,7 @@ def mix(background: Tensor, foreground: Tensor, M: Tensor) -> Tensor:
 
 
 class Mixture(NamedTuple):
-    """Background and foreground images of a mixture, and the loss weights of background and foreground."""
+    """Background and foreground images of a mixture, and their loss weights."""
 
     background: Labeled
     foreground: Labeled

@@ -16,7 +16,7 @@ RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
 
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:
-    """Return ``exp(-5 (1 - clip(e, 0, R) / R)²)`` of e = ``elapsed`` and R = ``length``, from 0.0067 to 1 at e = R."""
+    """Return ``exp(-5 (1 - clip(e, 0, R) / R)²)`` for e = ``elapsed``, R = ``length``: 0.0067 at e = 0, 1 at e = R."""
     rest = 1 - elapsed.clamp(0, length) / length
     return torch.exp(-5 * rest.square())
 
@@ -60,8 +60,6 @@ class Poly(Settings):
 
 
 Schedule = Annotated[Constant | Step | Poly, Field(discriminator="name")]
-
-
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 

@@ -26,7 +26,7 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
 
 
 def baseline_of(recipe: Recipe) -> Recipe:
-    """Return a recipe with the same network, batches, seed and number of steps, trained on labeled scans only.
+    """Return a supervised recipe with the network, batches, seed and number of steps of ``recipe``.
 
     If the first stage is supervised, the baseline has the same first stage and then trains supervised in place of the
     other stages, with the optimizer of the last stage. Otherwise the baseline has one stage with the optimizer of the

@@ -22,7 +22,7 @@ from graftseg.recipes.settings import InferenceSettings, LoopSettings, Selection
 class Published(Settings):
     """Published metrics: overlaps in percent, distances in voxels.
 
-    ``selection`` says how the published checkpoint was chosen: by scores on a list of cases, or as the last.
+    ``selection`` says how the published checkpoint was chosen: by scores on a list of cases, or as the last checkpoint.
     """
 
     table: str
@@ -40,7 +40,7 @@ PLANNED = "planned"
 FAST_PRECISION: Precision = "bf16"
 """The precision that ``fast`` sets."""
 MAX_LISTED = 3
-"""Number of settings that a message lists if there are more than four. It counts the rest."""
+"""If there are more than four settings, a message lists this many and counts the rest."""
 RECIPE_REMEDY = "pass the same recipe, --set and --shorter, or the run's recipe.yaml as the recipe, or another --out"
 """The remedy for a run that was started with another recipe."""
 YAML_MESSAGES = {
@@ -56,13 +56,13 @@ NOT_COMPARED = {"loop", "inference", "name", "about", "published", "baseline", "
 
 
 class Recipe(Settings):
-    """All settings of a run; contradictions are rejected.
+    """All settings of a run. Contradictory settings are rejected.
 
     ``fast`` sets ``loop.precision: bf16``, and ``joint: true`` for every stage whose method supports it. A parsed
     recipe contains these values.
 
     ``baseline`` also trains a supervised run with the same number of steps. ``folds`` is the number of
-    cross-validation folds; None trains a single network.
+    cross-validation folds. None trains a single network.
     """
 
     name: str
@@ -206,7 +206,7 @@ def first_few(names: Sequence[str]) -> str:
 
 
 def _resolved(recipe: Recipe) -> Recipe:
-    """Fill in the settings that ``fast`` implies and the defaults of the methods, which later versions may change."""
+    """Fill in the settings that ``fast`` implies, and the methods' defaults, because later versions may change them."""
     stages = tuple(_resolved_stage(stage, recipe.fast) for stage in recipe.stages)
     loop = recipe.loop.model_copy(update={"precision": FAST_PRECISION}) if recipe.fast else recipe.loop
     return recipe.model_copy(update={"stages": stages, "loop": loop})

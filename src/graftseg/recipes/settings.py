@@ -22,10 +22,10 @@ class LoopSettings(Settings):
     """Settings of the training loop and its log. Only ``precision`` changes the result.
 
     ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
-    it, which is PyTorch's default. ``compiled`` turns compiled networks on or off, and ``captured`` CUDA graphs. None
-    turns them on if they save time. A checkpoint is written every ``checkpoint_every`` steps, and also if the last
-    checkpoint is older than ``checkpoint_seconds``. Training images of the first step and of ``snapshots`` later steps
-    per stage are saved for the report (0 saves none).
+    it, which is PyTorch's default. ``compiled`` turns compiled networks on or off. ``captured`` turns CUDA graphs on or
+    off. For these two settings, None means on if it saves time. A checkpoint is written every ``checkpoint_every``
+    steps, and also if the last checkpoint is older than ``checkpoint_seconds``. Training images of the first step and
+    of ``snapshots`` later steps per stage are saved for the report (0 saves none).
     """
 
     precision: Precision = "float32"
@@ -63,13 +63,13 @@ class StageSettings(Settings):
 class SelectionSettings(Settings):
     """Which checkpoint is reported, and on which cases it is selected.
 
-    The protocol ``last`` reports the last checkpoint, ``val`` the best checkpoint on validation cases, and ``paper``
-    the best checkpoint on ``cases``. ``paper`` scores an empty prediction as 0, as the public code does. ``oracle``
+    Protocol ``last`` reports the last checkpoint. ``val`` reports the best checkpoint on validation cases. ``paper``
+    reports the best checkpoint on ``cases`` and scores an empty prediction as 0, as the public code does. ``oracle``
     also scores the test cases and saves the student with the best test score. Training does not use these scores.
 
     The student is scored every ``every`` steps, starting at step ``first``. ``every`` and ``first`` count the steps of
     all stages. ``stride`` is the stride of the windows. ``every`` defaults to 200 if the protocol or the oracle needs
-    scores. If ``every`` is set and the protocol is ``last``, validation cases are scored for the curve only.
+    scores. If ``every`` is set and the protocol is ``last``, validation cases are scored only for the report's curve.
     """
 
     protocol: Literal["last", "val", "paper"] = "last"
@@ -100,9 +100,9 @@ class SelectionSettings(Settings):
 
     @property
     def needs_validation(self) -> bool:
-        """Whether the settings require validation cases.
+        """Whether validation cases are required, either to select a checkpoint or for the curve of protocol ``last``.
 
-        The protocol ``last`` scores validation cases for the curve only. With ``cases: test``, it scores nothing.
+        The curve does not require validation cases if ``cases`` is ``test`` or if ``oracle`` scores test cases.
         """
         for_curve = not self.reads_test_labels and self.cases == "validation"
         return self.every is not None and (self.selected_on == "validation" or for_curve)

@@ -52,7 +52,7 @@ def test_given_and_predicted_labels_are_exported(run: RunFolder, data: Path, tmp
     out = tmp_path / "Dataset501_Phantoms"
     lines = export_run("nnunet", Request(run, out))
     assert lines == [
-        f"{out}: 3 labeled cases and 2 with label maps of the run",
+        f"{out}: 3 labeled cases and 2 cases with label maps of the run",
         f"1 unlabeled cases have no label map in {run.predictions} and are left out",
     ]
     cases = ["labeled_000", "labeled_001", "labeled_002", "unlabeled_000", "unlabeled_002"]
@@ -107,7 +107,7 @@ def test_a_run_moved_with_its_store(run: RunFolder, data: Path, tmp_path: Path) 
     (tmp_path / "store").rename(run.store)
     moved = RunFolder(run.path.rename(tmp_path / "moved"))
     (first, _) = export_run("nnunet", Request(moved, tmp_path / "Dataset501_Phantoms"))
-    assert first.endswith("3 labeled cases and 1 with label maps of the run")
+    assert first.endswith("3 labeled cases and 1 cases with label maps of the run")
     data.rename(tmp_path / "elsewhere")
     with user_error(Code.FOLDER_MISSING, data, "--data"):
         export_run("nnunet", Request(moved, tmp_path / "Dataset502_Phantoms"))
@@ -151,4 +151,4 @@ def test_label_maps_of_another_network_are_an_error(run: RunFolder, data: Path, 
         export_run("nnunet", request)
     predict_scans(run, data / "imagesUn", run.predictions, torch.device("cpu"))
     (line,) = export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))
-    assert line.endswith("3 labeled cases and 3 with label maps of the run")
+    assert line.endswith("3 labeled cases and 3 cases with label maps of the run")

@@ -98,7 +98,7 @@ def _number(path: Path) -> int:
 
 
 def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
-    """Return the volumes in a list of volumes or slices, with patients in list order and the frames of each sorted."""
+    """Return the volumes in a list of volumes or slices, with patients in list order and sorted frames per patient."""
     patients: dict[str, list[str]] = {}
     slices: set[str] = set()
     for entry in entries:

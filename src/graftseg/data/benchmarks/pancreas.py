@@ -31,7 +31,7 @@ CLASSES = {0: "background", 1: "pancreas"}
 LISTS: tuple[tuple[str, Split], ...] = (("train", "labeled"), ("test", "test"))
 SERIES = re.compile(r"PANCREAS_(\d{4})", re.IGNORECASE)
 DIGITS = re.compile(r"(?<!\d)(\d{4})(?!\d)")
-SEARCH_DEPTH = 3  # levels of subfolders
+SEARCH_DEPTH = 3  # levels of folders that are searched, including the given folder
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _series(folder: Path) -> list[Path]:
     folders = sorted({path.parent for path in slices})
     if len(folders) > 1:
         finding = f"two series, in {folders[0].name} and {folders[1].name}"
-        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "keep the series of the label map")
+        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "keep the series that the label map belongs to")
     return slices
 
 

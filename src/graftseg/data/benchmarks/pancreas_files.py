@@ -1,17 +1,17 @@
 """The published preparations of Pancreas-CT: resampled to 1 mm, windowed and cropped around the label.
 
-============ ============================================ ==================================================
-             pancreas (CoraNet, BCP)                      pancreas-62 (DTC, MC-Net)
-============ ============================================ ==================================================
-spacing      pixel spacing of the scan for all three      spacing of the label map; the spacing of the scan
-             axes; the slice distance is ignored          is ignored
-image        linear interpolation                         cubic spline interpolation
-label        nearest neighbor                             nearest neighbor
-intensities  clipped to -125 ... 275 HU, then the         clipped to -125 ... 275 HU, then z-scores of the
-             volume is scaled to 0 ... 1                  crop
-crop         label box with a margin of 25 voxels, at     label box of at least 96 voxels with a margin of 25
-             least 96 voxels per side                     voxels in x and y; all of z
-============ ============================================ ==================================================
+=============== ============================================ ==================================================
+                pancreas (CoraNet, BCP)                      pancreas-62 (DTC, MC-Net)
+=============== ============================================ ==================================================
+assumed spacing pixel spacing of the scan for all three      spacing of the label map; the spacing of the scan
+                axes; the slice distance is ignored          is ignored
+image           linear interpolation                         cubic spline interpolation
+label           nearest neighbor                             nearest neighbor
+intensities     clipped to -125 ... 275 HU, then the         clipped to -125 ... 275 HU, then z-scores of the
+                volume is scaled to 0 ... 1                  crop
+crop            label box with a margin of 25 voxels, at     label box of at least 96 voxels with a margin of 25
+                least 96 voxels per side                     voxels in x and y; all of z
+=============== ============================================ ==================================================
 
 Scan and label map are reoriented to left, posterior, superior (the axes of DICOM slices) according to their headers.
 Origins are not compared, because the origins of the released label maps differ from the origins of their series.
@@ -37,9 +37,9 @@ from graftseg.data.pieces import foreground_box
 from graftseg.data.scans import Scan, read_geometry, read_label, read_scan
 
 AXES = "LPS"
-WINDOW = (-125.0, 275.0)
-MARGIN = 25
-MIN_SIZE = 96
+WINDOW = (-125.0, 275.0)  # HU
+MARGIN = 25  # voxels around the label
+MIN_SIZE = 96  # voxels per side
 Spacing = tuple[float, float, float]
 Number = TypeVar("Number", bound=np.generic)
 Bounds = tuple[tuple[int, int], ...]
@@ -65,7 +65,7 @@ class PancreasFiles:
         return image_scan(image)
 
     def label(self, case: Case) -> Scan:
-        """Read the label map with the same crop."""
+        """Read the label map with the same crop as the image."""
         *paths, _ = case.images
         geometry = read_geometry(paths[0]) if is_nifti(paths[0]) else series_geometry(paths)
         resampled, _, box = self._plan(paths, geometry, label_path(case))
@@ -112,7 +112,7 @@ class PancreasFiles:
 
 
 def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:
-    """Return the bounds of the published crop. It is one voxel short: the excluded stop is ``last + margin``."""
+    """Return the bounds of the published crop, which is one voxel short: the excluded stop is ``last + margin``."""
     first, last = bounds[0], bounds[1] - 1
     pad = max(MIN_SIZE - (last - first), 0) // 2
     return max(first - pad - MARGIN, 0), min(last + pad + MARGIN, size)

@@ -21,7 +21,7 @@ from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 
 MIN_SIZE = 16
-"""Scans with fewer voxels than this along two axes are too small for a network with several downsampling steps."""
+"""Scans below this many voxels along at least two axes are too small for a network that downsamples several times."""
 
 ROUNDING = 0.1
 """Grids whose corners differ by less than this many voxels are considered equal up to header rounding."""

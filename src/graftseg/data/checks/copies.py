@@ -36,7 +36,7 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
     """Report cases of one shape whose voxels differ, but whose coarse views agree after intensity scaling.
 
     In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
-    Therefore, copies in such a cluster need a correlation above ``EXACT`` or similar differences from the cluster mean.
+    There, copies must have a correlation above ``EXACT``, or their differences from the cluster mean must be similar.
     """
     for comparable in _by_shape(seen).values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)

@@ -51,7 +51,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         what, size = "too many classes", f"values up to {values[-1]}, but the limit is {LARGEST_VALUE}"
         yield Finding("error", what, "dataset.json", size, "remove classes that are not needed")
         return
-    # an unreadable label map may contain the missing class
+    # if a label map cannot be read, nothing is reported, because the label map may contain the missing class
     if all(case.label_counts for case in summaries.of("labeled")):
         shown = {*found, 1} if values == [0, 1] and MASK_VALUE in found else {*found}
         for value in (value for value in values[1:] if value not in shown):

@@ -1,4 +1,4 @@
-"""Checks that compare cases: stray files, axes, channels, orientations, intensities and spacings."""
+"""Checks for stray files, and for cases that differ in axes, channels, orientation, intensities or spacing."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ SLICES_LAST = ("ASR", "RSA", "RAS")
 """Orientations whose last axis is right-left, anterior-posterior and superior-inferior, respectively."""
 
 AIR_LIMIT = -200.0
-"""A CT scan whose lowest value is below this contains air. ``offset_findings`` expects air in most scans."""
+"""A CT scan whose lowest value is below this (in HU) contains air. ``offset_findings`` expects air in most scans."""
 ZERO_TOLERANCE = 100.0
 """If the rescale intercept of a CT scan is missing, the lowest value is within this distance of 0."""
 TISSUE_LIMIT = 700.0
@@ -85,7 +85,7 @@ def _scales(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
             continue
         (low, narrow), (high, broad) = ranked[0], ranked[-1]
         within = f" in channel {channel:04d}" if channels > 1 else ""
-        size = f"ranges from {low:.3g} ({narrow}) to {high:.3g} ({broad}){within}"
+        size = f"the range is {low:.3g} wide in {narrow} and {high:.3g} wide in {broad}{within}"
         remedy = "normalize each scan separately, for example with the rule zscore, instead of using one window"
         names = (narrow, broad)
         yield Finding("note", "intensity ranges differ greatly", ", ".join(names), size, remedy, names)

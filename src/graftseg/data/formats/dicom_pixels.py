@@ -14,7 +14,7 @@ from graftseg.data.formats.scan import optional
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
 PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
-INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack the zip), or export it uncompressed"
+INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack it), or export the series uncompressed"
 MISSING_DECODER = ("missing dependencies", "missing required dependencies")  # in messages of pydicom
 SAFE_REASONS = {
     re.compile(r"less than expected \((\d+) vs (\d+) bytes\)"): r"\1 of \2 bytes found",

@@ -150,7 +150,7 @@ def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
         return ()
     distance, source = _assumed_distance(slices[0])
     count = "1 slice" if len(slices) == 1 else f"{len(slices)} slices"
-    taken = f"{count} ordered by {_order_by_number(slices)[1]}, {distance:g} mm apart by {source}, lowest slice first"
+    taken = f"{count} ordered by {_order_by_number(slices)[1]}, {distance:g} mm apart ({source}), lowest slice first"
     what = "no slice has a position (ImagePositionPatient): order, direction and slice spacing are guesses"
     remedy = "export the series again with positions, or save it as NIfTI with the correct spacing"
     return (Guess(where, what, taken, remedy),)

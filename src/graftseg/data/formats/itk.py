@@ -32,7 +32,7 @@ from graftseg.data.formats.scan import (
 SUFFIXES: tuple[str, ...] = (".nrrd", ".nhdr", ".mha", ".mhd")
 HEADERS = (".nhdr", ".mhd")  # suffixes of headers with the voxels in another file
 _MAX_HEADER_BYTES = 2**20
-_CHUNK = 4 * 2**20
+_CHUNK = 4 * 2**20  # bytes read at once
 _FIELD = re.compile(r"([A-Za-z][\w ]*?)\s*[=:]\s*(.*)")
 _ANATOMICAL = re.compile(r"(?i)(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?")
 """Values of the NRRD field ``space`` that define the axes in the patient, such as right-anterior-superior."""
@@ -188,7 +188,7 @@ def _data_file(path: Path, data_file: str) -> Path:
 
 
 def _verify_checksum(path: Path, header: _Header) -> None:
-    """Decompress the voxels in chunks to verify their checksum."""
+    """Decompress the voxels in chunks to verify their checksum, unless the header skips lines or bytes."""
     if {"lineskip", "byteskip"} & header.text.fields.keys():
         return
     inflate, count = zlib.decompressobj(47), 0

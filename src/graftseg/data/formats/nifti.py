@@ -28,7 +28,7 @@ from graftseg.data.formats.scan import MAX_BYTES, FourthAxis, Scan, damaged, ref
 from graftseg.data.grid import grid_difference, is_valid_affine
 
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
-_CHUNK = 4 * 2**20
+_CHUNK = 4 * 2**20  # bytes read at once
 _MAX_TRAILING = 2**20  # more bytes after the voxels of a compressed file are an error
 _MAX_EXPANSION = 1100  # maximum number of decompressed bytes per compressed byte
 _GZIP_MAGIC = b"\x1f\x8b"

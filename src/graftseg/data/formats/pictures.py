@@ -1,6 +1,6 @@
 """PNG and TIFF pictures: 2-D scans with one gray channel or three color channels, without a position.
 
-As in ITK, the spacing is 1 mm. The column index increases toward the patient's left, the row index toward the back.
+As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, and rows toward the patient's back.
 """
 
 import logging
@@ -37,7 +37,7 @@ _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # number of channels by PNG colo
 _COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
 _GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
 _UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by photometric interpretation
-_TIFF_MAX_EXPANSION = (8, 50_000)  # maximum decoded bytes per byte of the file: uncompressed (1-bit pixels), compressed
+_TIFF_MAX_EXPANSION = (8, 50_000)  # maximum decoded bytes per file byte: 8 if uncompressed (1-bit pixels), else 50,000
 _ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which store the slice spacing"
 _HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # positions of the PNG header and its checksum
 

@@ -72,7 +72,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class FourthAxis:
-    """The number of volumes in a file, and the ``step`` between volumes in the header.
+    """The number of volumes in a file, and the distance between volumes according to the header (``step``).
 
     A ``step`` of 0 or 1 and the unit second are ambiguous, because many programs write them for channels.
     ``says_time`` means that the header contains a word or number that only occurs in time series.

@@ -22,9 +22,9 @@ from graftseg.data.scans import Scan, read_label
 from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.request import Request, atomic_folder, import_package, label_maps_of
 
-SERIES_NUMBER = 900
+SERIES_NUMBER = 900  # the series number of every exported segmentation
 TOLERANCE = 0.01
-"""Largest distance, in voxels, between a pixel and a voxel center that count as the same point."""
+"""A pixel and a voxel center at most this far apart, in voxels, count as the same point."""
 MAX_NAME = 64
 """Maximum length of a segment name in DICOM."""
 
@@ -70,7 +70,7 @@ def _cases(data: Path) -> dict[str, Path]:
 
 @contextmanager
 def _private_errors(folder: Path) -> Iterator[None]:
-    """Hide warnings of packages and replace their errors by a neutral error, because both may quote personal data."""
+    """Hide warnings of packages and replace errors by a neutral error. The original texts may quote personal data."""
     try:
         with silence_dicom_packages():
             yield

@@ -24,7 +24,7 @@ from graftseg.recipes.settings import InferenceSettings
 
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}
-"""Packages that are needed to run a bundle. MONAI finds the largest components with scikit-image."""
+"""Packages that are needed to run a bundle, with versions. MONAI finds the largest components with scikit-image."""
 FIRST_CHANNEL = "_0000.nii"  # end of the file name of a first channel, without .gz
 # The following strings are expressions in the configuration language of MONAI bundles.
 FILES = "glob.glob(os.path.join(@dataset_dir, '*.nii*'))"
@@ -220,7 +220,7 @@ def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
         component = {"applied_labels": [value], "num_components": count, "independent": True, "is_onehot": False}
         transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
     saved = {"output_dir": "@output_dir", "output_postfix": "", "output_dtype": "$numpy.uint8"}
-    # `resample` changes no voxel, as the label map is on the scan's grid. Without it, the writer guesses the axes.
+    # Without `resample`, the writer guesses the axes. No voxel changes, because the label map is on the scan's grid.
     grid = {"resample": True, "mode": "nearest"}
     saving = {"_target_": "SaveImaged", "keys": "pred", "separate_folder": False, **grid, **saved}
     return [*transforms, saving]

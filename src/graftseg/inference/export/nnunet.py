@@ -58,7 +58,7 @@ def write(request: Request) -> list[str]:
             _write_label(folder, case, path, partial(read_label, path))
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
         write_json(folder / NOTES, {"pseudo_labeled": [case.name for case in pseudo]})
-    lines = [f"{request.out}: {len(labeled)} labeled cases and {len(pseudo)} with label maps of the run"]
+    lines = [f"{request.out}: {len(labeled)} labeled cases and {len(pseudo)} cases with label maps of the run"]
     if missing := len(unlabeled) - len(pseudo):
         lines.append(f"{missing} unlabeled cases have no label map in {request.label_maps} and are left out")
     return lines
@@ -125,7 +125,7 @@ def _is_ready(path: Path) -> bool:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Create a hard link, or a copy if the file system has no hard links."""
+    """Create a hard link, or a copy if a hard link is not possible."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source.resolve(), target)

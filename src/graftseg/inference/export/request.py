@@ -17,8 +17,8 @@ from graftseg.data.grouping import label_maps_by_case
 class Request:
     """A run, the output path, and options of some formats.
 
-    ``check`` is a scan for comparing the exported network with the original. ``data`` is a folder of scans and
-    ``predictions`` the folder of their label maps.
+    ``check`` is a scan for comparing the exported network with the original. ``data`` is a folder of scans, and
+    ``predictions`` is the folder of their label maps.
     """
 
     run: RunFolder

@@ -72,9 +72,8 @@ def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
 def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") -> Segment:
     """Return a network that averages its predictions of an image and of two copies, each flipped along one axis.
 
-    The axes are the first two. Flipped copies are used only for unlabeled cases, and only if training mirrored
-    scans. A ranking averages three views and ``predict --uncertainty`` four (it also flips both axes at once), so the
-    two uncertainties differ slightly.
+    The axes are the first two. Flipped copies are used only for unlabeled cases, and only if training mirrored scans.
+    ``predict --uncertainty`` also averages a view that is flipped along both axes, so its values differ slightly.
     """
     segment = network.method.segment
     is_flipped = given.label is None and network.recipe.batches.augment.rotate_flip > 0
@@ -140,7 +139,7 @@ def near_boundary(labels: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def count_parts(labels: NDArray[Any], value: int) -> int:
-    """Return the number of connected components of a class; voxels that share a corner are connected."""
+    """Return the number of connected components of a class. Voxels that share a corner are connected."""
     import cc3d
 
     mask = np.ascontiguousarray(labels == value)

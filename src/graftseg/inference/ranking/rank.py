@@ -33,11 +33,11 @@ SIMILAR = 0.25
 LITTLE_FOREGROUND = 0.1
 """Fraction of the smallest labeled foreground below which a scan has hardly any foreground."""
 CLIP = 3.0
-"""Number of deviations at which features are clipped before their covariance is computed."""
-RARE = 0.1
-"""A common class counts as not learned if it is found in at most this fraction of the unlabeled scans."""
+"""Features are clipped at this many spreads from the median before their covariance is computed."""
 COMMON = 0.5
 """A class counts as common if at least this fraction of the labeled scans contains it."""
+RARE = 0.1
+"""A common class counts as not learned if it is found in at most this fraction of the unlabeled scans."""
 AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
 """Patterns of amounts in reasons and their replacements, so that reasons of different scans can be compared."""
 
@@ -111,7 +111,7 @@ def unlearned(
             continue
         sentences.append(
             f"{name} is found in {found or 'none'} of {len(unlabeled)} unlabeled scans and labeled in {shown} of "
-            f"{len(labeled)}: it has not been learned yet{'' if is_common else ', or none of these scans contains it'}."
+            f"{len(labeled)} scans: it has not been learned{'' if is_common else ', or no unlabeled scan contains it'}."
         )
     return tuple(sentences)
 
@@ -137,7 +137,7 @@ def rank_cases(
 
     Each measure becomes ``z / (1 + z)``, where z is its distance above the median in units of the spread over all
     unlabeled scans. The score is the root mean square of the four measures, so that one outstanding measure counts more
-    than four average ones. The order of the arguments does not matter, and ties are sorted by name.
+    than four average ones. The order of the given scans does not matter. Ties are sorted by name.
     """
     pool = sorted(unlabeled, key=lambda one: one.case)
     known = sorted(labeled, key=lambda one: one.case)
@@ -200,7 +200,7 @@ def shrunken_covariance(centered: Floats) -> Floats:
 def spread_out(scores: Floats, points: Floats) -> tuple[list[int], list[int | None]]:
     """Order scans greedily by score. Return the order and, for each scan, the index of a similar earlier scan or None.
 
-    Each score is multiplied by min(1, d / m): d is the distance to the nearest earlier scan, m the median distance.
+    Each score is multiplied by min(1, d / m). d is the distance to the nearest earlier scan. m is the median distance.
     """
     count = len(scores)
     median = _median_distance(points)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 MAX_VOXELS = 2**31 - 1  # voxel numbers and parents are signed 32-bit integers
-BLOCK, WARPS = 512, 4
+BLOCK, WARPS = 512, 4  # voxels and warps per program, except in ``merge``
 # a single warp needs no barrier to check that all its voxels are joined
 MERGE_BLOCK, MERGE_WARPS = 32, 1
 

@@ -2,7 +2,7 @@
 """Connected components by union-find, as Triton kernels.
 
 A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest. The parent of a
-foreground voxel is an earlier voxel of the same component. A root is its own parent. A background voxel has parent -1.
+foreground voxel is an earlier voxel of the same component. Only a root is its own parent. Background has parent -1.
 Five kernels run in sequence: ``runs`` joins each run of equal labels in a row, ``merge`` joins rows, ``count`` counts
 the voxels of each root, ``choose`` finds the largest component of each sample and class, ``keep`` writes the result.
 
@@ -14,13 +14,13 @@ Every step is atomic and never splits a component of this graph:
 - Otherwise ``atomic_min`` replaces the current link ``high -> old`` by ``high -> min(old, low)``, and the pair becomes
   ``(old, low)``; again all three stay connected. If ``old`` is ``high`` or ``low``, the pair is joined.
 
-The larger voxel of a pair decreases with every step, even if other programs change the forest: no program waits for
+The larger index of a pair decreases with every step, even if other programs change the forest: no program waits for
 another, and all terminate. At the end no pair is left, and the components of the graph are the trees. Parents only
 decrease, so the root of a tree is the first voxel of its component. A program may read an outdated parent. This parent
 belongs to the same component, so it costs an extra step but never changes the result. Reads of parents bypass the L1
 cache to avoid this extra step.
 
-``count`` shortens paths while other programs follow them. This is safe: every parent that they can read is an ancestor.
+``count`` shortens paths while other programs follow them. This is safe: any parent that is read is an ancestor.
 """
 
 import triton
