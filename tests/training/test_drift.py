@@ -1,5 +1,6 @@
 """Self-training that drifts is stopped, goes back to the last good network and resumes exactly."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 
     def cut(batches: Batches, stage: int, step: int, *, unlabeled: bool = True) -> Any:
         if (stage, step) == (2, 3):
-            raise StoppedError(15, step)  # type: ignore[arg-type]
+            raise StoppedError(signal.SIGTERM, step)
         return draw(batches, stage, step, unlabeled=unlabeled)
 
     drifting_at(monkeypatch, 2)

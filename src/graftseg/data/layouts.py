@@ -141,7 +141,7 @@ def _pair(images: Path, files: Files, labels: Path | None, split: Split, problem
     # an image without a channel number is already reported, so its label is not reported as unmatched
     image_stems = {scan_stem(path) for path in scans_in(images)} if found else set()
     for name, label_files in found.items():
-        if name not in unnumbered or CHANNEL.fullmatch(name):
+        if name not in image_stems or CHANNEL.fullmatch(name):
             problems.append(_unmatched(label_files[0], name, files, label_of))
 
 
