@@ -63,7 +63,7 @@ def test_a_volume_gets_the_voxels_of_its_file(volume_run: Path, tmp_path: Path) 
     expected = from_file(volume_run, array, affine, tmp_path)
     model = graftseg.load(volume_run, device="cpu")
     labels = model.predict(array, affine)
-    assert (labels.dtype, labels.shape, len(np.unique(labels)) > 1) == (np.uint8, array.shape, True)
+    assert labels.dtype == np.uint8 and labels.shape == array.shape and len(np.unique(labels)) > 1
     np.testing.assert_array_equal(labels, expected)
     np.testing.assert_array_equal(model.predict(array[None].astype(">f8"), affine.tolist()), expected)
     np.testing.assert_array_equal(array, before)
