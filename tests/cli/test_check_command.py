@@ -122,7 +122,7 @@ def test_broken_cases_are_left_out(cli: Check, scans: Path, tmp_path: Path) -> N
     path.write_bytes(b"")
     code, out, _ = cli(scans, "--fix", tmp_path / "rest", "--drop")
     assert code == 2 and "labeled_000\tthe file is empty (0 bytes)" in out
-    assert "0 files repaired, 1 cases or files left out" in out
+    assert "0 files repaired, 1 left out, 7 unchanged" in out
     assert cli(tmp_path / "rest")[0] == 0
     code, _, error = cli(scans, "--drop")
     assert code == 2 and "--fix" in error

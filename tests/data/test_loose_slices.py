@@ -91,7 +91,9 @@ def test_a_dicom_file_without_suffix(tmp_path: Path, name: str) -> None:
     write_case_label(tmp_path / f"labelsTr/{name}.nii.gz", read_scan(tmp_path / "a.dcm").geometry)
     np.testing.assert_array_equal(read_scan(path).array, read_scan(tmp_path / "a.dcm").array)
     assert [case.name for case in scan_cases(path, 1)[0]] == [name]
-    assert [case.name for case in scan_cases(path.parent, 1)[0]] in ([name], ["imagesTr"])
+    (path.parent / "other").write_bytes(path.read_bytes())
+    assert {case.name for case in scan_cases(path.parent, 1)[0]} == {name, "other"}
+    (path.parent / "other").unlink()
     dataset = read_layout(tmp_path)
     assert [(case.name, case.split) for case in dataset.cases] == [(name, "labeled")]
     assert not [finding for finding in check(dataset, workers=1) if finding.severity == "error"]

@@ -77,5 +77,5 @@ def _print_copy(copy: "FixedCopy") -> None:
         name = f" ({copy.classes[new]})" if new in copy.classes else ""
         typer.echo(f"label value {old} is now {new}{name}")
     files = "1 file" if len(copy.files) == 1 else f"{len(copy.files)} files"
-    dropped = f", {len(copy.dropped)} cases or files left out" if copy.dropped else ""
+    dropped = f", {len(copy.dropped)} left out" if copy.dropped else ""
     typer.echo(f"{copy.folder}: {files} repaired{dropped}, {copy.unchanged} unchanged; check the copy, too")
