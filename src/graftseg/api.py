@@ -229,10 +229,7 @@ def load(
     device: str = "auto",
     fold: int | None = None,
 ) -> ArrayModel:
-    """Load the networks of a run, to predict arrays with ``load(run).predict(array, affine)``.
-
-    The options are those of ``predict``.
-    """
+    """Load a run with the options of ``predict``, to predict arrays with ``load(run).predict(array, affine)``."""
     return load_model(RunFolder(Path(run)), choose_device(device), overrides, checkpoint, fold)
 
 
