@@ -109,7 +109,7 @@ def test_comparisons_of_records_work(capsys: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def invalid_inline_commands(page: Path) -> Iterator[str]:
-    for verb, rest in re.findall(r"`graftseg (\w+)([^`]*)`", prose(page)):
+    for verb, rest in re.findall(r"`graftseg (\w[\w-]*)([^`]*)`", prose(page)):
         options = (
             {option for parameter in COMMANDS[verb].params for option in parameter.opts} if verb in COMMANDS else set()
         )

@@ -10,13 +10,12 @@ from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import read_object, write_text
 from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states, store_owner
-from graftseg.core.types import SPLITS
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.drop import find_broken
 from graftseg.data.fix import check_fix_target, write_fixed_copy
-from graftseg.data.layouts import Dataset, read_layout
+from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources, as_data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs, write_comparison
@@ -33,11 +32,12 @@ from graftseg.experiments.strangers import strangers_page
 from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
 from graftseg.experiments.test_run import ScoredTest, score_run
-from graftseg.inference.array_model import ArrayModel
-from graftseg.inference.ensemble import Checkpoint, Ensemble, folder_of_network
+from graftseg.inference.array_model import ArrayModel, load_model
+from graftseg.inference.ensemble import Checkpoint, folder_of_network
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
+from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning.plans import make_plan
 from graftseg.recipes.baseline import adapt_to_data, baseline_of, own_baseline
@@ -229,14 +229,8 @@ def load(
     device: str = "auto",
     fold: int | None = None,
 ) -> ArrayModel:
-    """Load the networks of a run, to predict arrays with ``load(run).predict(array, affine)``.
-
-    The options are those of ``predict``.
-    """
-    folder, shipped = folder_of_network(RunFolder(Path(run)), checkpoint, fold)
-    networks = Ensemble.load(ensemble_members(folder, fold), choose_device(device), overrides, checkpoint)
-    networks.try_out()
-    return ArrayModel(networks, "" if shipped is None else shipped.sentence)
+    """Load a run with the options of ``predict``, to predict arrays with ``load(run).predict(array, affine)``."""
+    return load_model(RunFolder(Path(run)), choose_device(device), overrides, checkpoint, fold)
 
 
 def evaluate(
@@ -346,6 +340,17 @@ def export(
     return export_run(kind, Request(RunFolder(Path(run)), Path(out), scan, scans, labels))
 
 
+def import_weights(
+    weights: Folder, out: Folder, *, recipe: str | Path | None = None, overrides: Iterable[str] = ()
+) -> RunFolder:
+    """Write a run with the weights of a ``.pth`` file of the public BCP or SSL4MIS code (V-Net or 2-D U-Net).
+
+    ``recipe`` gives the settings of the prediction, by default ``la-8/bcp`` for the V-Net and ``acdc-7/bcp`` for the
+    U-Net. ``overrides`` change these settings. No code from the file is executed.
+    """
+    return import_public_weights(Path(weights), Path(out), recipe, overrides)
+
+
 def table(name: str, results: Folder | None = None) -> str:
     """Return a table of the paper, or ``all`` of its tables, as Markdown: recorded runs next to published numbers.
 
@@ -364,10 +369,10 @@ def table(name: str, results: Folder | None = None) -> str:
 def info(what: Scans) -> dict[str, Any]:
     """Describe a run, a store, a folder of scans or a recipe."""
     if isinstance(what, Sources):
-        return _describe_scans(read_layout(what))
+        return read_layout(what).description()
     path = Path(what)
     if is_store(path):
-        return _describe(open_store(path))
+        return open_store(path).description()
     if is_record(path):
         return {"kind": "run", **read_record(path).facts}
     run = RunFolder(path)
@@ -376,7 +381,7 @@ def info(what: Scans) -> dict[str, Any]:
     if run.exists:
         return {"kind": "run", **run.manifest()}
     if path.is_dir():
-        return _describe_scans(read_layout(path))
+        return read_layout(path).description()
     return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
 
 
@@ -390,21 +395,3 @@ def _folder(data: Scans) -> Path:
         finding = "cannot be combined with separate folders"
         raise UserError(Code.OPTION_CONFLICT, "--benchmark", finding, "pass one folder")
     return Path(data)
-
-
-def _describe_scans(dataset: Dataset) -> dict[str, Any]:
-    counts = {split: len(dataset.of(split)) for split in SPLITS}
-    return {"kind": "scans", "layout": dataset.layout, "cases": counts, "classes": dataset.classes}
-
-
-def _describe(store: Store) -> dict[str, Any]:
-    return {
-        "kind": "store",
-        "path": str(store.path),
-        "identity": store.identity,
-        "settings": store.settings,
-        "classes": list(store.classes),
-        "channels": store.channels,
-        "cases": {split: len(store.of(split)) for split in SPLITS},
-        "voxels": sum(int(store.image(case).size) for case in store.cases),
-    }

@@ -95,6 +95,8 @@ def test_a_twin_of_the_first_scan_is_not_second() -> None:
     names = [one.case for one in ranked]
     assert names[0] == "odd" and names.index("other") < names.index("twin")
     assert ranked[names.index("twin")].reasons[-1] == "much like odd above"
+    printed = [float(one.cells(1)[HEAD.index("score")]) for one in ranked]
+    assert printed == sorted(printed, reverse=True)
 
 
 def test_one_scan_and_one_label() -> None:
@@ -119,8 +121,17 @@ def test_doublings_and_specks_by_hand() -> None:
 
 
 def test_the_greedy_order_by_hand() -> None:
-    order, above = spread_out(np.array([1.0, 0.9, 0.5, 0.1]), np.array([[0.0], [0.1], [10.0], [20.0]]))
+    order, scores, above = spread_out(np.array([1.0, 0.9, 0.5, 0.1]), np.array([[0.0], [0.1], [10.0], [20.0]]))
     assert order == [0, 2, 3, 1] and above == [None, 0, None, None]
+    np.testing.assert_allclose(scores, [1.0, 0.9 * 0.1 / 10, 0.5, 0.1])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=12))
+def test_the_printed_scores_are_sorted(scans: list[tuple[float, float, float]]) -> None:
+    values = np.array(scans)
+    order, scores, _ = spread_out(values[:, 0], values[:, 1:])
+    assert sorted(order) == list(range(len(scans)))
+    assert (np.diff(scores[order]) <= 0).all() and (scores <= values[:, 0]).all()
 
 
 def test_whitened_features_of_many_scans_are_uncorrelated() -> None:

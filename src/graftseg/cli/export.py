@@ -1,11 +1,12 @@
-"""Commands that use a trained run: rank scans for annotation, and export for other programs."""
+"""Commands that use a trained run: rank scans for annotation, export to other programs, import from other programs."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
-from graftseg.cli.arguments import Device, Run, print_table
+from graftseg.cli.arguments import Device, Overrides, Run, print_table
 from graftseg.cli.messages import print_errors
 
 KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
@@ -58,4 +59,20 @@ def export(
         typer.echo(line)
 
 
-COMMANDS = (rank, export)
+def import_weights(
+    weights: Annotated[Path, typer.Argument(help="File .pth of the public BCP or SSL4MIS code (LA or ACDC).")],
+    out: Annotated[Path, typer.Option(help="New run folder to write.")],
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe for prediction; by default la-8/bcp (V-Net) or acdc-7/bcp (U-Net).")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Make a run from a network that was trained with the public BCP or SSL4MIS code, to predict scans with it."""
+    from graftseg import api
+
+    run = api.import_weights(weights, out, recipe=recipe, overrides=overrides or ())
+    typer.echo(f"{run.path}: a run with classes {', '.join(run.training_manifest()['store']['classes'])}")
+    typer.echo(f"next: graftseg predict {quote(str(run.path))} SCANS --out LABELS")
+
+
+COMMANDS = (rank, export, import_weights)

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import multimode
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc, same_names
-from graftseg.core.types import Case, Split
+from graftseg.core.types import SPLITS, Case, Split
 from graftseg.data.scans import Scan, read_case, read_label
 
 
@@ -88,6 +88,11 @@ class Dataset:
     def of(self, split: Split) -> tuple[Case, ...]:
         """Return the cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
+
+    def description(self) -> dict[str, Any]:
+        """Return what ``graftseg info`` prints about the data set, as JSON values."""
+        counts = {split: len(self.of(split)) for split in SPLITS}
+        return {"kind": "scans", "layout": self.layout, "cases": counts, "classes": self.classes}
 
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()

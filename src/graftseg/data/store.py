@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, sha256_of, write_json
 from graftseg.core.run_folder import RunFolder
-from graftseg.core.types import Geometry, Split
+from graftseg.core.types import SPLITS, Geometry, Split
 from graftseg.data.formats.scan import unreadable
 from graftseg.data.grid import Grid
 from graftseg.data.sources import Data, Sources
@@ -94,6 +94,19 @@ class Store:
     def of(self, split: Split) -> tuple[StoredCase, ...]:
         """Return the cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
+
+    def description(self) -> dict[str, Any]:
+        """Return what ``graftseg info`` prints about the store, as JSON values."""
+        return {
+            "kind": "store",
+            "path": str(self.path),
+            "identity": self.identity,
+            "settings": self.settings,
+            "classes": list(self.classes),
+            "channels": self.channels,
+            "cases": {split: len(self.of(split)) for split in SPLITS},
+            "voxels": sum(int(self.image(case).size) for case in self.cases),
+        }
 
     def image(self, case: StoredCase) -> npt.NDArray[np.float16]:
         """Return the image ``(C, *space)`` of a case as a memory map."""

@@ -1,5 +1,6 @@
 """A trained run that predicts arrays in memory, for use in other Python programs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,13 +9,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.types import Geometry
 from graftseg.data.formats.scan import Scan
 from graftseg.data.grid import is_valid_affine
 from graftseg.data.prepare import prepare_image, prepared_grid
 from graftseg.data.scans import refuse_non_finite
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.ensemble import Ensemble, predict_maps
+from graftseg.inference.ensemble import Checkpoint, Ensemble, folder_of_network, predict_maps
 from graftseg.inference.label_maps import LABELS_ONLY
 from graftseg.inference.memory import check_memory
 
@@ -66,6 +68,16 @@ class ArrayModel:
         is_flat = self.networks.recipe.data.dimensions == 2 and len(array) == self.networks.channels
         has_channels = array.ndim == 4 or (array.ndim == 3 and is_flat)
         return array if has_channels else array[None]
+
+
+def load_model(
+    run: RunFolder, device: torch.device, overrides: Iterable[str], checkpoint: Checkpoint, fold: int | None
+) -> ArrayModel:
+    """Load the networks that ``predict`` would use. Invalid settings are an error here, before any prediction."""
+    folder, shipped = folder_of_network(run, checkpoint, fold)
+    networks = Ensemble.load(ensemble_members(folder, fold), device, overrides, checkpoint)
+    networks.try_out()
+    return ArrayModel(networks, "" if shipped is None else shipped.sentence)
 
 
 def _geometry(shape: tuple[int, ...], affine: NDArray[Any]) -> Geometry:

@@ -113,17 +113,27 @@ def choose(
         speed = Speed(work * operations / seconds, 0.0, "measured here on a few steps")
         length = choose_length(facts, frame, operations, speed, minutes, method)
     choices = fixed | length.choices
+    check = facts.unlabeled * scan_seconds(frame, shape, length.times.supervised, choices["inference.overlap"].value)
     head = (
         *_data_lines(facts, frame),
         *intensity_lines(facts, choices),
         _memory_line(shape, target),
-        *_time_lines(length, speed, minutes),
+        *_time_lines(length, speed, minutes, check),
         *_busy_lines(busy),
         *_score_lines(facts, length),
         "",
         TRAIN_LINE,
     )
-    return Plan(_recipe(choices), choices, head, length.total_seconds / 60)
+    return Plan(_recipe(choices), choices, head, (length.total_seconds + (length.folds or 1) * check) / 60)
+
+
+def scan_seconds(frame: Frame, shape: StepShape, supervised: float, overlap: float) -> float:
+    """Estimate the seconds to predict a typical scan, from the seconds of a supervised step."""
+    strides = [max(1, round(n * (1 - overlap))) for n in shape.patch]
+    axes = zip(frame.patch_size, shape.patch, strides, strict=True)
+    windows = prod(ceil(max(size - n, 0) / stride) + 1 for size, n, stride in axes)
+    slices = prod(frame.size[frame.dimensions :])
+    return windows * slices * supervised / (SUPERVISED * shape.batch)
 
 
 def _recipe(choices: Choices) -> Recipe:
@@ -190,9 +200,10 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.2g}" if size >= GIB // 1000 else "less than 0.001"
 
 
-def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None) -> list[str]:
-    steps, total = length.first + length.second, length.total_seconds
+def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None, check: float) -> list[str]:
+    steps, total = length.first + length.second, length.total_seconds + (length.folds or 1) * check
     baseline = f" and {duration(length.baseline_seconds)} for the supervised baseline" if length.first else ""
+    baseline = f", {duration(check)} to predict the unlabeled scans{baseline}" if check else baseline
     folds = f", for each of {length.folds} folds" if length.folds else ""
     lines = [
         f"Time: about {duration(total)} in total: {duration(length.seconds)} for {steps} steps{baseline}{folds}. "

@@ -46,10 +46,11 @@ AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller"
 class Ranked:
     """A ranked scan.
 
-    ``score`` is between 0 and 1. ``uncertainty`` is the mean entropy. ``unlike`` is the distance to the nearest labeled
-    scan, where 1 is the median distance from a labeled scan to its nearest other labeled scan. ``size`` is the largest
-    number of doublings or halvings by which a class is outside the range of labeled sizes. ``specks`` is the number of
-    components beyond the maximum of the labeled scans, summed over the classes.
+    ``score`` is between 0 and 1, and the scans are sorted by it. ``uncertainty`` is the mean entropy. ``unlike`` is the
+    distance to the nearest labeled scan, where 1 is the median distance from a labeled scan to its nearest other
+    labeled scan. ``size`` is the largest number of doublings or halvings by which a class is outside the range of
+    labeled sizes. ``specks`` is the number of components beyond the maximum of the labeled scans, summed over the
+    classes.
     """
 
     case: str
@@ -136,8 +137,9 @@ def rank_cases(
     """Rank the unlabeled scans by score and by distance to higher-ranked scans.
 
     Each measure becomes ``z / (1 + z)``, where z is its distance above the median in units of the spread over all
-    unlabeled scans. The score is the root mean square of the four measures, so that one outstanding measure counts more
-    than four average ones. The order of the given scans does not matter. Ties are sorted by name.
+    unlabeled scans. The root mean square of the four measures lets one outstanding measure count more than four average
+    ones. ``spread_out`` reduces it for scans that are similar to a higher-ranked scan. The result is the score. The
+    order of the given scans does not matter. Ties are sorted by name.
     """
     pool = sorted(unlabeled, key=lambda one: one.case)
     known = sorted(labeled, key=lambda one: one.case)
@@ -148,8 +150,7 @@ def rank_cases(
     extra_parts = [sum(specks(one, known)) for one in pool]
     measures = np.array([uncertainties, _unlike(own, references), sizes, extra_parts]).T
     outstanding = stand_out(measures)
-    scores = np.sqrt(np.mean(outstanding**2, axis=1))
-    order, above = spread_out(scores, own)
+    order, scores, above = spread_out(np.sqrt(np.mean(outstanding**2, axis=1)), own)
     ranked = []
     for index in order:
         reasons = _reasons(pool[index], known, classes, outstanding[index])
@@ -197,26 +198,28 @@ def shrunken_covariance(centered: Floats) -> Floats:
     return np.asarray((1 - weight) * covariance + weight * sphere)
 
 
-def spread_out(scores: Floats, points: Floats) -> tuple[list[int], list[int | None]]:
-    """Order scans greedily by score. Return the order and, for each scan, the index of a similar earlier scan or None.
+def spread_out(scores: Floats, points: Floats) -> tuple[list[int], Floats, list[int | None]]:
+    """Order scans greedily by reduced score. Return the order, the reduced scores and the similar earlier scans.
 
     Each score is multiplied by min(1, d / m). d is the distance to the nearest earlier scan. m is the median distance.
+    The reduced scores never increase along the order, because d only decreases while scans are added. The last result
+    is, for each scan, the index of a similar earlier scan or None.
     """
     count = len(scores)
     median = _median_distance(points)
     nearest, above = np.full(count, np.inf), np.full(count, -1)
-    left, order = np.ones(count, dtype=bool), []
+    left, order, reduced = np.ones(count, dtype=bool), [], np.zeros(count)
     for _ in range(count):
         share = np.minimum(nearest / median, 1) if median > 0 else np.ones(count)
         gain = np.where(left, scores * share, -1.0)
         best = int(gain.argmax())
         order.append(best)
-        left[best] = False
+        left[best], reduced[best] = False, gain[best]
         to_best = np.linalg.norm(points - points[best], axis=1)
         closer = left & (to_best < nearest)
         nearest[closer], above[closer] = to_best[closer], best
     similar = [int(above[i]) if median > 0 and nearest[i] < SIMILAR * median else None for i in range(count)]
-    return order, similar
+    return order, reduced, similar
 
 
 def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:

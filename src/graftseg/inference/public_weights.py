@@ -1,0 +1,160 @@
+"""Import of weights of public code: the V-Net and the 2-D U-Net of BCP, SSL4MIS and related repositories.
+
+The layers have other names there, but the same order and shapes. The V-Net comes with and without the prefixes
+``encoder.`` and ``decoder.``. Heads that are used only in training are left out.
+"""
+
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graftseg.core.devices import versions
+from graftseg.core.errors import Code, UserError
+from graftseg.core.files import atomic_folder, sha256_of, write_text
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.benchmarks.acdc import CLASSES as ACDC_CLASSES
+from graftseg.data.benchmarks.la import CLASSES as LA_CLASSES
+from graftseg.inference.model import build_network, save_weights
+from graftseg.inference.output_folder import now
+from graftseg.recipes.recipe import Recipe, changed, load_recipe
+
+State = dict[str, Tensor]
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+BOTTOM = NUMBERS.index("five")
+"""The coarsest block of the V-Net. Earlier blocks are in the encoder, later blocks in the decoder."""
+VNET_LAYER = re.compile(rf"(?:encoder\.|decoder\.)?block_({'|'.join(NUMBERS)})(_dw|_up)?\.conv\.(\d+)\.(\w+)")
+UNET_LAYER = re.compile(
+    r"(?:encoder\.in_conv|encoder\.down(?P<down>\d)\.maxpool_conv\.1|decoder\.up(?P<up>\d)\.conv)"
+    r"\.conv_conv\.(?P<layer>[0145])\.(?P<part>\w+)"
+)
+UNET_UPSAMPLING = re.compile(r"decoder\.up(\d)\.conv1x1\.(\w+)")
+HEAD = re.compile(r"(?:decoder\.)?out_conv\.(\w+)")
+ONLY_TRAINING = ("projection_head.", "prediction_head.", "contrastive_class_selector_")
+REMEDY = "pass a .pth file of the LA or ACDC code of BCP or SSL4MIS"
+
+
+@dataclass(frozen=True)
+class PublicNetwork:
+    """A network of the public code: its recipe here, the classes of its benchmark, and its first convolution here."""
+
+    recipe: str
+    classes: tuple[str, ...]
+    first_layer: str = "encoder.stages.0.0.0.weight"
+
+
+VNET = PublicNetwork("la-8/bcp", tuple(LA_CLASSES.values()))
+UNET = PublicNetwork("acdc-7/bcp", tuple(ACDC_CLASSES.values()))
+
+
+def import_public_weights(file: Path, out: Path, recipe: str | Path | None, overrides: Iterable[str] = ()) -> RunFolder:
+    """Write a run with the weights of a ``.pth`` file of public code. No code from the file is executed.
+
+    ``recipe`` gives the settings of the prediction, by default the BCP recipe of the benchmark of the network.
+    """
+    if out.exists() or out.is_symlink():
+        raise UserError(Code.TARGET_EXISTS, out, "already exists", "name another --out or remove it")
+    public, state = _renamed(file, _read_state(file))
+    first, head = state.get(public.first_layer), state.get("head.weight")
+    if first is None or first.ndim < 4 or head is None or head.ndim < 4:
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "the first or the last layer is missing", REMEDY)
+    chosen = load_recipe(recipe or public.recipe, overrides)
+    settings = changed(chosen, [f"network.width={len(first)}", "published=null"])
+    about = f"settings of {chosen.name} for imported weights"
+    settings = settings.model_copy(update={"name": "imported", "about": about, "baseline": False, "folds": None})
+    classes = public.classes if len(head) == len(public.classes) else _numbered(len(head))
+    store = {"identity": "", "classes": list(classes), "channels": int(first.shape[1])}
+    return _write_run(out, settings, store, _fitted(file, settings, store, state))
+
+
+def _read_state(file: Path) -> State:
+    """Read the tensors of a file that contains a state dict, or a state dict and the state of the optimizer."""
+    if not file.is_file():
+        raise UserError(Code.FILE_MISSING, file, "no such file", "check the path")
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, ValueError, LookupError, EOFError, OSError, TypeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        finding = f"not a file of weights that can be loaded without executing code ({reason})"
+        raise UserError(Code.WEIGHTS_DAMAGED, file, finding, REMEDY) from None
+    if isinstance(content, dict):
+        content = next(
+            (content[name] for name in ("net", "state_dict") if isinstance(content.get(name), dict)), content
+        )
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "contains no state dict of a network", REMEDY)
+    state = {str(name).removeprefix("module."): value for name, value in content.items()}
+    if bad := [name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()]:
+        raise UserError(Code.WEIGHTS_DAMAGED, file, f"{bad[0]} is not finite", "pass another checkpoint")
+    return state
+
+
+def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
+    """Return the network of a state dict, and its tensors by the names that the layers have here."""
+    used = {name: value for name, value in state.items() if not name.startswith(ONLY_TRAINING)}
+    is_unet = any(UNET_LAYER.fullmatch(name) for name in used)
+    rename = _unet_name if is_unet else _vnet_name
+    names = {name: rename(name) for name in used}
+    if unknown := [name for name, new in names.items() if new is None]:
+        finding = f"neither the V-Net nor the 2-D U-Net of the public code (unknown layer {unknown[0]})"
+        raise UserError(Code.WEIGHTS_DAMAGED, file, finding, REMEDY)
+    return UNET if is_unet else VNET, {new: used[name] for name, new in names.items() if new is not None}
+
+
+def _vnet_name(name: str) -> str | None:
+    """Return the name here of a tensor of the V-Net. A unit is three layers: convolution, norm, ReLU."""
+    if head := HEAD.fullmatch(name):
+        return f"head.{head[1]}"
+    if not (match := VNET_LAYER.fullmatch(name)):
+        return None
+    block, kind, layer, part = NUMBERS.index(match[1]), match[2], int(match[3]), match[4]
+    if kind == "_dw":
+        return f"encoder.downs.{block + 1}.{layer}.{part}"
+    if kind == "_up":
+        return f"decoder.ups.{block - BOTTOM}.{layer}.{part}"
+    stage = f"encoder.stages.{block}" if block <= BOTTOM else f"decoder.stages.{block - BOTTOM - 1}"
+    return f"{stage}.{layer // 3}.{layer % 3}.{part}"
+
+
+def _unet_name(name: str) -> str | None:
+    """Return the name here of a tensor of the U-Net. A block is two units with dropout between them."""
+    if head := HEAD.fullmatch(name):
+        return f"head.{head[1]}"
+    if up := UNET_UPSAMPLING.fullmatch(name):
+        return f"decoder.ups.{int(up[1]) - 1}.0.{up[2]}"
+    if not (match := UNET_LAYER.fullmatch(name)):
+        return None
+    stage = f"decoder.stages.{int(match['up']) - 1}" if match["up"] else f"encoder.stages.{int(match['down'] or 0)}"
+    unit, layer = divmod(int(match["layer"]), 4)
+    return f"{stage}.{2 * unit}.{layer}.{match['part']}"
+
+
+def _fitted(file: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> State:
+    """Return the state dict of the recipe's network with these tensors. Raise an error for another network."""
+    student = build_network(recipe, store, torch.device("cpu")).method.student
+    try:
+        student.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        finding = f"the weights do not fit the network {recipe.network.name} of the recipe ({reason})"
+        raise UserError(Code.RECIPE_MISMATCH, file, finding, "pass another --recipe") from None
+    return student.state_dict()
+
+
+def _write_run(out: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> RunFolder:
+    with atomic_folder(out) as folder:
+        run = RunFolder(folder)
+        save_weights(state, run.weights_file)
+        facts = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": dict(store)}
+        run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.weights_file)})
+        write_text(run.recipe_file, recipe.to_yaml())
+    return RunFolder(out)
+
+
+def _numbered(classes: int) -> tuple[str, ...]:
+    return ("background", *(f"class {value}" for value in range(1, classes)))
