@@ -14,7 +14,7 @@ def part(source: str, **view: object) -> str:
 
 
 def test_values_are_escaped_and_must_be_given() -> None:
-    page = render("run_summary", verdicts=["<b>"], facts={}, counts="1 labeled case", state="")
+    page = render("run_summary", verdicts=["<b>"], facts={}, counts="1 labeled case", state="", notices=[])
     assert isinstance(page, Markup) and "&lt;b&gt;" in page
     with pytest.raises(UndefinedError):
         render("run_summary", verdicts=["<b>"], facts={}, counts="1 labeled case")

@@ -18,6 +18,7 @@ from graftseg.reporting.facts import case_span, channels_of, notes_section, prov
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_for
+from graftseg.reporting.notices import notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import render, run_title, write_page
@@ -81,8 +82,8 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     verdicts = [_verdict(HELD_OUT, results.evaluation, other), *missed(results)]
     if tested is not None and tested_other is not None:
         verdicts.append(_verdict("Test scans", tested.evaluation, tested_other.evaluation))
-    cases = len(case_dice(results.evaluation))
-    summary = render("fold_summary", verdicts=verdicts, cases=cases, folds=len(parts), description=description)
+    counts = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
+    summary = render("fold_summary", verdicts=verdicts, description=description, notices=notices_of(run), **counts)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
     footer = "This page is self-contained and loads no other files."

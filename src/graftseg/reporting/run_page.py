@@ -11,6 +11,7 @@ from graftseg.reporting.folder import class_names, read_curves, read_recipe, rea
 from graftseg.reporting.folds_page import render_folds
 from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
 from graftseg.reporting.missing import Commands, commands_for
+from graftseg.reporting.notices import notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import render, run_title, write_page
@@ -63,7 +64,8 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         notes_section(facts, evaluation, used_checkpoint(results, facts)),
     ]
     verdicts, state = [verdict_of(this, other), *missed(results)], STATES.get(str(facts.get("status", "")), "")
-    summary = render("run_summary", verdicts=verdicts, facts=facts, counts=case_counts(facts), state=state)
+    counts, notices = case_counts(facts), notices_of(folder)
+    summary = render("run_summary", verdicts=verdicts, facts=facts, counts=counts, state=state, notices=notices)
     version = facts.get("versions", {}).get("graftseg", "")
     footer = f"Trained with graftseg {version}. This page is self-contained and loads no other files."
     title, target = run_title(facts, names.data), out or run / "report.html"

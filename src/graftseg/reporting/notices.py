@@ -1,0 +1,43 @@
+"""Sentences at the top of a page about the network that predicts, the check of the teacher, and warnings."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.run_folder import LOG_REMEDY, RunFolder, fold_count
+from graftseg.training.teacher_check import TeacherCheck
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence with a title. A warning is highlighted on the page."""
+
+    title: str
+    sentence: str
+    is_warning: bool = False
+
+
+def notices_of(run: RunFolder) -> list[Notice]:
+    """Return the notices of a run, or those of a cross-validation and all of its folds."""
+    shipped = run.shipped()
+    chosen = [] if shipped is None else [Notice("Network for prediction", _closed(shipped.sentence))]
+    members = [(run.fold(number), f", fold {number}") for number in range(fold_count(run))] or [(run, "")]
+    return [*chosen, *(notice for member, suffix in members for notice in _training_notices(member, suffix))]
+
+
+def _training_notices(run: RunFolder, suffix: str) -> Iterator[Notice]:
+    """Yield the checks of the teacher, in order, and the warnings of a run."""
+    try:
+        checks = [TeacherCheck(**check) for check in run.teacher_checks()]
+        sentences = [check.sentence for check in checks]
+    except (AttributeError, KeyError, StopIteration, TypeError):
+        raise UserError(Code.DAMAGED_FILE, run.teacher_file, "damaged or edited", LOG_REMEDY) from None
+    for check, sentence in zip(checks, sentences, strict=True):
+        yield Notice(f"Check of unlabeled scans{suffix}", _closed(sentence), check.decision in ("skip", "stop"))
+    for warning in run.manifest().get("warnings") or ():
+        yield Notice(f"Warning{suffix}", _closed(str(warning)), is_warning=True)
+
+
+def _closed(sentence: str) -> str:
+    """Return a sentence with a capital letter and a full stop."""
+    return f"{sentence[:1].upper()}{sentence[1:]}."
