@@ -172,6 +172,9 @@ def predict(
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
+    if others := predicted.others:
+        kept = "1 other label map" if others == 1 else f"{others} other label maps"
+        typer.echo(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
         typer.echo(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
     messages.print_warnings(predicted.warnings)
