@@ -9,7 +9,7 @@ from typing import Any
 from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import read_object, write_text
-from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states, store_owner
+from graftseg.core.run_folder import RESUMABLE, RESUME, RunFolder, ensemble_members, fold_states, store_owner
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
@@ -377,9 +377,10 @@ def info(what: Scans) -> dict[str, Any]:
         return {"kind": "run", **read_record(path).facts}
     run = RunFolder(path)
     if run.folds_file.is_file():
-        return {"kind": "folds", **read_object(run.folds_file), "state": fold_states(run)}
+        states = fold_states(run)
+        return {"kind": "folds", **read_object(run.folds_file), "state": states, **_how_to_resume(states.values())}
     if run.exists:
-        return {"kind": "run", **run.manifest()}
+        return {"kind": "run", **run.manifest(), "status": run.status, **_how_to_resume([run.status])}
     if path.is_dir():
         return read_layout(path).description()
     return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
@@ -388,6 +389,11 @@ def info(what: Scans) -> dict[str, Any]:
 def doctor() -> dict[str, Any]:
     """Return versions, devices, free disk space and shipped recipes."""
     return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
+
+
+def _how_to_resume(states: Collection[str]) -> dict[str, str]:
+    """Return a hint for ``info`` if training was interrupted or stopped and does not run now."""
+    return {"resume": RESUME} if "running" not in states and set(RESUMABLE) & set(states) else {}
 
 
 def _folder(data: Scans) -> Path:

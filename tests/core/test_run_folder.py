@@ -1,6 +1,8 @@
 """The folder of a run: lock, manifest, snapshots and log."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from graftseg import api
 from graftseg.core import files, run_folder
 from graftseg.core.errors import Code
 from graftseg.core.files import PARTIAL
-from graftseg.core.run_folder import FORMAT, LOCK, RunFolder, RunLog, read_log
+from graftseg.core.run_folder import FORMAT, INTERRUPTED, LOCK, RESUME, RunFolder, RunLog, read_log
 from user_errors import user_error
 
 
@@ -29,6 +32,42 @@ def test_the_lock_is_released_when_the_run_fails(tmp_path: Path) -> None:
         raise RuntimeError
     with run.lock():
         assert not run.exists
+
+
+def test_a_killed_run_is_interrupted(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.update_manifest({"status": "running"})
+    run.recipe_file.touch()
+    hold = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); "
+    words = [sys.executable, "-c", hold + "time.sleep(60)", str(tmp_path / LOCK)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"locked\n"
+        facts = api.info(tmp_path)
+        process.kill()
+    assert facts["status"] == "running" and "resume" not in facts
+    assert (api.info(tmp_path)["status"], api.info(tmp_path)["resume"]) == (INTERRUPTED, RESUME)
+    assert run.manifest()["status"] == "running", "the file is not changed"
+
+
+def test_how_to_resume_folds(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    files.write_json(run.folds_file, {"folds": [{"held_out": ["a"]}, {"held_out": ["b"]}]})
+    assert "resume" not in api.info(tmp_path)
+    run.fold(0).update_manifest({"status": "running"})
+    run.fold(0).recipe_file.touch()
+    facts = api.info(tmp_path)
+    assert facts["state"] == {"fold-0": INTERRUPTED, "fold-1": "not started"} and facts["resume"] == RESUME
+    with run.fold(0).lock():
+        assert "resume" not in api.info(tmp_path)
+
+
+@pytest.mark.parametrize(("status", "has_hint"), [("stopped", True), ("finished", False), ("failed", False)])
+def test_which_runs_get_a_hint_to_resume(tmp_path: Path, status: str, *, has_hint: bool) -> None:
+    run = RunFolder(tmp_path)
+    run.update_manifest({"status": status})
+    run.recipe_file.touch()
+    facts = api.info(tmp_path)
+    assert facts["status"] == status and ("resume" in facts) is has_hint
 
 
 def test_locking_deletes_temporary_files_of_killed_processes(tmp_path: Path) -> None:

@@ -205,6 +205,21 @@ def locked(path: Path, finding: str) -> Iterator[None]:
         os.close(handle)
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process has the lock of a folder or a lock file. Nothing is created or changed."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def check_writable(folder: Path) -> None:
     """Raise a UserError if nothing can be written into a folder, or if the folder cannot be created."""
     existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)

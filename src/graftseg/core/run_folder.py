@@ -15,11 +15,23 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, read_object, write_json, write_text
+from graftseg.core.files import (
+    PARTIAL,
+    atomic_path,
+    is_locked,
+    locked,
+    read_json,
+    read_object,
+    write_json,
+    write_text,
+)
 
 FORMAT = 1  # format version of run.json
 LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
+INTERRUPTED = "interrupted"
+RESUMABLE = (INTERRUPTED, "stopped")
+RESUME = "repeat the train command with --resume (with --seeds, repeat it unchanged)"
 LOG_REMEDY = "restore the file or train again"
 SINGLE_RUN, FOLDS, SEEDS = "a single run", "folds", "several seeds"
 """Possible contents of a folder, as phrases for messages."""
@@ -153,6 +165,12 @@ class RunFolder:
                 for left in folder.glob(f"{PARTIAL}*"):
                     left.unlink()
             yield
+
+    @property
+    def status(self) -> str:
+        """The status in the manifest. A run that is recorded as running, but does not lock its folder, was killed."""
+        status = str(self.manifest().get("status"))
+        return INTERRUPTED if status == "running" and not is_locked(self.path / LOCK) else status
 
     def teacher_checks(self) -> list[dict[str, Any]]:
         """Return the checks of the teacher before self-training; empty if there was none."""
@@ -300,7 +318,7 @@ def fold_count(run: RunFolder) -> int:
 def fold_states(run: RunFolder) -> dict[str, str]:
     """Return the status of each fold by folder name."""
     folds = [run.fold(number) for number in range(fold_count(run))]
-    return {fold.path.name: str(fold.manifest().get("status")) if fold.exists else "not started" for fold in folds}
+    return {fold.path.name: fold.status if fold.exists else "not started" for fold in folds}
 
 
 def held_out_by_fold(run: RunFolder) -> list[tuple[str, ...]]:
