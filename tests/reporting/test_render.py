@@ -175,6 +175,11 @@ def test_comparison_with_a_baseline(run: Path, tmp_path: Path) -> None:
     assert "Recipes: demo-2d/supervised (labeled scans only) and demo-2d/bcp (with unlabeled scans)." in text
     assert text.count("Mean Dice ") == 1 and "% with the unlabeled scans and" in text
     assert "2 / 1 / 1" in text
+    assert "Baseline Dice %" in text and text.count("(baseline ") == len(CASES)
+    (other / "predictions" / "metrics.csv").write_text(
+        (other / "predictions" / "metrics.csv").read_text().replace("standard", "paper")
+    )
+    assert "Baseline Dice %" not in rendered(run, other).text  # scores under different rules are not paired
 
 
 def test_verdict_is_below_the_title(run: Path, tmp_path: Path) -> None:

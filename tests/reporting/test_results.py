@@ -24,6 +24,7 @@ def row(case: str, label: int, dice: float, hd95: float = 2.0) -> Row:
 
 
 OPTIMISTIC = "This checkpoint was selected on the test cases, so the scores are optimistic."
+DISTANCES = ["95HD voxel", "95HD mm", "ASD voxel", "ASD mm"]
 ROWS = (row("good", 1, 0.9), row("good", 2, 0.8), row("bad", 1, 0.5), row("bad", 2, 0.2, math.nan))
 RESULTS = Results(Path("x"), Evaluation(ROWS, "paper"), None)
 
@@ -60,18 +61,30 @@ def test_tables_contain_the_figures() -> None:
     assert table[0][3:7] == ["95HD voxel", "95HD mm", "ASD voxel", "ASD mm"]
     assert table[0][7:] == ["volume error ml", "volume error %"]
     assert table[3] == ["mean", "60.00", "30.00", "2.00", "6.00", "4.00", "8.00", "–", "–"]
-    assert table[4] == ["Case", "Dice %", "class 1", "class 2", "Jaccard %", "95HD voxel", "ASD voxel"]
+    assert table[4] == ["Case", "Dice %", "class 1", "class 2", "Jaccard %", *DISTANCES]
     assert table[5:] == [
-        ["bad", "35.00", "50.00", "20.00", "17.50", "2.00", "4.00"],
-        ["good", "85.00", "90.00", "80.00", "42.50", "2.00", "4.00"],
+        ["bad", "35.00", "50.00", "20.00", "17.50", "2.00", "6.00", "4.00", "8.00"],
+        ["good", "85.00", "90.00", "80.00", "42.50", "2.00", "6.00", "4.00", "8.00"],
     ]
+
+
+def test_cases_have_the_dice_of_the_baseline() -> None:
+    table = cells(results_section(RESULTS, {}, baseline={"bad": 0.25, "other": 0.5}))
+    assert table[4][:4] == ["Case", "Dice %", "Baseline Dice %", "class 1"]
+    assert [line[:3] for line in table[5:]] == [["bad", "35.00", "25.00"], ["good", "85.00", "–"]]
+
+
+def test_equal_distances_are_shown_once() -> None:
+    equal = [replace(one, hd95_mm=one.hd95, hd95_max_mm=3.0, asd_mm=4.0, assd_mm=5.0) for one in ROWS]
+    table = cells(results_section(Results(Path("x"), Evaluation(tuple(equal), "paper"), None), {}))
+    assert table[4][-2:] == ["95HD voxel", "ASD voxel"] and table[5][-2:] == ["2.00", "4.00"]
 
 
 def test_pictures_have_pixels_and_no_volume() -> None:
     flat = tuple(replace(one, volume_prediction_ml=math.nan, volume_reference_ml=math.nan) for one in ROWS)
     text = results_section(Results(Path("x"), Evaluation(flat, "paper"), None), {})
     assert cells(text)[0][3:] == ["95HD pixel", "95HD mm", "ASD pixel", "ASD mm"]
-    assert cells(text)[4][-2:] == ["95HD pixel", "ASD pixel"]
+    assert cells(text)[4][-4:] == ["95HD pixel", "95HD mm", "ASD pixel", "ASD mm"]
     assert "voxel" not in text and text.count("<small> pixel</small>") == 2
 
 
@@ -98,7 +111,7 @@ def test_a_single_class_has_no_mean_over_classes() -> None:
     assert "Mean over 1 case, standard protocol for empty masks, last checkpoint." in section
     table = cells(section)
     assert [line[0] for line in table] == ["Class", "class 1", "Case", "a"]
-    assert len(table[2]) == len(table[3]) == 5
+    assert len(table[2]) == len(table[3]) == 7
 
 
 def test_reads_what_evaluation_wrote(tmp_path: Path) -> None:

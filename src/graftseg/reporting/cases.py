@@ -68,11 +68,15 @@ def predicted_in(results: Results, only: Collection[str] | None = None, origin: 
 
 
 def cases_section(
-    results: Results | None, gallery: Gallery, predicted: Mapping[str, Predicted] | None = None
+    results: Results | None,
+    gallery: Gallery,
+    predicted: Mapping[str, Predicted] | None = None,
+    baseline: Mapping[str, float] | None = None,
 ) -> Markup:
     """Render a row of three pictures for each chosen case, and a second row for classes missing in the first row.
 
-    ``predicted`` are the label maps by case, by default all label maps in the folder of the scores.
+    ``predicted`` are the label maps by case, by default all label maps in the folder of the scores. ``baseline`` is
+    the Dice of the baseline by case.
     """
     if results is None:
         return render("cases", empty=Missing("There is no evaluated case to show.", see_results=True))
@@ -81,7 +85,14 @@ def cases_section(
     seen: list[View] = []
     for case, rank in chosen_cases(results.ranking).items():
         views = _read(case, entries.get(case), gallery.orientation)
-        figure = {"case": case, "rank": rank, "dice": scores[case], "rows": [], "empty": None}
+        figure = {
+            "case": case,
+            "rank": rank,
+            "dice": scores[case],
+            "baseline": (baseline or {}).get(case),
+            "rows": [],
+            "empty": None,
+        }
         if isinstance(views, str):
             figure["empty"] = Missing(f"No picture: {views}.")
         else:

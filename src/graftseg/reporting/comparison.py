@@ -13,7 +13,7 @@ from graftseg.evaluation.verdicts import ONE_RUN
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
 from graftseg.reporting.rendering import render
-from graftseg.reporting.results import NOT_EVALUATED, Results, mean, read_results, used_checkpoint
+from graftseg.reporting.results import NOT_EVALUATED, Results, case_dice, mean, read_results, used_checkpoint
 
 Scores = dict[str, float]
 
@@ -68,6 +68,13 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     """Return whether two evaluations share a case and a protocol."""
     shared = {row.case for row in first.rows} & {row.case for row in second.rows}
     return bool(shared) and first.protocol == second.protocol
+
+
+def baseline_dice(results: Results | None, baseline: Evaluation | None) -> dict[str, float] | None:
+    """Return the mean Dice of the baseline by case, or None if it cannot be compared with the results."""
+    if results is None or baseline is None or not can_be_paired(results.evaluation, baseline):
+        return None
+    return case_dice(baseline)
 
 
 def comparison_section(

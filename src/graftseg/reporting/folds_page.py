@@ -13,7 +13,7 @@ from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_RUNS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
-from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
+from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed, verdict_between
 from graftseg.reporting.facts import case_span, channels_of, notes_section, provenance_of, run_facts, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
@@ -70,8 +70,8 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         f"cases, seed {description.get('seed', 'unknown')}."
     )
     sections = {
-        "results": results_section(results, facts),
-        "cases": _cases(run, parts, results, Gallery(class_names(facts), Album(), orientation)),
+        "results": results_section(results, facts, baseline=baseline_dice(results, other)),
+        "cases": _cases(run, parts, results, other, Gallery(class_names(facts), Album(), orientation)),
         "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, other)),
         "folds": _folds(parts, results.evaluation, folds),
         "training": fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))]),
@@ -97,14 +97,16 @@ def _verdict(cases: str, evaluation: Evaluation, baseline: Evaluation | None) ->
     return f"{cases}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
 
 
-def _cases(run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, gallery: Gallery) -> Markup:
+def _cases(
+    run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, other: Evaluation | None, gallery: Gallery
+) -> Markup:
     """Render cases of all folds, each predicted by the network that was not trained on it."""
     held_out: dict[str, Predicted] = {}
     for number, part in enumerate(parts):
         of_fold = read_results(run.fold(number).predictions)
         if of_fold is not None:
             held_out |= predicted_in(of_fold, part, f"held out of fold {number}")
-    return cases_section(results, gallery, held_out)
+    return cases_section(results, gallery, held_out, baseline_dice(results, other))
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:

@@ -1,7 +1,7 @@
 """The scores of a run: the headline, a table of classes and a table of cases."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -72,12 +72,21 @@ def unit_of(evaluation: Evaluation) -> str:
     return "voxel" if evaluation.has_volumes else "pixel"
 
 
-def results_section(results: Results | None, facts: dict[str, Any], remedy: Remedy = TEST, scans: str = "") -> Markup:
-    """Render the headline, a table of classes and a table of cases, worst first. ``scans`` names the test scans."""
+def results_section(
+    results: Results | None,
+    facts: dict[str, Any],
+    remedy: Remedy = TEST,
+    scans: str = "",
+    baseline: Mapping[str, float] | None = None,
+) -> Markup:
+    """Render the headline, a table of classes and a table of cases, worst first.
+
+    ``scans`` names the test scans. ``baseline`` is the Dice of the baseline by case.
+    """
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
     scores = scores_view(results.evaluation, used_checkpoint(results, facts))
-    return render("results", scores=scores, scans=scans, **_cases_view(results))
+    return render("results", scores=scores, scans=scans, **_cases_view(results, baseline))
 
 
 def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
@@ -96,28 +105,34 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
 
 
 def _columns(evaluation: Evaluation) -> dict[str, str]:
-    """Return the titles of the columns by metric. Distances in mm are left out if they equal distances in voxels."""
-    columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS}
+    """Return the titles of the columns of the table of classes by metric."""
+    columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS} | _distance_columns(evaluation)
+    return columns | ({metric: title for title, metric in VOLUME_COLUMNS.items()} if evaluation.has_volumes else {})
+
+
+def _distance_columns(evaluation: Evaluation) -> dict[str, str]:
+    """Return the titles of distances by metric. Distances in mm are left out if they equal distances in voxels."""
+    columns = {}
     for name in DISTANCES:
         columns[name] = f"{METRIC_NAMES[name]} {unit_of(evaluation)}"
         if evaluation.has_spacing:
             columns[f"{name}_mm"] = f"{METRIC_NAMES[name]} mm"
-    return columns | ({metric: title for title, metric in VOLUME_COLUMNS.items()} if evaluation.has_volumes else {})
+    return columns
 
 
-def _cases_view(results: Results) -> dict[str, Any]:
+def _cases_view(results: Results, baseline: Mapping[str, float] | None) -> dict[str, Any]:
     """Collect the table of cases. With several classes, it also contains the Dice of each class."""
-    by_case, unit = _by_case(results.evaluation), unit_of(results.evaluation)
+    by_case, distances = _by_case(results.evaluation), _distance_columns(results.evaluation)
     names = sorted({row.label: row.name for row in results.evaluation.rows}.items())
     classes = names if len(names) > 1 else []
     cases = []
     for case in results.ranking:
         dice = {row.label: row.dice for row in by_case[case]}
         of_classes = [dice.get(label, math.nan) for label, _ in classes]
-        means = [mean([getattr(row, metric) for row in by_case[case]]) for metric in METRIC_NAMES]
-        cases.append((case, of_classes, means))
-    distances = [f"{METRIC_NAMES[name]} {unit}" for name in DISTANCES]
-    return {"case_classes": classes, "distances": distances, "cases": cases}
+        means = {name: mean([getattr(row, name) for row in by_case[case]]) for name in (*OVERLAPS, *distances)}
+        others = [] if baseline is None else [baseline.get(case, math.nan)]
+        cases.append({"name": case, "baseline": others, "classes": of_classes, "means": means})
+    return {"case_classes": classes, "distances": distances, "cases": cases, "has_baseline": baseline is not None}
 
 
 def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:

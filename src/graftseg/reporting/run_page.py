@@ -5,7 +5,7 @@ from pathlib import Path
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import existing_baselines
 from graftseg.reporting.cases import cases_section
-from graftseg.reporting.comparison import EvaluatedRun, comparison_section, missed, verdict_of
+from graftseg.reporting.comparison import EvaluatedRun, baseline_dice, comparison_section, missed, verdict_of
 from graftseg.reporting.facts import case_counts, channels_of, notes_section, provenance_of, run_facts, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds_page import render_folds
@@ -53,9 +53,10 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     orientation = orientation_of(recipe, store, has_volumes, channels_of(facts) or 1)
     gallery = Gallery(class_names(facts), Album(), orientation)
     names = provenance_of(store, results)
+    of_baseline = baseline_dice(results, None if other is None or other.results is None else other.results.evaluation)
     sections = [
-        results_section(results, facts, commands_for(folder).scores, names.scans),
-        cases_section(results, gallery),
+        results_section(results, facts, commands_for(folder).scores, names.scans, of_baseline),
+        cases_section(results, gallery, baseline=of_baseline),
         comparison_section(this, other, _comparison_commands(folder, baseline)),
         training_section(log, facts),
         mixed_section(snapshots, log, gallery),
