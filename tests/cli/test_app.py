@@ -1,6 +1,7 @@
 """The command line, as a person uses it: the whole way, and one sentence for every mistake."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,9 +17,11 @@ import yaml
 from command_line import CommandLine
 
 from graftseg import api
+from graftseg.cli.briefs import machine_lines
 from graftseg.core.errors import Code, in_one_line
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
+from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import load_recipe
 
 
@@ -131,6 +134,21 @@ def test_describe(cli: CommandLine, trained: Path, scans: Path, store: Store) ->
     assert facts["kind"] == "recipe" and facts["network"]["width"] == 8
     facts = json.loads(cli("doctor", "--json")[1])
     assert facts["versions"]["torch"] and facts["devices"][-1].startswith("cpu") and facts["disk_free_gib"] > 0
+
+
+def test_the_machine_fits_on_one_screen(cli: CommandLine) -> None:
+    lines = cli.works("doctor").splitlines()
+    assert len(lines) < 24 and max(map(len, lines)) <= 80
+    names = cli.works("doctor", "--recipes").splitlines()
+    counts = "".join(lines[[line.startswith("recipes: ") for line in lines].index(True) :])
+    assert names == shipped_recipes() == json.loads(cli.works("doctor", "--recipes", "--json"))["recipes"]
+    assert sum(int(count) for count in re.findall(r"\((\d+)\)", counts)) == len(names)
+
+
+def test_a_machine_with_many_devices_fits_on_one_screen() -> None:
+    gpus = [f"cuda:{index} NVIDIA GeForce RTX 4090 Laptop GPU" for index in range(8)]
+    lines = machine_lines(api.doctor() | {"devices": [*gpus, "cpu with 128 threads"]})
+    assert len(lines) < 24 and max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("name", ["demo-2d/bcp", "la-8/bcp", "acdc-3/sassnet", "pancreas-12/coranet", "default-3d/bcp"])

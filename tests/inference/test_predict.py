@@ -82,6 +82,16 @@ def test_the_manifest_says_where_label_maps_come_from(run: Path, images: Path, o
     assert (said["failures"], said["unfinished"]) == ({}, [])
 
 
+def test_other_label_maps_in_the_folder_are_reported(cli: CommandLine, run: Path, images: Path, out: Path) -> None:
+    first, second = (images / f"test_00{number}_0000.nii.gz" for number in range(2))
+    assert "other label map" not in cli.works("predict", run, first, "--out", out, "--uncertainty", "--probabilities")
+    assert "other label map" not in cli.works("predict", run, first, "--out", out, "--uncertainty")
+    assert "already contained 1 other label map," in cli.works("predict", run, second, "--out", out, "--uncertainty")
+    shutil.copy(out / "test_000.nii.gz", out / "by_hand.nii.gz")
+    assert "already contained 2 other label maps," in cli.works("predict", run, second, "--out", out)
+    assert api.predict(run, images, out, device="cpu").others == 1
+
+
 def test_scans_with_other_channels_fail_and_do_not_stop_the_others(run: Path, images: Path, out: Path) -> None:
     affine = tuple(tuple(row) for row in np.eye(4).tolist())
     write_scan(images / "two.nii.gz", np.zeros((2, 16, 16, 4), np.float32), Geometry((16, 16, 4), affine))

@@ -29,7 +29,7 @@ from graftseg.cli.arguments import (
     takes_sources,
     with_json_errors,
 )
-from graftseg.cli.briefs import brief
+from graftseg.cli.briefs import brief, machine_lines
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -172,6 +172,9 @@ def predict(
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
+    if others := predicted.others:
+        kept = "1 other label map" if others == 1 else f"{others} other label maps"
+        typer.echo(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
         typer.echo(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
     messages.print_warnings(predicted.warnings)
@@ -284,11 +287,21 @@ def info(
 
 
 @verb
-def doctor(as_json: AsJson = False) -> None:
-    """Print versions, devices and free disk."""
+def doctor(
+    recipes: Annotated[
+        bool, typer.Option("--recipes", help="Print only the names of all shipped recipes, one per line.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print versions, devices, free disk and the shipped recipes."""
     from graftseg import api
 
-    print_facts(api.doctor(), as_json)
+    facts = api.doctor()
+    if as_json:
+        print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
+        return
+    for line in facts["recipes"] if recipes else machine_lines(facts):
+        typer.echo(line)
 
 
 @app.callback(invoke_without_command=True)

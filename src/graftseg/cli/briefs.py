@@ -1,5 +1,7 @@
-"""Short descriptions of runs and folds, with numbers of cases instead of lists of case names."""
+"""Short descriptions: runs and folds with numbers of cases, and a machine on one screen."""
 
+from collections import Counter
+from textwrap import wrap
 from typing import Any
 
 CASE_LISTS = ("labeled", "unlabeled", "held_out", "validation", "test")
@@ -16,6 +18,20 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
     short = {key: value for key, value in facts.items() if key not in left_out}
     sizes = [len(fold["held_out"]) for fold in facts["folds"]]
     return short | {"folds": len(sizes), "held_out_by_fold": sizes} | _dice(facts)
+
+
+def machine_lines(facts: dict[str, Any], width: int = 80) -> list[str]:
+    """Return the output of ``doctor`` as short lines, with the number of recipes in each folder."""
+    counts = Counter(name.partition("/")[0] for name in facts["recipes"])
+    texts = {
+        "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+        **{f"extra {name}": found for name, found in facts["extras"].items()},
+        "devices": ", ".join(facts["devices"]),
+        "free disk": f"{facts['disk_free_gib']} GiB",
+        "recipes": ", ".join(f"{folder} ({count})" for folder, count in counts.items()),
+        "all recipes": "graftseg doctor --recipes",
+    }
+    return [line for name, text in texts.items() for line in wrap(f"{name}: {text}", width, subsequent_indent="  ")]
 
 
 def _counted(key: str, value: Any) -> Any:

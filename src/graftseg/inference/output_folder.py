@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, check_writable
 from graftseg.core.names import same_names
-from graftseg.core.predictions import Manifest, PredictedCase, read_manifest
+from graftseg.core.predictions import Manifest, PredictedCase, extra_files, read_manifest
+from graftseg.data.grouping import labels_in
 from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, check_classes, names_of, write_classes
 from graftseg.recipes.settings import InferenceSettings
@@ -72,6 +73,10 @@ class OutputFolder:
             unfinished=tuple(name for name in manifest.unfinished if name not in ended),
             ended=now(),
         ).save(self.path)
+
+    def count_others(self) -> int:
+        """Return the number of label maps in the folder that this prediction does not write."""
+        return len({path.name for path in labels_in(self.path)} - extra_files(self.path) - self.files)
 
     def _next_manifest(self) -> tuple[Manifest, Manifest | None]:
         """Return the manifest to start with, which keeps earlier cases, and the earlier manifest if one exists."""

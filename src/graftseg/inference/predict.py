@@ -36,7 +36,7 @@ class Predicted:
     """The written label maps, the errors of cases that failed, and warnings.
 
     ``unfound`` are the classes that none of the label maps contains. ``network`` says which network was used and why,
-    if a run has several.
+    if a run has several. ``others`` is the number of label maps that were in the folder before and are still there.
     """
 
     folder: Path
@@ -45,6 +45,7 @@ class Predicted:
     warnings: tuple[str, ...] = ()
     unfound: tuple[str, ...] = ()
     network: str = ""
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class PlannedPrediction:
         make_folder(out)
         with locked(out, "another prediction writes into this folder"):
             manifest, has_removed_scores = self.target.begin()
+            others = self.target.count_others()
             try:
                 with scan_progress(len(self.cases), "Predicting") as progress:
                     for case in self.cases:
@@ -133,7 +135,7 @@ class PlannedPrediction:
         warnings = [FLIPS_WARNING] if networks.recipe.inference.flips and not networks.is_mirrored else []
         warnings += [SCORES_REMOVED.format(out)] if has_removed_scores else []
         unfound = tuple(name for value, name in enumerate(networks.classes) if done and value not in found)
-        return Predicted(out, tuple(done), tuple(failures.values()), tuple(warnings), unfound)
+        return Predicted(out, tuple(done), tuple(failures.values()), tuple(warnings), unfound, others=others)
 
     def predict_case(self, case: Source, progress: ScanProgress, found: set[int]) -> PredictedCase:
         """Read a case and write its maps. Add the label values of the label map to ``found``."""
