@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predictions
 
 from graftseg.core.types import Geometry, Matrix
+from graftseg.data.gray_window import gray_window
 from graftseg.data.scans import write_label, write_scan
 from graftseg.reporting.cases import cases_section, chosen_cases, predicted_in, views_of
 from graftseg.reporting.gallery import Gallery
@@ -73,6 +74,16 @@ def test_equal_spacing_is_cut_across_the_last_axis() -> None:
     volume = np.zeros((4, 5, 3), np.uint8)
     (view,) = views_of(volume, volume, volume, Geometry((4, 5, 3), diagonal(1, 1, 1)), RAS)
     assert view.image.shape == (5, 4)
+
+
+def test_all_slices_have_the_window_of_the_scan() -> None:
+    image = np.zeros((10, 10, 3), np.float32)
+    image[..., 1] = np.arange(100).reshape(10, 10)
+    labels = of_slices([1] * 9, [], [2])
+    views = views_of(
+        image, np.resize(labels, image.shape), np.zeros(image.shape), Geometry(image.shape, diagonal(1, 1, 2)), RAS
+    )
+    assert {view.window for view in views} == {gray_window(image)}
 
 
 def of_slices(*kinds: list[int]) -> NDArray[np.uint8]:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from report_fakes import Page, decode_uri
 
+from graftseg.data.gray_window import to_gray
 from graftseg.reporting.pictures import (
     FILL_OPACITY,
     MAX_SIDE,
@@ -10,23 +11,7 @@ from graftseg.reporting.pictures import (
     outline_layer,
     rgb_table,
     shrink,
-    to_gray,
 )
-
-
-def test_gray_spans_the_percentiles() -> None:
-    ramp = np.linspace(-3.0, 5.0, 1001).reshape(1, -1)
-    gray = to_gray(ramp)
-    assert (gray[0, 0], gray[0, 500], gray[0, -1]) == (0, 128, 255)
-    assert (np.diff(gray[0].astype(int)) >= 0).all()
-
-
-def test_gray_of_special_images() -> None:
-    assert to_gray(np.full((3, 3), 7.0)).max() == 0
-    sparse = np.zeros((100, 100))
-    sparse[0, 0] = 2.0
-    assert to_gray(sparse)[0, 0] == 255
-    assert to_gray(np.array([[np.nan, 0.0], [1.0, np.inf]])).shape == (2, 2)
 
 
 def test_shrink_takes_block_means() -> None:
@@ -87,3 +72,8 @@ def test_picture_has_title_aspect_and_layer() -> None:
     shown = [decode_uri(address) for address in page.attributes("href")]
     np.testing.assert_array_equal(shown[0], to_gray(image))
     np.testing.assert_array_equal(shown[1], layer)
+
+
+def test_picture_has_the_window_of_its_scan() -> None:
+    page = Page(Album().picture(np.array([[0.0, 10.0, 20.0, 90.0]]), alt="x", window=(10.0, 20.0)))
+    assert decode_uri(page.attributes("href")[0]).tolist() == [[0, 0, 255, 255]]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.types import Geometry
+from graftseg.data.gray_window import gray_window, to_gray
 from graftseg.data.grid import Grid, plan_grid
 
 RADIOLOGICAL = "LPS"  # directions of the axes
@@ -104,9 +105,8 @@ def thumbnail_of(
     cut = Cut.across_largest_spacing(geometry)
     fitting = labels if labels is not None and labels.shape == image.shape else None
     index = cut.index_of(at) if at is not None else cut.fullest(*([] if fitting is None else [fitting]))
-    plane = cut.plane(image, index).astype(np.float64)
+    plane = cut.plane(image, index)
     step = -(-max(plane.shape) // MAX_THUMBNAIL_PIXELS)
-    low, high = np.percentile(plane, (0.5, 99.5))
-    gray = np.clip((plane[::step, ::step] - low) / max(high - low, np.finfo(np.float64).tiny), 0.0, 1.0)
+    gray = to_gray(plane[::step, ::step], gray_window(image))
     shown = None if fitting is None else np.ascontiguousarray(cut.plane(fitting, index)[::step, ::step])
-    return Thumbnail(np.rint(gray * 255).astype(np.uint8), shown, cut.aspect)
+    return Thumbnail(gray, shown, cut.aspect)

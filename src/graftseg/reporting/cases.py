@@ -11,6 +11,7 @@ from markupsafe import Markup
 from graftseg.core.errors import UserError
 from graftseg.core.names import nfc
 from graftseg.core.types import Geometry
+from graftseg.data.gray_window import Window, gray_window
 from graftseg.data.grid import to_source_axes
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
@@ -33,7 +34,8 @@ class View:
     """A slice of a case. ``aspect`` is the height of a pixel divided by its width.
 
     ``axis`` is the patient's axis perpendicular to the slice, or None for a 2-D scan. ``shows`` and ``hides`` are set
-    for a second slice: classes that only this slice shows, and classes that neither slice shows.
+    for a second slice: classes that only this slice shows, and classes that neither slice shows. ``window`` is the gray
+    window of the whole scan.
     """
 
     image: Plane
@@ -42,6 +44,7 @@ class View:
     aspect: float
     axis: int | None
     marks: Marks | None
+    window: Window
     shows: tuple[int, ...] = ()
     hides: tuple[int, ...] = ()
 
@@ -128,24 +131,23 @@ def views_of(
     Arrays are ``(*space)``. Slices are perpendicular to the axis with the largest spacing. An axial slice shows the
     patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
     """
-    cut = orientation.cut(geometry)
-    first = _view(
-        cut, cut.fullest(reference, prediction), (image, reference, prediction), orientation.sides(cut, geometry)
-    )
+    cut, arrays = orientation.cut(geometry), (image, reference, prediction)
+    style = orientation.sides(cut, geometry), gray_window(image)
+    first = _view(cut, cut.fullest(reference, prediction), arrays, *style)
     expected = _classes(reference)
     only_found = _classes(prediction) - expected
     lacking = expected - _classes(first.reference) | only_found - _classes(first.prediction)
     if not lacking:
         return (first,)
     wanted = np.isin(reference, sorted(lacking)), np.isin(prediction, sorted(lacking & only_found))
-    second = _view(cut, cut.fullest(*wanted), (image, reference, prediction), first.marks)
+    second = _view(cut, cut.fullest(*wanted), arrays, *style)
     shown = lacking & (_classes(second.reference) | only_found & _classes(second.prediction))
     return first, replace(second, shows=tuple(sorted(shown)), hides=tuple(sorted(lacking - shown)))
 
 
-def _view(cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None) -> View:
+def _view(cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window) -> View:
     image, reference, prediction = (cut.plane(array, index) for array in arrays)
-    return View(image, reference, prediction, cut.aspect, cut.axis, marks)
+    return View(image, reference, prediction, cut.aspect, cut.axis, marks, window)
 
 
 def _classes(labels: Labels) -> set[int]:
@@ -159,8 +161,9 @@ def _row(case: str, view: View, gallery: Gallery) -> dict[str, Any]:
     shown, hidden = ([names.get(label, f"class {label}") for label in labels] for labels in (view.shows, view.hides))
     layers = {"scan": None, "reference": label_layer(view.reference), "prediction": label_layer(view.prediction)}
     suffix = f" ({joined(shown)})" if shown else ""
+    style: dict[str, Any] = {"aspect": view.aspect, "marks": view.marks, "window": view.window}
     pictures = [
-        gallery.album.picture(view.image, layer, alt=f"{case}: {name}{suffix}", aspect=view.aspect, marks=view.marks)
+        gallery.album.picture(view.image, layer, alt=f"{case}: {name}{suffix}", **style)
         for name, layer in layers.items()
     ]
     return {"pictures": pictures, "shown": shown, "hidden": hidden}

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from graftseg.core.colors import color_of
+from graftseg.data.gray_window import Window, to_gray
 from graftseg.reporting.svg import chart, element
 
 Pixels = npt.NDArray[np.uint8]
@@ -24,7 +25,6 @@ MARK_SIZE = 1 / 11  # fraction of the width
 MARK_MARGIN = 1 / 64  # fraction of the width
 FILL_OPACITY = 90
 OPAQUE = 255
-WINDOW_PERCENTILES = (0.5, 99.5)
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PNG_COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 PNG_FILTER_UP = 2
@@ -46,12 +46,14 @@ class Album:
         aspect: float = 1.0,
         limit: int = MAX_SIDE,
         marks: tuple[str, str] | None = None,
+        window: Window | None = None,
     ) -> Markup:
         """Draw a scan ``(H, W)`` in gray, a layer ``(h, w, 4)`` over it, and letters at the left and right edge.
 
-        ``aspect`` is the height of a pixel divided by its width.
+        ``aspect`` is the height of a pixel divided by its width. ``window`` has the intensities shown as black and as
+        white, by default those of the image itself.
         """
-        gray = to_gray(shrink(image, limit))
+        gray = to_gray(shrink(image, limit), window)
         width, height = gray.shape[1], round(gray.shape[0] * aspect, 2)
         content = [self._scan(gray, width, height)]
         if layer is not None:
@@ -67,16 +69,6 @@ class Album:
         self._embedded[key] = f"scan-{len(self._embedded) + 1}"
         class_ = "small" if max(gray.shape) < SMALL_SIDE else None
         return _stretched(gray, width, height, id=self._embedded[key], class_=class_)
-
-
-def to_gray(image: Plane) -> Pixels:
-    """Return gray values with a window from the 0.5th to the 99.5th percentile. A constant image is black."""
-    values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
-    low, high = np.percentile(values, WINDOW_PERCENTILES)
-    if high <= low:
-        low, high = values.min(), max(values.max(), values.min() + 1.0)
-    scaled = np.clip((values - low) / (high - low), 0.0, 1.0)
-    return np.asarray(np.rint(scaled * 255), dtype=np.uint8)
 
 
 def shrink(image: Plane, limit: int = MAX_SIDE) -> Plane:
