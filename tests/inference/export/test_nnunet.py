@@ -10,14 +10,17 @@ import pytest
 import tiny
 import torch
 from export_fakes import write_run
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.core.types import Geometry
+from graftseg.core.types import Case, Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan, write_label, write_scan
 from graftseg.inference.export import Request, export_run
+from graftseg.inference.export.nnunet import _folds
 from graftseg.inference.predict import predict_scans
 from user_errors import user_error
 
@@ -51,10 +54,13 @@ def test_given_and_predicted_labels_are_exported(run: RunFolder, data: Path, tmp
     write_predictions(run.predictions, data, "unlabeled_000", "unlabeled_002")
     out = tmp_path / "Dataset501_Phantoms"
     lines = export_run("nnunet", Request(run, out))
-    assert lines == [
+    assert lines[:2] == [
         f"{out}: 3 labeled cases and 2 cases with label maps of the run",
         f"1 unlabeled cases have no label map in {run.predictions} and are left out",
     ]
+    folds, warning = lines[2:]
+    assert folds.startswith("splits_final.json: folds 0 to 2 ") and folds.endswith(f"nnUNet_preprocessed/{out.name}")
+    assert warning.startswith("Warning") and "crescent, core" in warning and "ring" not in warning
     cases = ["labeled_000", "labeled_001", "labeled_002", "unlabeled_000", "unlabeled_002"]
     assert stems(out / "labelsTr") == cases and stems(out / "imagesTr") == [f"{case}_0000" for case in cases]
     description = json.loads((out / "dataset.json").read_text())
@@ -67,6 +73,28 @@ def test_given_and_predicted_labels_are_exported(run: RunFolder, data: Path, tmp
     assert (np.asarray(nibabel.load(out / "labelsTr" / "unlabeled_002.nii.gz").dataobj) == 2).all()
     dataset = read_layout(out)
     assert dataset.layout == "nnunet" and len(dataset.of("labeled")) == 5 and not dataset.problems
+
+
+@given(st.integers(1, 13), st.integers(1, 4))
+def test_folds_validate_on_true_labels_only(labeled: int, pseudo: int) -> None:
+    true, predicted = ([f"{kind}{i:02d}" for i in range(count)] for kind, count in (("l", labeled), ("u", pseudo)))
+    folds = _folds(*([Case(name, (), None, "labeled") for name in names] for names in (true, predicted)))
+    assert len(folds) == min(5, labeled)
+    assert sorted(name for fold in folds for name in fold["val"]) == true
+    for fold in folds:
+        assert fold.keys() == {"train", "val"} and set(predicted) <= set(fold["train"])
+        assert sorted(fold["train"] + fold["val"]) == true + predicted
+
+
+def test_no_warning_if_every_class_has_pseudo_labels(run: RunFolder, data: Path, tmp_path: Path) -> None:
+    for value in (1, 2, 3):
+        write_predictions(run.predictions, data, f"unlabeled_00{value - 1}", value=value)
+    out = tmp_path / "Dataset501_Phantoms"
+    assert not [line for line in export_run("nnunet", Request(run, out)) if line.startswith("Warning")]
+    assert json.loads((out / "splits_final.json").read_text())[1] == {
+        "train": ["labeled_000", "labeled_002", "unlabeled_000", "unlabeled_001", "unlabeled_002"],
+        "val": ["labeled_001"],
+    }
 
 
 def test_labels_that_the_run_did_not_see_are_not_used(run: RunFolder, data: Path, tmp_path: Path) -> None:
@@ -106,7 +134,7 @@ def test_a_run_moved_with_its_store(run: RunFolder, data: Path, tmp_path: Path) 
     write_predictions(run.predictions, data, "unlabeled_000")
     (tmp_path / "store").rename(run.store)
     moved = RunFolder(run.path.rename(tmp_path / "moved"))
-    (first, _) = export_run("nnunet", Request(moved, tmp_path / "Dataset501_Phantoms"))
+    (first, *_) = export_run("nnunet", Request(moved, tmp_path / "Dataset501_Phantoms"))
     assert first.endswith("3 labeled cases and 1 cases with label maps of the run")
     data.rename(tmp_path / "elsewhere")
     with user_error(Code.FOLDER_MISSING, data, "--data"):
@@ -150,5 +178,5 @@ def test_label_maps_of_another_network_are_an_error(run: RunFolder, data: Path, 
     with user_error(Code.PREDICTIONS_MISMATCH, tmp_path / "labels"):
         export_run("nnunet", request)
     predict_scans(run, data / "imagesUn", run.predictions, torch.device("cpu"))
-    (line,) = export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))
+    line, *_ = export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))
     assert line.endswith("3 labeled cases and 3 cases with label maps of the run")

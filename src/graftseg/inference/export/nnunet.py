@@ -29,10 +29,13 @@ from graftseg.recipes.recipe import load_recipe
 NAME = re.compile(r"Dataset\d{3}_[A-Za-z0-9_-]+")
 ENDING = ".nii.gz"
 NOTES = "pseudo_labels.json"
+SPLITS = "splits_final.json"
+MAX_FOLDS = 5
+"""Number of folds that nnU-Net trains. With fewer labeled cases, each fold validates on one labeled case."""
 
 
 def write(request: Request) -> list[str]:
-    """Write ``imagesTr``, ``labelsTr``, ``dataset.json`` and the list of pseudo-labeled cases."""
+    """Write ``imagesTr``, ``labelsTr``, ``dataset.json``, the folds and the list of pseudo-labeled cases."""
     if not NAME.fullmatch(request.out.name):
         remedy = "name the folder DatasetNNN_Name, such as Dataset501_Liver"
         raise UserError(Code.OPTION_INVALID, request.out, "not the name of an nnU-Net data set", remedy)
@@ -47,6 +50,7 @@ def write(request: Request) -> list[str]:
         finding = f"none of the {len(unlabeled)} unlabeled cases has a label map"
         remedy = "run graftseg predict RUN DATA/imagesUn first, and name the folder of the label maps as --predictions"
         raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
+    folds, found = _folds(labeled, pseudo), {0}
     with atomic_folder(request.out) as folder:
         for case in (*labeled, *pseudo):
             _write_images(dataset, case, channels, folder / "imagesTr")
@@ -54,14 +58,35 @@ def write(request: Request) -> list[str]:
             _write_label(folder, case, case.label, partial(dataset.reader.label, case))
         for case in pseudo:
             path = predicted[nfc(case.name)]
-            _check_prediction(path, dataset.reader.image(case).geometry, classes)
+            found |= _check_prediction(path, dataset.reader.image(case).geometry, classes)
             _write_label(folder, case, path, partial(read_label, path))
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
         write_json(folder / NOTES, {"pseudo_labeled": [case.name for case in pseudo]})
+        write_json(folder / SPLITS, folds)
     lines = [f"{request.out}: {len(labeled)} labeled cases and {len(pseudo)} cases with label maps of the run"]
     if missing := len(unlabeled) - len(pseudo):
         lines.append(f"{missing} unlabeled cases have no label map in {request.label_maps} and are left out")
-    return lines
+    which = "fold 0 validates" if len(folds) == 1 else f"folds 0 to {len(folds) - 1} validate"
+    lines.append(f"{SPLITS}: {which} on labeled cases only; copy the file to nnUNet_preprocessed/{request.out.name}")
+    return [*lines, *_warning([name for value, name in enumerate(classes) if value not in found])]
+
+
+def _warning(absent: Sequence[str]) -> list[str]:
+    """Return a warning about classes without pseudo-labels."""
+    if not absent:
+        return []
+    finding = f"Warning: not found in any label map of the run: {', '.join(absent)}"
+    return [f"{finding}. nnU-Net learns these classes as background in the pseudo-labeled cases."]
+
+
+def _folds(labeled: Sequence[Case], pseudo: Sequence[Case]) -> list[dict[str, list[str]]]:
+    """Return the content of ``splits_final.json``. Each labeled case is validated once, a pseudo-labeled case never."""
+    folds = []
+    for number in range(min(MAX_FOLDS, len(labeled))):
+        held_out = labeled[number::MAX_FOLDS]
+        train = [case.name for case in (*labeled, *pseudo) if case not in held_out]
+        folds.append({"train": train, "val": [case.name for case in held_out]})
+    return folds
 
 
 def _scans_of(request: Request) -> Path:
@@ -85,12 +110,14 @@ def _write_images(dataset: Dataset, case: Case, channels: int, folder: Path) -> 
         write_scan(target, np.ascontiguousarray(channel), scan.geometry)
 
 
-def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) -> None:
+def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) -> set[int]:
+    """Return the label values of a label map. Raise an error if the values or the grid are wrong."""
     label = read_label(path)
     check_label_values(path, label.array, range(len(classes)))
     if difference := grid_difference(geometry, label.geometry):
         finding = f"the label map is not on the grid of its scan: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "predict the scans of this data set")
+    return {int(value) for value in np.unique(label.array)}
 
 
 def _write_label(folder: Path, case: Case, path: Path | None, read: Callable[[], Scan]) -> None:
