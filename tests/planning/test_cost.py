@@ -92,9 +92,9 @@ def test_round_down(number: float, rounded: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "first"), [(1, 1), (400, 200), (1900, 950), (10_000, 5000), (12_000, 5000), (40_000, 12_000)]
+    ("steps", "first"), [(1, 1), (400, 240), (1900, 1100), (8000, 4800), (12_000, 5000), (40_000, 12_000)]
 )
-def test_the_first_stage_is_half_of_few_steps_and_three_tenths_of_many(steps: int, first: int) -> None:
+def test_the_first_stage_is_six_tenths_of_few_steps_and_three_tenths_of_many(steps: int, first: int) -> None:
     assert first_stage_steps(steps) == first
 
 

@@ -22,7 +22,7 @@ def test_a_plan_has_plain_numbers() -> None:
     """Two hours of steps, and more than a hundred GiB of prepared scans."""
     plan = choose(facts(*usual()), CPU, minutes=150, timed=lambda recipe: 0.25)
     (time,) = (line for line in plan.head if line.startswith("Time: "))
-    assert time.startswith("Time: about 2 h 28 min in total: "), time
+    assert time.startswith("Time: about 2 h 27 min in total: "), time
     large = choose(facts(*usual((512, 512, 300), unlabeled=1000)), Target("cuda", 16 * GIB, "a GPU", False))
     device = next(line for line in large.head if line.startswith("Device: "))
     assert "221 GiB, read from files" in device and "e+" not in plan.text + large.text

@@ -161,9 +161,9 @@ def test_a_measured_step_decides_the_number_of_steps() -> None:
     fast = choose(facts(*usual(), test_count=9), CPU, timed=lambda recipe: 0.1)
     total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
     # a step of the first stage and of the baseline, which starts after the first stage, costs 3 / 4 of a second
-    assert total == [2800, 17_000] and slow.recipe.stages[0].steps == 1400
+    assert total == [3000, 17_000] and slow.recipe.stages[0].steps == 1800
     # eight unlabeled scans of one window are predicted between the stages; a forward pass of four images takes 0.25 s
-    assert slow.minutes == pytest.approx((1400 * 0.75 + 1400 + 1400 * 0.75 + 8 * 0.25 / 4) / 60)
+    assert slow.minutes == pytest.approx((1800 * 0.75 + 1200 + 1200 * 0.75 + 8 * 0.25 / 4) / 60)
     assert "measured here" in " ".join(slow.head)
     assert "from a table" in " ".join(choose(facts(*usual()), CPU).head)
 
@@ -177,7 +177,7 @@ def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
 
 def test_warning_about_too_little_time() -> None:
     plan = choose(facts(*usual()), CPU, minutes=1, timed=lambda recipe: 5.0)
-    assert [stage.steps for stage in plan.recipe.stages] == [200, 200]
+    assert [stage.steps for stage in plan.recipe.stages] == [240, 160]
     assert "longer than the requested minute" in plan.text and plan.minutes > 1
     assert any(line.startswith("Warning: 400 steps") for line in plan.head)
 
@@ -191,11 +191,12 @@ def recommended_minutes(plan: Plan, begin: str) -> int:
 def test_recommended_minutes() -> None:
     """A step of one second, of the first stage and of the baseline 3 / 4; a tenth is added where steps must fit."""
     plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
-    assert recommended_minutes(plan, "Warning: this is more than") == 9  # (200 * 3 / 4 + 200 + 200 * 3 / 4) / 60 is 8.3
-    assert recommended_minutes(plan, "Warning: 400 steps") == 35  # 1.1 * 750 * (3 / 4 + 1 + 3 / 4) / 60 is 34.4
-    assert (
-        recommended_minutes(plan, "Warning: this run cannot") == 184
-    )  # 4.4 * 1000 * (3 / 4 + 1 + 3 / 4) / 60 is 183.3
+    # 400 steps take (240 * 3 / 4 + 160 * 7 / 4) / 60 = 7.7 minutes
+    assert recommended_minutes(plan, "Warning: this is more than") == 8
+    # 1.1 * (900 * 3 / 4 + 600 * 7 / 4) / 60 = 31.6
+    assert recommended_minutes(plan, "Warning: 400 steps") == 32
+    # 4 * 1.1 * (1200 * 3 / 4 + 800 * 7 / 4) / 60 = 168.7
+    assert recommended_minutes(plan, "Warning: this run cannot") == 169
 
 
 @given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), uses_unlabeled=st.booleans())
@@ -261,13 +262,13 @@ def test_warning_about_missing_scores(
 @pytest.mark.parametrize(
     ("labeled", "folds", "minutes"),
     [
-        (2, "--folds 2, which takes 2 times as long, about 1 h 56 min", 92),
-        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 55 min", 138),
-        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 51 min", 230),
+        (2, "--folds 2, which takes 2 times as long, about 1 h 55 min", 85),
+        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 52 min", 127),
+        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 47 min", 211),
     ],
 )
 def test_warning_recommends_folds(labeled: int, folds: str, minutes: int) -> None:
-    """A step of one second: 2800 steps and their baseline take 1400 * (0.75 + 1 + 0.75) / 60 = 58.3 minutes."""
+    """A step of one second: 3000 steps and their baseline take (1800 * 0.75 + 1200 * 1.75) / 60 = 57.5 minutes."""
     plan = choose(facts(*usual(labeled=labeled)), CPU, timed=lambda recipe: 1.0)
     (line,) = (line for line in plan.head if line.startswith("Warning: this run cannot be scored"))
     assert f"train this plan with {folds}; or plan with --minutes {minutes} or more" in line

@@ -74,6 +74,14 @@ def test_cases_have_the_dice_of_the_baseline() -> None:
     assert [line[:3] for line in table[5:]] == [["bad", "35.00", "25.00"], ["good", "85.00", "–"]]
 
 
+def test_many_classes_have_their_own_table() -> None:
+    results = Results(Path("x"), Evaluation(tuple(row("a", label, label / 10) for label in range(1, 6)), "paper"), None)
+    head, line = cells(results_section(results, {}))[-2:]
+    assert head == ["Case", *(f"class {label}" for label in range(1, 6))]
+    assert line == ["a", "10.00", "20.00", "30.00", "40.00", "50.00"]
+    assert cells(results_section(results, {}))[-3] == ["a", "30.00", "15.00", "2.00", "6.00", "4.00", "8.00"]
+
+
 def test_equal_distances_are_shown_once() -> None:
     equal = [replace(one, hd95_mm=one.hd95, hd95_max_mm=3.0, asd_mm=4.0, assd_mm=5.0) for one in ROWS]
     table = cells(results_section(Results(Path("x"), Evaluation(tuple(equal), "paper"), None), {}))

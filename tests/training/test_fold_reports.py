@@ -88,9 +88,8 @@ def test_folds_show_cases_that_their_networks_never_saw(
 ) -> None:
     run, result = trained
     part = part_of(api.report(run.path, tmp_path / "page.html").read_text(), "cases")
-    shown = re.findall(
-        r"<b>([^<]*)</b> ([^,]*), Dice [0-9.]+ % \(baseline [0-9.]+ %\), held out of fold ([0-9])</figcaption>", part
-    )
+    scores = r"Dice [0-9.]+ % \(baseline [0-9.]+ %\)"
+    shown = re.findall(rf"<b>([^<]*)</b> ([^,]*), {scores}, held out of fold ([0-9])</figcaption>", part)
     dice: dict[str, list[float]] = {}
     for row in result.evaluation.rows:
         dice.setdefault(row.case, []).append(row.dice)

@@ -26,9 +26,9 @@ MIN_PUBLISHED_STEPS = 5000
 """Minimum number of steps for the published optimizer. Shorter runs use Adam."""
 TIME_MARGIN = 1.1
 """The recommended minutes are the expected minutes times this factor, because measured step times vary."""
-FIRST_FRACTION = 0.3
+FIRST_FRACTION, MAX_FIRST_FRACTION = 0.3, 0.6
 MIN_FIRST_STEPS = 5000
-"""If the usual fraction of all steps is fewer than this, the first stage takes up to half of the steps."""
+"""If ``FIRST_FRACTION`` of all steps is fewer than this, the first stage takes up to ``MAX_FIRST_FRACTION``."""
 RAMP_FRACTION = 0.4
 """Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
 METHOD_REASONS = {
@@ -132,11 +132,11 @@ def requested(minutes: float) -> str:
 
 
 def first_stage_steps(steps: int) -> int:
-    """Return the number of steps of the first stage: three tenths of all steps, or up to half of a short run.
+    """Return the number of steps of the first stage: three tenths of all steps, or up to six tenths of a short run.
 
     The first stage trains the first teacher. If the teacher has not learned a class, the student unlearns this class.
     """
-    return max(1, round_down(max(FIRST_FRACTION * steps, min(MIN_FIRST_STEPS, steps / 2))))
+    return max(1, round_down(max(FIRST_FRACTION * steps, min(MIN_FIRST_STEPS, MAX_FIRST_FRACTION * steps))))
 
 
 def round_down(number: float) -> int:
