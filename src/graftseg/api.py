@@ -330,14 +330,16 @@ def export(
     check: Folder | None = None,
     data: Folder | None = None,
     predictions: Folder | None = None,
+    codes: Folder | None = None,
 ) -> list[str]:
     """Export a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``. Return a summary as lines.
 
     ``check`` is a scan on which the ONNX network is compared with PyTorch. For an nnU-Net data set or DICOM
-    segmentations, ``data`` is the folder of the scans and ``predictions`` is the folder of the label maps.
+    segmentations, ``data`` is the folder of the scans and ``predictions`` is the folder of the label maps. ``codes``
+    is a JSON file with SNOMED CT codes of the classes for DICOM segmentations, by default ``codes.json`` of the run.
     """
-    scan, scans, labels = (Path(one) if one is not None else None for one in (check, data, predictions))
-    return export_run(kind, Request(RunFolder(Path(run)), Path(out), scan, scans, labels))
+    paths = (Path(one) if one is not None else None for one in (check, data, predictions, codes))
+    return export_run(kind, Request(RunFolder(Path(run)), Path(out), *paths))
 
 
 def import_weights(

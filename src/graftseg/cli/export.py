@@ -51,11 +51,14 @@ def export(
     predictions: Annotated[
         Path | None, typer.Option(help="Folder of label maps (nnunet, dicomseg); by default RUN/predictions.")
     ] = None,
+    codes: Annotated[
+        Path | None, typer.Option(help="JSON file with SNOMED CT codes (dicomseg); by default RUN/codes.json.")
+    ] = None,
 ) -> None:
     """Export a run as ONNX, safetensors, MONAI bundle, nnU-Net data set or DICOM segmentations."""
     from graftseg import api
 
-    for line in api.export(kind, run, out, check=check, data=data, predictions=predictions):
+    for line in api.export(kind, run, out, check=check, data=data, predictions=predictions, codes=codes):
         typer.echo(line)
 
 

@@ -1,8 +1,10 @@
 """Export to DICOM segmentations: round trips, references to the series, and privacy."""
 
+import json
 import logging
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +327,36 @@ def test_slices_are_sorted_by_position(tmp_path: Path) -> None:
     (series,) = series_in(tmp_path / "a")
     assert [one.InstanceNumber for one in series.slices] == [1, 2, 3, 4] and series.shape == SHAPE
     np.testing.assert_allclose(series.affine, affine())
+
+
+def test_codes_of_classes(run: RunFolder, tmp_path: Path) -> None:
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    write_label(run.predictions / "a.nii.gz", array, geometry)
+    write_series(tmp_path / "a")
+    heart = {"value": "80891009", "meaning": "Heart"}
+    abnormal = {"value": "49755003", "meaning": "Morphologically Abnormal Structure"}
+    neoplasm = {"value": "108369006", "meaning": "Neoplasm"}
+    content = {"core": {"category": abnormal, "type": neoplasm, "region": heart}}
+    (run.path / "codes.json").write_text(json.dumps(content))
+    assert "ring" in export(run, tmp_path / "a", tmp_path / "out")[-1]
+    ring, core = pydicom.dcmread(tmp_path / "out" / "a.dcm").SegmentSequence
+
+    def code(sequence: Any) -> tuple[str, str, str]:
+        (one,) = sequence
+        return one.CodeValue, one.CodingSchemeDesignator, one.CodeMeaning
+
+    assert code(core.SegmentedPropertyCategoryCodeSequence) == ("49755003", "SCT", abnormal["meaning"])
+    assert code(core.SegmentedPropertyTypeCodeSequence) == ("108369006", "SCT", "Neoplasm")
+    assert code(core.AnatomicRegionSequence) == ("80891009", "SCT", "Heart")
+    assert code(ring.SegmentedPropertyTypeCodeSequence) == ("85756007", "SCT", "Tissue")
+    assert "AnatomicRegionSequence" not in ring
+    content["ring"] = {"type": heart}
+    (tmp_path / "mine.json").write_text(json.dumps(content))
+    request = Request(run, tmp_path / "again", data=tmp_path / "a", codes=tmp_path / "mine.json")
+    assert len(export_run("dicomseg", request)) == 1
+    ring, _ = pydicom.dcmread(tmp_path / "again" / "a.dcm").SegmentSequence
+    assert code(ring.SegmentedPropertyTypeCodeSequence) == ("80891009", "SCT", "Heart")
+    (tmp_path / "mine.json").write_text(json.dumps({"spleen": {"type": heart}}))
+    with user_error(Code.UNKNOWN_NAME, "mine.json"):
+        export_run("dicomseg", replace(request, out=tmp_path / "third"))
+    assert not (tmp_path / "third").exists()

@@ -56,6 +56,11 @@ def test_an_option_of_another_format_is_an_error(run: RunFolder, tmp_path: Path)
         export_run("monai", Request(run, tmp_path / "out", data=tmp_path))
 
 
+def test_only_dicom_segmentations_have_codes(run: RunFolder, tmp_path: Path) -> None:
+    with user_error(Code.OPTION_INVALID, "--codes", "only dicomseg"):
+        export_run("nnunet", Request(run, tmp_path / OUT["nnunet"], codes=tmp_path / "codes.json"))
+
+
 def test_a_folder_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "out"
     with pytest.raises(ZeroDivisionError), atomic_folder(target) as partial:

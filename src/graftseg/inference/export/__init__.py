@@ -33,7 +33,7 @@ KINDS: dict[str, Kind] = {
     "weights": Kind("weights and recipe in one safetensors file", "weights"),
     "monai": Kind("a MONAI bundle", "monai_bundle"),
     "nnunet": Kind("a pseudo-labeled nnU-Net data set", "nnunet", ("data", "predictions")),
-    "dicomseg": Kind("label maps as DICOM segmentations", "dicomseg", ("data", "predictions")),
+    "dicomseg": Kind("label maps as DICOM segmentations", "dicomseg", ("data", "predictions", "codes")),
 }
 
 
@@ -41,8 +41,8 @@ def export_run(kind: str, request: Request) -> list[str]:
     """Write a run in a format of the table. Raise an error for invalid options before anything is written."""
     if kind not in KINDS:
         raise UserError(Code.OPTION_INVALID, f"export {kind}", "unknown format", f"choose one of {', '.join(KINDS)}")
-    given = {"check": request.check, "data": request.data, "predictions": request.predictions}
-    if unused := [name for name, value in given.items() if value is not None and name not in KINDS[kind].takes]:
+    options = ("check", "data", "predictions", "codes")
+    if unused := [one for one in options if getattr(request, one) is not None and one not in KINDS[kind].takes]:
         takers = " and ".join(name for name, other in KINDS.items() if unused[0] in other.takes)
         finding = f"export {kind} does not use this option"
         raise UserError(Code.OPTION_INVALID, f"--{unused[0]}", finding, f"leave it out; only {takers} can use it")

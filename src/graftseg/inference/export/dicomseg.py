@@ -4,7 +4,7 @@ The DICOM standard requires the patient and the study in a segmentation, so both
 and study never appear in a file name, in printed text or in an error.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -23,6 +23,7 @@ from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.request import Request, atomic_folder, import_package, label_maps_of
+from graftseg.inference.export.segment_codes import GENERIC, SegmentCodes, SnomedCode, read_codes
 
 SERIES_NUMBER = 900  # the series number of every exported segmentation
 TOLERANCE = 0.01
@@ -35,6 +36,8 @@ def write(request: Request) -> list[str]:
     """Write ``OUT/CASE.dcm`` for every DICOM case with a label map."""
     import_package("highdicom", "dicom")
     classes = tuple(request.run.training_manifest()["store"]["classes"])
+    codes = read_codes(request.codes, request.run, classes)
+    segments = {name: codes.get(nfc(name), GENERIC) for name in classes[1:]}
     predicted = label_maps_of(request)
     if request.data is None:
         remedy = "name the DICOM scans that were predicted: a series, a zip, or a folder of cases"
@@ -51,10 +54,12 @@ def write(request: Request) -> list[str]:
             label = read_label(path)
             check_label_values(path, label.array, range(len(classes)))
             with _private_errors(cases[name]):
-                _segmentation(cases[name], path.name, label, classes).save_as(out / f"{name}.dcm")
+                _segmentation(cases[name], path.name, label, segments).save_as(out / f"{name}.dcm")
     lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]
     if left := len(cases) - len(maps):
         lines.append(f"{left} cases have no label map in {request.label_maps} and are left out")
+    if codes and (generic := [name for name in segments if nfc(name) not in codes]):
+        lines.append(f"classes without SNOMED CT codes, exported as tissue: {', '.join(generic)}")
     return lines
 
 
@@ -84,13 +89,13 @@ def _private_errors(folder: Path) -> Iterator[None]:
         raise UserError(Code.DICOM_SERIES, folder, finding, "export the series from its source again") from None
 
 
-def _segmentation(folder: Path, name: str, label: Scan, classes: Sequence[str]) -> Any:
+def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, SegmentCodes]) -> Any:
     fitting = [(series, frames) for series in series_in(folder) if (frames := on_slices(label, series)) is not None]
     if len(fitting) != 1:
         finding = f"{len(fitting) or 'none'} of its series fit the grid of the label map {name}"
         remedy = f"{'keep only' if fitting else 'give'} the series that was predicted"
         raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, remedy)
-    return _encoded(*fitting[0], classes)
+    return _encoded(*fitting[0], segments)
 
 
 def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
@@ -120,14 +125,14 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
     return np.ascontiguousarray(columns_rows_slices.T.astype(np.uint8))
 
 
-def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) -> Any:
+def _encoded(series: Series, frames: NDArray[np.uint8], segments: Mapping[str, SegmentCodes]) -> Any:
     import highdicom
 
     return highdicom.seg.Segmentation(
         source_images=list(series.slices),
         pixel_array=frames[list(series.stored)] if series.stored else frames,
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
-        segment_descriptions=[_segment(number, name) for number, name in enumerate(classes[1:], start=1)],
+        segment_descriptions=[_segment(number, *one) for number, one in enumerate(segments.items(), start=1)],
         series_instance_uid=highdicom.UID(),
         series_number=SERIES_NUMBER,
         sop_instance_uid=highdicom.UID(),
@@ -143,18 +148,25 @@ def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) 
     )
 
 
-def _segment(number: int, name: str) -> Any:
-    """Describe a class by its name and by two general codes, anatomical structure and tissue."""
+def _segment(number: int, name: str, chosen: SegmentCodes) -> Any:
+    """Describe a class by its name and its codes."""
     import highdicom
     from pydicom.sr.codedict import codes
 
     return highdicom.seg.SegmentDescription(
         segment_number=number,
         segment_label=name[:MAX_NAME],
-        segmented_property_category=codes.SCT.AnatomicalStructure,
-        segmented_property_type=codes.SCT.Tissue,
+        segmented_property_category=_concept(chosen.category),
+        segmented_property_type=_concept(chosen.type),
+        anatomic_regions=[_concept(chosen.region)] if chosen.region else None,
         algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
         algorithm_identification=highdicom.AlgorithmIdentificationSequence(
             name="graftseg", family=codes.DCM.ArtificialIntelligence, version=__version__
         ),
     )
+
+
+def _concept(code: SnomedCode) -> Any:
+    from pydicom.sr.coding import Code as DicomCode
+
+    return DicomCode(code.value, "SCT", code.meaning)

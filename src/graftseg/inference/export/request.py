@@ -18,7 +18,7 @@ class Request:
     """A run, the output path, and options of some formats.
 
     ``check`` is a scan for comparing the exported network with the original. ``data`` is a folder of scans, and
-    ``predictions`` is the folder of their label maps.
+    ``predictions`` is the folder of their label maps. ``codes`` is a file with SNOMED CT codes of the classes.
     """
 
     run: RunFolder
@@ -26,6 +26,7 @@ class Request:
     check: Path | None = None
     data: Path | None = None
     predictions: Path | None = None
+    codes: Path | None = None
 
     @property
     def label_maps(self) -> Path:
