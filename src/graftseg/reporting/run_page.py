@@ -1,4 +1,4 @@
-"""The page of a run: one self-contained HTML file without scripts."""
+"""The page of a run: one self-contained HTML file."""
 
 from pathlib import Path
 
