@@ -13,7 +13,7 @@ from graftseg.training.folds import suggested_folds
 
 DEFAULT_MINUTES = 60.0
 MAX_MINUTES = 1_000_000
-"""Upper limit of --minutes: two years."""
+"""Upper limit of --minutes: about two years."""
 PUBLISHED_STEPS = {2: 40_000, 3: 17_000}
 """Total steps of both stages in the paper, for 2-D and 3-D. Without --minutes, a plan has at most this number."""
 MAX_STEPS, MIN_STEPS = 100_000, 400
