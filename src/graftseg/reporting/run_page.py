@@ -38,7 +38,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     """Write the report of a run folder and return its path, by default ``run/report.html``.
 
     ``baseline`` is another run folder for comparison. Parts without data state why they are empty. The output is
-    deterministic. For a folder of folds, the page of the cross-validation is written, with the baseline in that folder.
+    deterministic. If ``run`` contains folds, the page describes the cross-validation, and ``baseline`` is not used.
     """
     folder = RunFolder(run)
     if folder.folds_file.is_file():
@@ -71,6 +71,6 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
 
 
 def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
-    """Return the commands for the run, which also test its own baseline, or those for a baseline in another folder."""
+    """Return the commands for the run, which also test its own baseline, or the commands for a baseline elsewhere."""
     own = [one.path.resolve() for one in existing_baselines(run)]
     return commands_for(run if baseline is None or baseline.resolve() in own else RunFolder(baseline))

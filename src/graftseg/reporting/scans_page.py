@@ -150,7 +150,7 @@ def _classes(examination: Examination) -> Markup:
 
 
 def _pictures(examination: Examination) -> Markup:
-    """Render one slice, with its label map, of each of the first cases that are named in findings."""
+    """Render a slice with its label map for each of the first cases that findings name."""
     reasons: dict[str, list[str]] = {}
     for found in examination.findings:
         for name in found.cases[:LISTED_CASES]:
