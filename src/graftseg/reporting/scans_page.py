@@ -150,7 +150,7 @@ def _classes(examination: Examination) -> Markup:
 
 
 def _pictures(examination: Examination) -> Markup:
-    """Render a slice with its label map for each of the first cases that findings name."""
+    """Render a slice with its label map for the first three cases of each finding, up to twelve pictures in all."""
     reasons: dict[str, list[str]] = {}
     for found in examination.findings:
         for name in found.cases[:LISTED_CASES]:

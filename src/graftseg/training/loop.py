@@ -103,8 +103,8 @@ def fit(
 ) -> Outcome:
     """Train all stages in order; ``resume`` continues from the last checkpoint.
 
-    A ``selector`` scores the student at intervals. If the protocol selects checkpoints, each stage ends with the best
-    student instead of the last student. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints
+    A ``selector`` scores the student at intervals. If ``selection.protocol`` selects checkpoints, each stage ends with
+    the best student, not the last student. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints
     contain the ``identity`` of the run and cannot be loaded by another run. Progress messages start with ``label``.
     """
     saved = load_latest_of_run(run.checkpoints, device, identity) if resume else None
