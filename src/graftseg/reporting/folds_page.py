@@ -46,7 +46,7 @@ CONTENTS = {
     "run": "Run",
     "notes": "Notes",
 }
-COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
+COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}  # titles on the page
 
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
@@ -93,7 +93,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
 
 def _verdict(cases: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans for a group of cases."""
-    verdict = None if baseline is None else verdict_between(evaluation, baseline, SEVERAL_RUNS)
+    verdict = None if baseline is None else verdict_sentence(baseline, evaluation, SEVERAL_RUNS)
     return f"{cases}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
 
 
