@@ -13,7 +13,7 @@ from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_RUNS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
-from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed, verdict_between
+from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed, verdict_sentence
 from graftseg.reporting.facts import case_span, channels_of, notes_section, provenance_of, run_facts, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery

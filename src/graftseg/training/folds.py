@@ -23,7 +23,7 @@ from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabe
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
-from graftseg.training.run import case_limits, complete
+from graftseg.training.run import complete, for_training_arguments
 from graftseg.training.shipping import shipped_after_folds
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
