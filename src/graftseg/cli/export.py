@@ -46,7 +46,7 @@ def export(
         Path | None, typer.Option(help="Scan on which to compare the exported network with the original (onnx).")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the scans (nnunet) or of one or more DICOM series (dicomseg).")
+        Path | None, typer.Option(help="Folder of the scans (nnunet), or DICOM scans as for predict (dicomseg).")
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="Folder of label maps (nnunet, dicomseg); by default RUN/predictions.")

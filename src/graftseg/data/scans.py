@@ -49,6 +49,11 @@ def is_dicom_file(path: Path) -> bool:
     return _suffix(path) in (None, ".dcm") and not path.is_dir()
 
 
+def is_dicom_scan(path: Path) -> bool:
+    """Return whether a scan is DICOM: a folder, a zip or a single file."""
+    return _format(path) is DICOM
+
+
 def is_label_map(path: Path) -> bool:
     """Return whether a file name can be the name of a label map. DICOM files are read as images only."""
     suffix = _suffix(path)

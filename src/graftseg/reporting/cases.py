@@ -59,7 +59,7 @@ class View:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A predicted label map. ``entry`` is from the manifest, and ``origin`` names the fold that held out the case."""
+    """A predicted label map and its manifest entry. ``origin`` says which fold held out the case."""
 
     folder: Path
     entry: dict[str, Any]

@@ -18,15 +18,15 @@ Plane = npt.NDArray[Any]
 Labels = npt.NDArray[Any]
 
 MAX_SIDE = 512
-SMALL_SIDE = 160  # smaller pictures have the class "small"
+SMALL_SIDE = 160  # smaller pictures get the CSS class "small"
 LAYER_SIDE = 384  # smaller layers are enlarged up to this side
 BORDER_WIDTH = 1 / 128  # fraction of the longer side
 MARK_SIZE = 1 / 11  # fraction of the width
 MARK_MARGIN = 1 / 64  # fraction of the width
-FILL_OPACITY = 90
+FILL_OPACITY = 90  # of 255
 OPAQUE = 255
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-PNG_COLOR_TYPES = {1: 0, 3: 2, 4: 6}
+PNG_COLOR_TYPES = {1: 0, 3: 2, 4: 6}  # by number of channels
 PNG_FILTER_UP = 2
 
 

@@ -1,6 +1,7 @@
 """Export to DICOM segmentations: round trips, references to the series, and privacy."""
 
 import logging
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
-from graftseg.data.scans import Scan, write_label
+from graftseg.data.scans import Scan, grid_difference, read_geometry, write_label
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.dicomseg import on_slices
@@ -155,8 +156,66 @@ def test_several_cases_and_an_empty_label_map(run: RunFolder, tmp_path: Path) ->
     write_label(run.predictions / "b.nii.gz", np.zeros_like(array), geometry)
     lines = export(run, tmp_path / "cases", tmp_path / "out")
     assert lines[1] == f"1 cases have no label map in {run.predictions} and are left out"
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.dcm", "b_0000.dcm"]
-    assert not highdicom.seg.segread(tmp_path / "out" / "b_0000.dcm").pixel_array.any()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.dcm", "b.dcm"]
+    assert not highdicom.seg.segread(tmp_path / "out" / "b.dcm").pixel_array.any()
+
+
+def write_multi_frame(path: Path) -> None:
+    """Write the slices of ``write_series`` as one enhanced CT file, highest slice first."""
+    from pydicom.dataset import Dataset
+    from pydicom.uid import EnhancedCTImageStorage
+
+    write_series(path.parent / "slices")
+    files = sorted((path.parent / "slices").iterdir())
+    slices = sorted(map(pydicom.dcmread, files), key=lambda one: -one.InstanceNumber)
+    one, shared, measures, plane = slices[0], Dataset(), Dataset(), Dataset()
+    measures.PixelSpacing, measures.SliceThickness = one.PixelSpacing, one.SliceThickness
+    plane.ImageOrientationPatient = one.ImageOrientationPatient
+    shared.PixelMeasuresSequence, shared.PlaneOrientationSequence = [measures], [plane]
+    frames = []
+    for each in slices:
+        place, frame = Dataset(), Dataset()
+        place.ImagePositionPatient = each.ImagePositionPatient
+        frame.PlanePositionSequence = [place]
+        frames.append(frame)
+    one.SharedFunctionalGroupsSequence, one.PerFrameFunctionalGroupsSequence = [shared], frames
+    one.NumberOfFrames, one.PixelData = len(slices), b"".join(each.PixelData for each in slices)
+    one.SOPClassUID = one.file_meta.MediaStorageSOPClassUID = EnhancedCTImageStorage
+    for name in ("PixelSpacing", "SliceThickness", "ImageOrientationPatient", "ImagePositionPatient"):
+        delattr(one, name)
+    one.save_as(path)
+    shutil.rmtree(path.parent / "slices")
+
+
+def test_scans_are_found_as_in_predict(run: RunFolder, tmp_path: Path) -> None:
+    """A folder, a zip, a multi-frame file and a scan in another format, next to each other."""
+    cases, labels = tmp_path / "cases", labels_of()
+    write_series(cases / "folder")
+    write_series(tmp_path / "unpacked")
+    shutil.make_archive(str(cases / "zipped"), "zip", tmp_path / "unpacked")
+    write_multi_frame(cases / "frames.dcm")
+    array, geometry = turned(labels, (2, 0, 1), (True, False, True))
+    write_label(cases / "other.nii.gz", array, geometry)
+    names = ["folder", "frames", "zipped"]
+    for name in names:
+        assert (
+            grid_difference(
+                turned(labels, (0, 1, 2), (False, False, False))[1], read_geometry(next(cases.glob(f"{name}*")))
+            )
+            is None
+        )
+    for name in (*names, "other"):
+        write_label(run.predictions / f"{name}.nii.gz", array, geometry)
+    export(run, cases, tmp_path / "out")
+    assert sorted(path.stem for path in (tmp_path / "out").iterdir()) == names
+    for name in names:
+        found = highdicom.seg.segread(tmp_path / "out" / f"{name}.dcm").get_volume(combine_segments=True)
+        planes, (slices, *_) = found.array, found.spatial_shape
+        upward = found.affine[2, 0] > 0
+        assert slices == SHAPE[2] and np.array_equal(planes if upward else planes[::-1], labels.T)
+    for place in ("zipped.zip", "frames.dcm"):
+        export(run, cases / place, tmp_path / place)
+        assert [path.stem for path in (tmp_path / place).iterdir()] == [place.split(".")[0]]
 
 
 def test_the_series_that_was_predicted_is_found(run: RunFolder, tmp_path: Path) -> None:
@@ -184,14 +243,16 @@ def test_errors_contain_no_personal_data(run: RunFolder, tmp_path: Path) -> None
         return str(error.value)
 
     assert "--data: missing" in refused(None)
-    assert "unpack a zip first" in refused(tmp_path / "a.zip")
+    assert "no such file" in refused(tmp_path / "a.zip")
     write_series(tmp_path / "one" / "a", shift=9.0)
     assert "none of its series" in refused(tmp_path / "one" / "a")
     write_series(tmp_path / "two" / "a", leave_out=("FrameOfReferenceUID",))
     assert "lack FrameOfReferenceUID" in refused(tmp_path / "two" / "a")
     (tmp_path / "three" / "a").mkdir(parents=True)
     (tmp_path / "three" / "a" / "file").write_text("no DICOM")
-    assert "no DICOM image" in refused(tmp_path / "three" / "a")
+    assert "no scan" in refused(tmp_path / "three" / "a")
+    write_label(tmp_path / "nifti" / "a.nii.gz", array, geometry)
+    assert "no DICOM scan" in refused(tmp_path / "nifti")
     write_series(tmp_path / "four" / "b")
     assert "no label map of the case" in refused(tmp_path / "four" / "b")
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".partial*"))

@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.data.formats.dicom import NON_IMAGE_MODALITIES
+from graftseg.data.formats.dicom_frames import PER_FRAME, read_frames
+from graftseg.data.formats.dicom_members import Member, members_of
 from graftseg.data.formats.dicom_series import slice_order
 from graftseg.data.formats.dicom_tags import pydicom_package, user_errors
 from graftseg.data.formats.scan import lps_geometry
 
 UIDS = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
-GRID = ("Rows", "Columns", "PixelSpacing", "ImagePositionPatient", "ImageOrientationPatient")
-NEEDED = (*UIDS, "Modality", *GRID)  # tags without which a segmentation cannot refer to a slice
+POSE = ("ImagePositionPatient", "ImageOrientationPatient")
+GRID = ("Rows", "Columns", "PixelSpacing", *POSE)
+NEEDED = (*UIDS, "Modality")  # tags of a file without which a segmentation cannot refer to the file
 PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
 MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
 """Tags that may be empty but not missing. De-identified series often lack these tags, so empty tags are added."""
@@ -23,55 +27,91 @@ MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime"
 
 @dataclass(frozen=True)
 class Series:
-    """Headers of slices sorted by position.
+    """Headers of slices sorted by position, or the header of one multi-frame file.
 
-    ``shape`` is (columns, rows, slices). ``affine`` maps an index (column, row, slice) to RAS coordinates in mm.
+    ``shape`` is (columns, rows, slices). ``affine`` maps an index (column, row, slice) to RAS coordinates in mm. For a
+    multi-frame file, ``stored`` is the slice number of each stored frame.
     """
 
     slices: tuple[Any, ...]
     shape: tuple[int, int, int]
     affine: NDArray[np.float64]
+    stored: tuple[int, ...] = ()
 
 
-def series_in(folder: Path) -> list[Series]:
-    """Return the series in a folder that are stacks of slices. Other files are skipped."""
-    pydicom = pydicom_package()
-    found: dict[str, list[Any]] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with user_errors(path):
-            try:
-                header = pydicom.dcmread(path, stop_before_pixels=True)
-            except pydicom.errors.InvalidDicomError:
-                continue
-            if "Rows" in header:
-                found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(header)
+@dataclass(frozen=True)
+class _File:
+    """The header of a DICOM file, and the grid tags of each of its frames."""
+
+    header: Any
+    frames: tuple[Any, ...]
+
+
+def series_in(path: Path) -> list[Series]:
+    """Return the series in a folder, a zip or a file that are stacks of slices. Other files are skipped."""
+    found: dict[str, list[_File]] = {}
+    with members_of(path) as members:
+        for member in members:
+            with user_errors(member.where):
+                file = _read(member)
+            if file is not None:
+                found.setdefault(str(file.header.get("SeriesInstanceUID", "")), []).append(file)
     if not found:
-        raise UserError(Code.DICOM_SERIES, folder, "contains no DICOM image", "name the folder of a DICOM series")
-    stacks = [_stack(folder, slices) for slices in found.values()]
+        raise UserError(Code.DICOM_SERIES, path, "contains no DICOM image", "name a DICOM series")
+    stacks = [_stack(path, files) for files in found.values()]
     return [stack for stack in stacks if stack is not None]
 
 
-def _stack(folder: Path, slices: Sequence[Any]) -> Series | None:
+def _read(member: Member) -> _File | None:
+    """Return a file with an image, or None."""
+    pydicom = pydicom_package()
+    try:
+        header = pydicom.dcmread(member.content(), stop_before_pixels=True)
+    except pydicom.errors.InvalidDicomError:
+        return None
+    if "Rows" not in header or header.get("Modality") in NON_IMAGE_MODALITIES:
+        return None
+    if PER_FRAME not in header:
+        return _File(header, (header,))
+    return _File(header, tuple(one.header for one in read_frames(member.where, member.content(), pixels=False)))
+
+
+def _stack(path: Path, files: Sequence[_File]) -> Series | None:
     """Return the slices sorted along their normal, or None if the slices are not one stack."""
-    first = slices[0]
-    if any(one.get("ImagePositionPatient") is None or one.get("ImageOrientationPatient") is None for one in slices):
+    headers, frames = [file.header for file in files], [frame for file in files for frame in file.frames]
+    if any(frame.get(tag) is None for frame in frames for tag in POSE):
         return None
-    if missing := [name for name in NEEDED for one in slices if one.get(name) in (None, "")]:
+    has_frames = any(len(file.frames) > 1 for file in files)
+    missing = [tag for tag in NEEDED for one in headers if one.get(tag) in (None, "")]
+    if missing := [*missing, *(tag for tag in GRID for one in frames if one.get(tag) in (None, ""))]:
         finding = f"the headers of a series lack {missing[0]}, which a segmentation needs"
-        raise UserError(Code.DICOM_SERIES, folder, finding, "export the series from its source again")
-    if any((one.Rows, one.Columns) != (first.Rows, first.Columns) for one in slices):
+        raise UserError(Code.DICOM_SERIES, path, finding, "export the series from its source again")
+    first = frames[0]
+    columns, rows = int(first.get("Columns")), int(first.get("Rows"))
+    if (has_frames and len(files) > 1) or any(
+        (one.get("Columns"), one.get("Rows")) != (columns, rows) for one in frames
+    ):
         return None
-    axes = np.array(first.ImageOrientationPatient, dtype=np.float64).reshape(2, 3)
-    normal = np.cross(axes[0], axes[1])
-    positions = np.array([one.ImagePositionPatient for one in slices], dtype=np.float64)
-    order, _ = slice_order(list(positions), normal)
-    for one in slices:
+    for one in headers:
         for name in MAY_BE_EMPTY:
             if name not in one:
                 setattr(one, name, None)
+    order, affine = _placed(frames)
+    stored = tuple(int(place) for place in np.argsort(order)) if has_frames else ()
+    slices = headers if has_frames else [headers[index] for index in order]
+    return Series(tuple(slices), (columns, rows, len(frames)), affine, stored)
+
+
+def _placed(frames: Sequence[Any]) -> tuple[list[int], NDArray[np.float64]]:
+    """Return the order of the frames along their normal, and the affine of the sorted frames."""
+    first = frames[0]
+    axes = np.array(first.get("ImageOrientationPatient"), dtype=np.float64).reshape(2, 3)
+    normal = np.cross(axes[0], axes[1])
+    positions = np.array([one.get("ImagePositionPatient") for one in frames], dtype=np.float64)
+    order, _ = slice_order(list(positions), normal)
     placed = positions[order]
-    step = (placed[-1] - placed[0]) / (len(slices) - 1) if len(slices) > 1 else normal
-    shape = (first.Columns, first.Rows, len(slices))
-    spacing = np.array([first.PixelSpacing[1], first.PixelSpacing[0], 1], dtype=np.float64)
-    affine = lps_geometry(shape, np.column_stack([*axes, step]), spacing, placed[0]).matrix
-    return Series(tuple(slices[index] for index in order), shape, affine)
+    step = (placed[-1] - placed[0]) / (len(frames) - 1) if len(frames) > 1 else normal
+    shape = (int(first.get("Columns")), int(first.get("Rows")), len(frames))
+    down, along = first.get("PixelSpacing")
+    spacing = np.array([along, down, 1], dtype=np.float64)
+    return order, lps_geometry(shape, np.column_stack([*axes, step]), spacing, placed[0]).matrix

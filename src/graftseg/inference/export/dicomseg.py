@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
+from graftseg.core.run_folder import RunFolder
 from graftseg.core.version import __version__
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.labels import check_label_values
-from graftseg.data.scans import Scan, read_label
+from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem
+from graftseg.data.scans_to_predict import scan_cases
 from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.request import Request, atomic_folder, import_package, label_maps_of
 
@@ -30,16 +32,15 @@ MAX_NAME = 64
 
 
 def write(request: Request) -> list[str]:
-    """Write ``OUT/CASE.dcm`` for every case with a label map."""
+    """Write ``OUT/CASE.dcm`` for every DICOM case with a label map."""
     import_package("highdicom", "dicom")
     classes = tuple(request.run.training_manifest()["store"]["classes"])
     predicted = label_maps_of(request)
     if request.data is None:
-        remedy = "name the folder of a DICOM series, or a folder with one subfolder per case"
+        remedy = "name the DICOM scans that were predicted: a series, a zip, or a folder of cases"
         raise UserError(Code.OPTION_INVALID, "--data", "missing", remedy)
-    cases = _cases(request.data)
-    # A folder named CASE_0000 is the first channel of CASE.
-    found = {name: predicted.get(nfc(name)) or predicted.get(nfc(name.removesuffix("_0000"))) for name in cases}
+    cases = _cases(request.run, request.data)
+    found = {name: predicted.get(nfc(name)) or predicted.get(scan_stem(path)) for name, path in cases.items()}
     maps = {name: path for name, path in found.items() if path is not None}
     if not maps:
         finding = f"no label map of the {'case' if len(cases) == 1 else f'{len(cases)} cases'} in {request.data}"
@@ -57,15 +58,17 @@ def write(request: Request) -> list[str]:
     return lines
 
 
-def _cases(data: Path) -> dict[str, Path]:
-    """Return the folder of each case by name: the given folder, or its subfolders."""
-    if not data.is_dir():
-        raise UserError(Code.NOT_A_FOLDER, data, "not a folder", "name a folder of DICOM files; unpack a zip first")
-    inside = [path for path in sorted(data.iterdir()) if not path.name.startswith(".")]
-    folders = [path for path in inside if path.is_dir()]
-    if any(path.is_file() and path.name != "DICOMDIR" for path in inside) or not folders:
-        return {data.resolve().name: data}
-    return {path.name: path for path in folders}
+def _cases(run: RunFolder, data: Path) -> dict[str, Path]:
+    """Return the first channel of each DICOM case by name. Cases are found and named as in ``graftseg predict``."""
+    path = data if data.name else data.absolute()
+    cases, failures = scan_cases(path, run.training_manifest()["store"]["channels"], run.training_case_names())
+    if not cases:
+        raise next(iter(failures.values()))
+    found = {case.name: case.images[0] for case in cases if is_dicom_scan(case.images[0])}
+    if not found:
+        remedy = "name the DICOM scans that were predicted"
+        raise UserError(Code.DICOM_SERIES, data, "contains no DICOM scan, only other formats", remedy)
+    return found
 
 
 @contextmanager
@@ -122,7 +125,7 @@ def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) 
 
     return highdicom.seg.Segmentation(
         source_images=list(series.slices),
-        pixel_array=frames,
+        pixel_array=frames[list(series.stored)] if series.stored else frames,
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
         segment_descriptions=[_segment(number, name) for number, name in enumerate(classes[1:], start=1)],
         series_instance_uid=highdicom.UID(),
