@@ -11,6 +11,11 @@ from graftseg.reporting.rendering import write_page
 from graftseg.reporting.results import Results, results_section
 
 ORGANS = ["aorta", "gallbladder", "esophagus", "stomach", "pancreas", "spleen", "colon", "left ventricle", "duodenum"]
+DISTANCES = [
+    (123.45, 123.45, 123.45, 123.45, 234.56, 234.56, 234.56, 234.56),
+    (12.34, 12.34, 12.34, 12.34, 23.45, 23.45, 23.45, 23.45),
+]
+"""Different distances of two cases, for wide standard deviations."""
 MEASURE = """<script>document.title = [...document.querySelectorAll(".wide")]
 .map(region => region.scrollWidth - region.clientWidth).join(" ")</script></body>"""
 
@@ -27,8 +32,8 @@ def test_no_column_is_cut_off_at_1400_pixels(tmp_path: Path) -> None:
 def _results(folder: Path, classes: list[str]) -> Markup:
     """Render results with all columns and wide numbers."""
     rows = [
-        Row(f"patient_{case}_frame_0001", label, name, 0.99, 0.98, *[123.45 + label] * 4, *[234.56] * 4, 1234.5, 999.0)
-        for case in range(2)
+        Row(f"patient_{case}_frame_0001", label, name, 0.99 - case / 2, 0.98, *distances, 1234.5, 99.0 + case)
+        for case, distances in enumerate(DISTANCES)
         for label, name in enumerate(classes, 1)
     ]
     results = Results(folder, Evaluation(tuple(rows), "standard"), None)

@@ -158,8 +158,9 @@ def views_of(
 
 def _view(cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window) -> View:
     image, reference, prediction = (cut.plane(array, index) for array in arrays)
-    place = {"number": index + 1, "slices": cut.count(arrays[0])}
-    return View(image, reference, prediction, cut.aspect, cut.axis, marks, window, **place)
+    return View(
+        image, reference, prediction, cut.aspect, cut.axis, marks, window, number=index + 1, slices=cut.count(arrays[0])
+    )
 
 
 def _classes(labels: Labels) -> set[int]:

@@ -82,7 +82,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     verdicts = [_verdict(HELD_OUT, results.evaluation, other), *missed(results)]
     if tested is not None and tested_other is not None:
         verdicts.append(_verdict("Test scans", tested.evaluation, tested_other.evaluation))
-    counts = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
+    counts: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
     summary = render("fold_summary", verdicts=verdicts, description=description, notices=notices_of(run), **counts)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
