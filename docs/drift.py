@@ -1,4 +1,4 @@
-"""Print the Dice of the demo's test scans by drift (change of scanner): ``python docs/drift.py demo``."""
+"""Print the Dice of the demo's test scans by drift, a simulated change of scanner: ``python docs/drift.py demo``."""
 
 import sys
 from pathlib import Path

@@ -29,7 +29,7 @@ CORNER = (56, 66)
 WARM, COOL = (1.00, 0.86, 0.66), (0.66, 0.86, 1.00)
 """Tints of the labeled and the unlabeled scan."""
 GRAYS = 40
-"""Number of gray values of a scan."""
+"""Number of gray values to which a scan is quantized."""
 TEXT = (125, 133, 144)
 PAPER = np.array([236, 238, 241], np.uint8)
 INK = np.array([38, 42, 48], np.uint8)

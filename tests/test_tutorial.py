@@ -25,7 +25,7 @@ def test_the_table_of_seeds() -> None:
         assert f"| {seed} | {' | '.join(f'{dice(kind, seed):.2f}' for kind in KINDS)} |" in PAGE
     columns = [[dice(kind, seed) for seed in SEEDS] for kind in KINDS]
     means = " | ".join(f"{fmean(column):.2f} ± {stdev(column):.2f}" for column in columns)
-    assert f"| mean and deviation | {means} |" in PAGE
+    assert f"| mean ± standard deviation | {means} |" in PAGE
 
 
 def test_the_table_of_the_gpu() -> None:

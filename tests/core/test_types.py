@@ -43,7 +43,7 @@ def test_halves_of_labeled_images_keep_image_and_label_together() -> None:
 
 def test_a_batch_has_no_labels_of_unlabeled_images() -> None:
     batch = Batch(labeled(2), torch.zeros(2, 1, 2, 3))
-    assert set(vars(batch)) == {"labeled", "unlabeled"}
+    assert set(vars(batch)) == {"labeled", "unlabeled", "plain"} and batch.plain is None
     assert isinstance(batch.unlabeled, torch.Tensor)
     with pytest.raises(FrozenInstanceError):
         batch.unlabeled = torch.ones(1)  # type: ignore[misc] # the refusal is what is tested

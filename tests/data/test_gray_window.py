@@ -44,7 +44,7 @@ def test_not_finite_values() -> None:
 def test_a_large_scan_is_sampled() -> None:
     size = 2 * MAX_VALUES
     low, high = gray_window(np.arange(size).reshape(2, -1))
-    assert (low / size, high / size) == (pytest.approx(0.01, abs=1e-5), pytest.approx(0.99, abs=1e-5))
+    assert low / size == pytest.approx(0.01, abs=1e-5) and high / size == pytest.approx(0.99, abs=1e-5)
 
 
 @given(arrays(np.float32, 30, elements=st.floats(-1e6, 1e6, width=32)))

@@ -51,6 +51,14 @@ def test_only_drawn_images_change() -> None:
         assert not torch.equal(changed[1], images[1])
 
 
+@pytest.mark.parametrize("space", [(9, 8), (9, 8, 7)])
+def test_a_gpu_selects_the_same_values(space: tuple[int, ...]) -> None:
+    images = images_of(12, 2, *space)
+    table = torch.from_numpy(draw_intensities(np.random.default_rng(2), 12, IntensityAugmentSettings(noise=0.4)))
+    chosen, everywhere = (augment_intensities(images, table, everywhere=way) for way in (False, True))
+    assert torch.equal(chosen, everywhere) and torch.isfinite(everywhere).all()
+
+
 def test_drawing_none_gives_neutral_values() -> None:
     table = draw_intensities(np.random.default_rng(0), 50, NONE)
     assert table.shape == (50, COLUMNS) and (table[:, :6] == NEUTRAL[:6]).all()

@@ -235,7 +235,7 @@ def test_channels_with_names_instead_of_numbers(tmp_path: Path) -> None:
     (problem,) = read_layout(touch(tmp_path, "imagesTr/x.nii.gz", "labelsTr/x.nii.gz")).problems
     assert problem.code is Code.LABEL_UNMATCHED and "(p1_T1, p1_T2)" in problem.finding
     (tmp_path / "imagesTr/p1_T2.nii.gz").unlink()
-    assert read_layout(tmp_path).problems[0].remedy == "if the label belongs to p1_T1, rename the label to that name"
+    assert read_layout(tmp_path).problems[0].remedy == "if the label belongs to p1_T1, give it that name"
 
 
 def test_scans_of_a_folder_are_visible_files(tmp_path: Path) -> None:

@@ -44,15 +44,15 @@ def test_the_list_of_methods(tmp_path: Path) -> None:
     ):
         record(tmp_path, name, seed, value, variant=variant)
     record(tmp_path, "la-4/mixup", 0, 0.5, variant="short", checkpoint="best on validation, step 4")
-    pages = {"bcp": "# bcp\n\nOn unlabeled scans: crops.\n", "mixup": "# mixup\n"}
+    pages = {"bcp": "# bcp\n\nUse of unlabeled scans: crops.\n", "mixup": "# mixup\n"}
     made = """Methods
 
-| method | what it does with unlabeled scans | tables of the paper | Dice, ACDC-3 | Dice, LA-4 |
+| method | use of unlabeled scans | tables of the paper | Dice, ACDC-3 | Dice, LA-4 |
 | --- | --- | --- | --- | --- |
 | [`mixup`](mixup.md) | - | interpolation | 25.00 | - |
 | [`bcp`](bcp.md), `bcp-pretrain` | crops | all tables | - | 62.50 ± 17.68 |
 """
-    old = "Methods\n\n| method | what it does now |\n|---|---|\n| old |"
+    old = "Methods\n\n| method | use of unlabeled scans |\n|---|---|\n| old |"
     for end in ("", "\nMore text.\n| a table |\n"):
         assert script.listed(f"{old}\n{end}", pages, tmp_path) == made + end
     assert script.listed("| method | speed |\n|---|---|\n| walking | low |\n", pages, tmp_path).startswith(

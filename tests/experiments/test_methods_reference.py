@@ -51,7 +51,7 @@ def test_every_method_of_the_table_has_a_page() -> None:
 
 
 def test_every_page_has_a_summary() -> None:
-    assert "-" not in [row[1] for row in ROWS], "a page begins with On unlabeled scans: ..."
+    assert "-" not in [row[1] for row in ROWS], "a page begins with Use of unlabeled scans: ..."
 
 
 @each_page

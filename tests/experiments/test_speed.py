@@ -216,7 +216,10 @@ def test_the_table_has_every_phase_and_the_ratio() -> None:
     }
     assert lines[0].startswith("la-8/bcp on cpu with 2 threads: patches of 112x112x80, 4 labeled and 4 unlabeled")
     assert lines[0].endswith(" per step, bf16, compiled, phantoms")
-    assert "Medians over 3 rounds of 10 timed steps (30 in total) after 2 warm-up steps (2 the usual way)." in lines[-3]
+    assert (
+        "Medians over 3 rounds of 10 timed steps (30 in total) after 2 warm-up steps (2 for the usual way)."
+        in lines[-3]
+    )
     assert lines[-2] == "The usual way takes 3.50 times as long (2.33 to 6.00 by round)."
     assert "close other programs" in lines[-1]
 

@@ -193,5 +193,5 @@ def test_every_network_compiles_without_graph_break() -> None:
 def test_unknown_name_lists_the_choices() -> None:
     with user_error(Code.RECIPE_MISMATCH, "network", "vnet-bn, vnet-in, unet-3d, unet-2d"):
         dimensions_of("vnet")
-    with pytest.raises(ValidationError, match="'vnet-bn', 'vnet-in', 'unet-3d' or 'unet-2d'"):
+    with pytest.raises(ValidationError, match="'vnet-bn', 'vnet-in', 'unet-3d', 'unet-2d' or 'unet-2d-in'"):
         NetworkSettings.model_validate({"name": "vnet"})

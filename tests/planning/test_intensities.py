@@ -52,7 +52,7 @@ def test_air_and_padding_are_zero() -> None:
     ("known", "line", "odd"),
     [
         (scans(CT), "Intensities: window-zscore, CT (values reach down to", None),
-        (scans(MR), "Intensities: zscore, each scan to mean 0 and standard deviation 1", None),
+        (scans(MR), "Intensities: zscore, each scan is scaled to mean 0 and standard deviation 1", None),
         (scans(CT, CT, MR), "Intensities: zscore, ", "1 of 3 scans"),
         (scans(*[CT] * 19, MR), "Intensities: window-zscore, ", "1 of 20 scans"),
         (scans(CT, MR), "Intensities: zscore, ", None),

@@ -2,14 +2,17 @@
 
 import json
 import struct
+import subprocess
 import zlib
 from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import yaml
 
 from graftseg.core.types import Geometry
@@ -111,6 +114,17 @@ def disc(radius: float) -> npt.NDArray[np.uint8]:
     return np.asarray(2 - np.digitize(distance, [radius / 2, radius]), np.uint8)
 
 
+def in_chromium(path: Path) -> str:
+    """Return the elements of a page after its scripts have run in a window of 1400 pixels, or skip the test."""
+    program = which("chromium") or which("chromium-browser") or which("google-chrome")
+    if program is None:
+        pytest.skip("needs Chromium")
+    profile = path.parent / "profile"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--window-size=1400,900"]
+    command = [program, *options, "--dump-dom", path.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
 class Page(HTMLParser):
     """Parses a page, rejects unbalanced elements, and stores elements and texts."""
 
@@ -125,7 +139,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag != "meta":
+        if tag not in ("meta", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -140,7 +154,7 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(data for element, data in self.texts if element != "style")
+        return " ".join(data for element, data in self.texts if element not in ("style", "script"))
 
 
 def decode_png(content: bytes) -> npt.NDArray[np.uint8]:

@@ -210,7 +210,7 @@ def test_what_info_says(trained: tuple[RunFolder, CrossValidation]) -> None:
     assert said["state"] == {"fold-0": "finished", "fold-1": "finished"}
     assert said["dice_difference"].keys() == said["dice_percent"].keys() == {"crescent", "ring", "core", "mean"}
     one = CliRunner().invoke(app, ["info", str(run.fold(0).path)]).stdout
-    assert "labeled_" not in one and yaml.safe_load(one)["store"]["labeled"] == 2
+    assert "labeled_0" not in one and yaml.safe_load(one)["store"]["labeled"] == 2
     whole = json.loads(CliRunner().invoke(app, ["info", str(run.fold(0).path), "--json"]).stdout)
     assert len(whole["store"]["labeled"]) == 2
 
@@ -224,9 +224,9 @@ def test_resume_keeps_finished_folds(
     shutil.rmtree(again.baseline.fold(1).path)
     (again.fold(1).predictions / "metrics.csv").unlink()
 
-    def note(recipe: Any, store: Any, at: RunFolder, device: Any, label: ProgressLabel) -> None:
+    def note(recipe: Any, store: Any, at: RunFolder, device: Any, label: ProgressLabel, after: Any) -> None:
         began.append(at.path.relative_to(again.path).as_posix() if not at.exists else "")
-        complete(recipe, store, at, device, label)
+        complete(recipe, store, at, device, label, after)
 
     monkeypatch.setattr(folds, "complete", note)
     with user_error(Code.TARGET_EXISTS, again.path, "--resume"):
@@ -254,7 +254,7 @@ def test_a_stop_leaves_what_was_done(
     cli: CommandLine, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stops(*asked: Any) -> None:
-        raise StoppedError(2, 3, where=asked[-1].name)
+        raise StoppedError(2, 3, where=asked[-2].name)
 
     monkeypatch.setattr(folds, "complete", stops)
     recipe = tmp_path / "recipe.yaml"

@@ -109,9 +109,9 @@ def test_what_each_protocol_reports(
     method = run(selector, 3)
     selector.rewind(method, {}, 0)
     assert (selector.checkpoint, value_of(method)) == (checkpoint, shipped)
-    assert selector.record is not None
-    assert (selector.record.on, selector.record.step) == record
-    assert selector.record.facts() == {
+    assert selector.best_to_save is not None
+    assert (selector.best_to_save.on, selector.best_to_save.step) == record
+    assert selector.best_to_save.facts() == {
         "on": record[0],
         "step": record[1],
         "stage": 0,
@@ -143,7 +143,7 @@ def test_a_stage_without_a_score_goes_on_from_its_last_state(caplog: pytest.LogC
     method = run(selector, 4)
     with caplog.at_level(logging.WARNING):
         selector.rewind(method, {}, 1)
-    assert value_of(method) == 4 and selector.checkpoint == "last" and selector.record is None
+    assert value_of(method) == 4 and selector.checkpoint == "last" and selector.best_to_save is None
     assert "stage 2 ended without a score (selection.every: 5, selection.first: 0)" in caplog.text
 
 

@@ -61,22 +61,25 @@ def draw_intensities(rng: np.random.Generator, count: int, settings: IntensityAu
     return np.stack([blur, resolution, brightness, contrast, gamma, noise, seed], axis=1).astype(np.float64)
 
 
-def augment_intensities(images: Tensor, table: Tensor) -> Tensor:
-    """Return augmented images ``(B, C, *space)``; the table has a row per image."""
+def augment_intensities(images: Tensor, table: Tensor, *, everywhere: bool | None = None) -> Tensor:
+    """Return augmented images ``(B, C, *space)``; the table has a row per image.
+
+    ``everywhere`` applies an operation to all images and then selects. This is the default on a GPU, because the shapes
+    of a captured step must not depend on drawn values. Both ways give the same result.
+    """
+    if everywhere is None:
+        everywhere = images.device.type != "cpu"
     for column, (operation, neutral) in enumerate(OPERATIONS):
-        images = _where_drawn(operation, images, table, table[:, column] != neutral)
+        drawn = table[:, column] != neutral
+        if everywhere:
+            images = torch.where(_per_image(drawn, images), operation(images, table), images)
+        elif drawn.any():
+            images = _on_drawn(operation, images, table, drawn)
     return images
 
 
-def _where_drawn(operation: "Operation", images: Tensor, table: Tensor, drawn: Tensor) -> Tensor:
-    """Apply an operation to the images for which it was drawn.
-
-    On a GPU it is applied to all images, because the shapes of a captured step must not depend on drawn values.
-    """
-    if images.device.type != "cpu":
-        return torch.where(_per_image(drawn, images), operation(images, table), images)
-    if not drawn.any():
-        return images
+def _on_drawn(operation: "Operation", images: Tensor, table: Tensor, drawn: Tensor) -> Tensor:
+    """Apply an operation only to the images for which it was drawn."""
     chosen, changed = drawn.nonzero().flatten(), images.clone()
     changed[chosen] = operation(images[chosen], table[chosen])
     return changed

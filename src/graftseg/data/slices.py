@@ -78,6 +78,25 @@ class Cut:
                 return int(counts.argmax())
         return int(self.grid.source_shape[source] // 2)
 
+    def through(self, shown: int, count: int, *label_maps: NDArray[Any]) -> list[int]:
+        """Return up to ``count`` evenly spaced indices of slices through the foreground, including ``shown``."""
+        if self.axis is None:
+            return [shown]
+        source = self.grid.order[self.axis]
+        others = tuple(axis for axis in range(3) if axis != source)
+        filled = np.any([np.any(labels, axis=others) for labels in label_maps], axis=0)
+        places = np.flatnonzero(filled[::-1] if self.grid.flips[self.axis] else filled)
+        if not places.size:
+            return [shown]
+        indices = sorted({round(float(place)) for place in np.linspace(places[0], places[-1], count)})
+        nearest = min(range(len(indices)), key=lambda number: abs(indices[number] - shown))
+        indices[nearest] = shown
+        return indices
+
+    def count(self, array: NDArray[Any]) -> int:
+        """Return the number of slices."""
+        return 1 if self.axis is None else array.shape[self.grid.order[self.axis]]
+
     def plane(self, array: NDArray[Any], index: int) -> NDArray[Any]:
         """Return a slice as an image ``(H, W)``."""
         if self.axis is None:

@@ -10,7 +10,6 @@ Without any drawn deformation, every patch voxel is exactly a scan voxel, and no
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from math import ceil, prod
 from typing import Annotated
@@ -166,22 +165,23 @@ class WarpColumns:
         moved = self.control
         for n in patch:
             # each product contracts the first remaining axis of control points and appends an axis of voxels
-            weights = spline_weights(n, moved.shape[2]).to(moved.device)
+            weights = spline_weights(n, moved.shape[2], moved.device)
             moved = torch.tensordot(moved, weights, dims=([2], [1]))
         return moved
 
 
-@cache
-def spline_weights(size: int, points: int) -> Tensor:
-    """Return the cubic B-spline weight of every control point at every voxel of an axis, ``(size, points)``."""
+def spline_weights(size: int, points: int, device: torch.device) -> Tensor:
+    """Return the cubic B-spline weight of every control point at every voxel of an axis, ``(size, points)``.
+
+    The weights are computed on the device, because a captured step may not copy from the host.
+    """
     cells = points - 3
-    place = np.arange(size) * (cells / max(size, 1))
-    cell = np.minimum(place.astype(np.int64), cells - 1)
-    t = place - cell
-    basis = np.stack([(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3], axis=1) / 6
-    weights = np.zeros((size, points))
-    np.put_along_axis(weights, cell[:, None] + np.arange(4), basis, axis=1)
-    return torch.from_numpy(weights.astype(np.float32))
+    voxels = torch.arange(size, device=device, dtype=torch.float32) * (cells / size)
+    centers = torch.arange(points, device=device, dtype=torch.float32) - 1
+    distance = (voxels[:, None] - centers).abs()
+    near = 2 / 3 - distance**2 + distance**3 / 2
+    far = (2 - distance).clamp(min=0) ** 3 / 6
+    return torch.where(distance < 1, near, far)
 
 
 def sample_image(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Sequence[Tensor]) -> Tensor:

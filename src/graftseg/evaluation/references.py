@@ -50,7 +50,7 @@ def stored_reference(store: Store, case: StoredCase) -> Reference:
 
 
 def stored_references(store: Store) -> dict[str, Reference]:
-    """Return the labels of a store's test cases. Raise an error if labels differ from the originals by resampling."""
+    """Return the labels of a store's test cases. Raise if a label was resampled and is off the grid of its scan."""
     labeled = [case for case in store.of("test") if case.label is not None]
     if not labeled:
         finding = "the store has no labeled test case"

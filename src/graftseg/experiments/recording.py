@@ -126,7 +126,7 @@ def check_same_cases(first: Record, second: Record) -> None:
 
 
 def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
-    """Return the variant from ``--variant`` or the name of the folder. Raise if tables would not find the folder."""
+    """Return ``variant`` or, if empty, the variant in the folder's name. Raise if tables would not find the folder."""
     name = RECORD_NAME.fullmatch(folder.name)
     variant = variant or (name and name.group(2)) or ""
     expected = record_path(recipe, variant)
@@ -143,7 +143,7 @@ def _check_replaced(folder: Path, weights: str | None) -> None:
     except UserError:
         return
     if before not in (None, weights):
-        remedy = "remove it or pass a --variant"
+        remedy = "remove this record or pass another --variant"
         raise UserError(Code.TARGET_EXISTS, folder, "contains the record of another run", remedy)
 
 

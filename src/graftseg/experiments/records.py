@@ -122,7 +122,7 @@ class Record:
 
     @property
     def best_checkpoint(self) -> Scored | None:
-        """The scores of the best checkpoint, if known. If the run reports it, these are the reported scores."""
+        """The scores of the best checkpoint, if known. The best checkpoint can also be the reported checkpoint."""
         best = self.facts.get("best")
         if self.best is not None and self.best.checkpoint != self.reported.checkpoint:
             return self.best

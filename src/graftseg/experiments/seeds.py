@@ -32,8 +32,8 @@ Tell = Callable[[str], None]
 class SeedResult:
     """The result of one seed. ``figures`` are its metrics, or None if the run was not tested.
 
-    ``checkpoint`` says how the reported checkpoint was chosen. ``best`` and ``best_checkpoint`` are the metrics and the
-    choice of the best checkpoint, if it was saved separately.
+    ``checkpoint`` says how the reported checkpoint was chosen. If the best checkpoint is not the reported
+    checkpoint, ``best`` contains its metrics, and ``best_checkpoint`` says how it was chosen.
     """
 
     seed: int

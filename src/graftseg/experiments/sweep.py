@@ -42,9 +42,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Swept:
-    """The names of trials that were recorded before or by this sweep, and the reason for each failure.
+    """The names of trials recorded ``before`` and by this sweep (``recorded``), and the reason for each failure.
 
-    ``other_settings`` names trials whose existing record has other settings. They are not trained again.
+    ``other_settings`` names trials whose existing record has other settings. These trials are not trained again.
     """
 
     before: tuple[str, ...]
@@ -123,7 +123,7 @@ def sweep(
     dry_run: bool = False,
     tell: Tell = logger.info,
 ) -> Swept:
-    """Train, test and record the missing rows of a table, or of ``all``, with ``seeds`` seeds each.
+    """Train, test and record the missing rows of a table, or of ``all`` tables, with ``seeds`` seeds per row.
 
     ``data`` is a prepared store, or a mapping from data sets to stores. Runs are written below ``out`` and records
     below ``results``. ``only`` selects recipes by name or pattern, including recipes that are not in the paper.
@@ -169,7 +169,7 @@ def sweep(
 
 
 def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
-    """Return the distinct recipes of a table: the rows of the paper or, with ``only``, all rows that match."""
+    """Return the distinct recipes of a table: those of the paper or, with ``only``, all that match a pattern."""
     names = list(TABLES) if name.lower() == ALL else [name.lower()]
     known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
     patterns = list(only)

@@ -46,18 +46,18 @@ LEGEND = """\
   a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no value.
 - "variant" names a difference from the recipe, such as fewer steps. `results/README.md` explains all variants.
 - "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training.
-- "published checkpoint selected on" names the cases on which the published checkpoint was the best. `last` means that
-  the last checkpoint was published, and `unknown` that the choice is unknown. A note may follow in parentheses.
+- "published checkpoint selected on" names the cases on which the published checkpoint was selected as the best. `last`
+  means that the last checkpoint was published. `unknown` means that the selection is not known.
 - "published" and "our best on test (oracle)" contain Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the
-  best scores on the test cases during training, so it is optimistic. Compare it only with results selected in the same
-  way. Scores during training can be coarser than the final test, so the oracle can be worse than the last checkpoint.
-- If a prediction misses a class completely, we use the diagonal of the image as its distance. The public code uses 0,
-  which makes published distances smaller. If we use 0, "checkpoint" ends with "an empty prediction scores 0".
+  best Dice on the test cases during training, so its scores are optimistic. Compare it only with results selected on
+  test cases. Scores during training are less exact than the final test, so the oracle can be worse than `last`.
+- If a prediction misses a class completely, we use the diagonal of the image as the distances of this class. The public
+  code uses 0, which makes published distances smaller. If we use 0, too, "checkpoint" says so.
 """
 BASELINE_LEGEND = """\
 A second table compares methods with supervised runs of the same setting (data set and number of labeled scans), variant
-and seed. The difference in Dice is averaged over the shared seeds, and the 95 % interval is over the test cases. No
-difference is given if method and baseline were trained with different fractions of the steps of their recipes.
+and seed. The difference in Dice is averaged over the shared seeds. Its 95 % interval is computed over the test cases.
+No difference is given if method and baseline were trained with different fractions of the steps of their recipes.
 """
 BASELINE_TITLE = "Compared with the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]
@@ -189,7 +189,7 @@ GAINS_HEAD = (
 
 
 def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
-    """Return a head and one line for each recipe and variant that shares a seed with its supervised baseline.
+    """Return a head and one line for each recipe and variant that has a seed in common with its supervised baseline.
 
     The keys of ``records`` are recipes. Pairs with different rules for checkpoints or empty masks are skipped. No
     difference is printed for pairs that were shortened by different factors. Raise if a pair was scored on different

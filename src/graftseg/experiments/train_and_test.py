@@ -15,7 +15,7 @@ from graftseg.inference.predict import PredictionSettings, predict_scans
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.run import complete, is_complete
 
-PROTOCOL: Protocol = "standard"
+PROTOCOL: Protocol = "standard"  # rule for empty masks
 
 
 def ensure_trained(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:

@@ -32,7 +32,7 @@ class Weights:
 
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
-    """Return the weights of the checkpoint that a run reports (``shipped``), or of its best checkpoint (``best``)."""
+    """Return the final weights of a run (``shipped``) or the weights with the best score during training (``best``)."""
     facts = run.manifest()
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
     if checkpoint == "shipped":
@@ -106,8 +106,8 @@ class Ensemble:
         return "; ".join(sorted({one.chosen for one in self.weights}))
 
     @property
-    def is_mirrored(self) -> bool:
-        """Return whether all networks were trained on mirrored scans. Other networks may fail on flipped images."""
+    def is_trained_with_flips(self) -> bool:
+        """Return whether all networks were trained with flips. Other networks may fail on flipped images."""
         return all(member.recipe.batches.augment.rotate_flip > 0 for member in self.members)
 
     @property
@@ -115,16 +115,16 @@ class Ensemble:
         """Return a phrase for the predictions that are averaged for the uncertainty."""
         if len(self.members) > 1:
             return f"{len(self.members)} networks" + (", flipped" if self.recipe.inference.flips else "")
-        if self.recipe.inference.flips or self.is_mirrored:
+        if self.recipe.inference.flips or self.is_trained_with_flips:
             return "one network, flipped"
         return "one network"
 
     @property
     def predictor(self) -> Predictor:
-        """Return the predictor of the averaged networks.
+        """Return a predictor that averages the probabilities of all networks.
 
-        For a single network trained on mirrored scans, the uncertainty comes from mean probabilities over flips along
-        the first two axes. The label map uses flips only if ``inference.flips`` is set.
+        For a single network trained with flips, the uncertainty comes from mean probabilities over flips along the
+        first two axes. The label map uses flips only if ``inference.flips`` is set.
         """
         segment = mean_of([member.method.segment for member in self.members])
         is_single = len(self.members) == 1 and not self.recipe.inference.flips
@@ -135,7 +135,7 @@ class Ensemble:
             classes=len(self.classes),
             device=self.device,
             fit=self.recipe.batches.fit,
-            uncertainty_segment=over_flips(segment, axes=2) if is_single and self.is_mirrored else None,
+            uncertainty_segment=over_flips(segment, axes=2) if is_single and self.is_trained_with_flips else None,
         )
 
     def identity(self) -> str:

@@ -42,10 +42,10 @@ def save_weights(state: Mapping[str, Tensor], path: Path) -> None:
 
 
 def check_weights_exist(path: Path, sha256: str | None) -> None:
-    """Raise an error if a weights file is missing. A run has a known hash only after training has finished."""
+    """Raise an error if a weights file is missing. Without ``sha256`` the error says that training has not finished."""
     if path.is_file():
         return
-    if sha256 is None:
+    if sha256 is None:  # the hash is recorded at the end of training
         remedy = "finish training; --resume continues a stopped run"
         raise UserError(Code.RUN_UNFINISHED, path, "the run has no trained network yet", remedy)
     remedy = "restore the file, or train again into another folder"

@@ -132,7 +132,7 @@ class PlannedPrediction:
                         progress.end()
             finally:
                 self.target.end(replace(manifest, peak_memory=_peak_memory(networks.device)), done, failures)
-        warnings = [FLIPS_WARNING] if networks.recipe.inference.flips and not networks.is_mirrored else []
+        warnings = [FLIPS_WARNING] if networks.recipe.inference.flips and not networks.is_trained_with_flips else []
         warnings += [SCORES_REMOVED.format(out)] if has_removed_scores else []
         unfound = tuple(name for value, name in enumerate(networks.classes) if done and value not in found)
         return Predicted(out, tuple(done), tuple(failures.values()), tuple(warnings), unfound, others=others)

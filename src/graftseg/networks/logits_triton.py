@@ -46,7 +46,7 @@ def _gradients_kernel(
     dy, x, w, dx, sums, M, H, W, tiles, wk, wc, wt, dk, dp, di,
     C: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Compute gradients for a share of the pixels; in the last row of ``sums``, the center tap is the bias gradient."""
+    """Compute gradients for a share of the pixels. ``g`` is the gradient of the logits that each tap contributes to."""
     kk, c = tl.arange(0, COLUMNS), tl.arange(0, C)
     tap, k = kk // K, kk % K
     dr, dc = tap // 3 - 1, tap % 3 - 1
@@ -67,8 +67,8 @@ def _gradients_kernel(
         acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
         total += tl.sum(g, 0)
     rows = sums + tl.program_id(0) * (C + 1) * COLUMNS
-    tl.store(rows + c[:, None] * COLUMNS + kk[None, :], acc)
-    tl.store(rows + C * COLUMNS + kk, total)
+    tl.store(rows + c[:, None] * COLUMNS + kk[None, :], acc)  # rows 0 to C - 1: the weight gradient
+    tl.store(rows + C * COLUMNS + kk, total)  # row C: sums of g; its columns for the center tap are the bias gradient
 
 
 def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
@@ -94,7 +94,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tu
     pixels, count = height * width, batch * height * width
     if not dy.is_contiguous():
         dy = dy.contiguous(memory_format=torch.channels_last)
-    # dk, dp, di of the kernel: strides between classes and between pixels, and the extra offset between images
+    # dk, dp: strides of classes and pixels. Pixels are numbered across images, so di is added for each earlier image.
     dy_strides = (pixels, 1, (classes - 1) * pixels) if dy.is_contiguous() else (1, classes, 0)
     dx, chosen = torch.empty_like(x), BACKWARD_LAUNCH | launch
     columns = max(MIN_DOT_SIZE, triton.next_power_of_2(9 * classes))

@@ -1,4 +1,4 @@
-"""The device of a plan, and the cost of a step in operations, bytes and seconds, estimated without running it."""
+"""The device of a plan, and the cost of a step in operations, bytes and seconds, estimated without running the step."""
 
 import os
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class NetworkLoad:
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of a device: operations per second and fixed seconds per step. ``source`` says where they come from."""
+    """The speed of a device: operations per second and fixed seconds per step. ``source`` says how they were found."""
 
     rate: float
     fixed: float

@@ -146,11 +146,11 @@ def channel_names_in(root: Path) -> tuple[str, ...]:
     """Return the channel names in ``dataset.json``, in order, or an empty tuple if there are none."""
     path = root / "dataset.json"
     content = read_json(path) if path.is_file() else {}
-    named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
-    if not isinstance(named, dict) or not all(re.fullmatch(r"\d+", str(key)) for key in named):
+    names = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
+    if not isinstance(names, dict) or not all(re.fullmatch(r"\d+", str(key)) for key in names):
         return ()
     # a plan shows each name in a one-line comment
-    return tuple(in_one_line(str(named[key])) for key in sorted(named, key=int))
+    return tuple(in_one_line(str(names[key])) for key in sorted(names, key=int))
 
 
 def anisotropy(spacings: Spacings) -> float:

@@ -12,7 +12,7 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, anisotropy, is_sliced, shortest_axis, stacked_axis
 
 ANISOTROPIC = 1.2
-"""If the ratio of voxel sides is larger, the longest side becomes the last axis, so that rotations act on squares."""
+"""Above this ratio of voxel sides, the longest side becomes the last axis, so that rotations act on square pixels."""
 
 ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
 """The axes of each orientation, as indices of the canonical axes: 0 right-left, 1 front-back, 2 head-foot."""
@@ -98,7 +98,7 @@ def _spacing_reason(facts: Facts, spacings: npt.NDArray[np.float64], dimensions:
     across = "; the distance between slices is kept" if spacings.shape[1] > dimensions else ""
     if np.allclose(low, high, rtol=0.01):
         same = f"mm, the same in all {count} scans, so nothing is interpolated"
-        return f"{same}; scans with another spacing are resampled{across}"
+        return f"{same}; later scans with another spacing are resampled{across}"
     ranges = ", ".join(f"{a:.3g} to {b:.3g}" for a, b in zip(low, high, strict=True))
     return f"mm, the median of labeled and unlabeled scans along each axis (range {ranges}){across}"
 

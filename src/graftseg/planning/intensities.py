@@ -9,7 +9,7 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, Foreground
 
 CT_LOW, CT_HIGH = -400.0, 5000.0
-"""Limits in Hounsfield units. In CT, the lowest values (air) are below ``CT_LOW``, the highest between the limits."""
+"""Limits in Hounsfield units: in CT, air is below ``CT_LOW``, and the highest value is between the two limits."""
 MIN_CT_FRACTION = 0.9
 """Minimum fraction of scans whose values must look like CT."""
 
@@ -59,7 +59,7 @@ def _window(foreground: Foreground, why: str) -> Choices:
     """Choose a window between two percentiles of the labeled voxels, and map its lower bound to 0.
 
     Convolutions and cropping pad scans with zeros. If the mean of the labeled voxels were mapped to 0, as is common,
-    the padding would look like an organ, and a network could find organs along the edges of scans after a short run.
+    the padding would look like an organ. After short training, a network could then find organs at the edges of scans.
     """
     low, high = float(np.floor(foreground.low)), float(np.ceil(foreground.high))
     if low == high:
@@ -75,9 +75,9 @@ def _window(foreground: Foreground, why: str) -> Choices:
 
 
 def _without_units(facts: Facts) -> str:
-    because = f"{', '.join(facts.channel_names)} has no fixed unit"
+    because = f"{', '.join(facts.channel_names)} values have no fixed unit"
     if not facts.channel_names:
         largest = [case.percentiles[0][-1] for case in facts.fingerprint.training]
         span = f"range from {min(largest):.3g} to {max(largest):.3g}"
         because = f"the scans have no common unit (their largest values {span})"
-    return f"each scan to mean 0 and standard deviation 1, because {because}"
+    return f"each scan is scaled to mean 0 and standard deviation 1, because {because}"

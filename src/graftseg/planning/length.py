@@ -16,7 +16,7 @@ from graftseg.training.folds import suggested_folds
 
 DEFAULT_MINUTES = 60.0
 MAX_MINUTES = 1_000_000
-"""Upper limit of --minutes: two years."""
+"""Upper limit of --minutes: about two years."""
 PUBLISHED_STEPS = {2: 40_000, 3: 17_000}
 """Total steps of both stages in the paper, for 2-D and 3-D. Without --minutes, a plan has at most this number."""
 MAX_STEPS, MIN_STEPS = 100_000, 400
@@ -66,11 +66,11 @@ class StepTimes:
         return first * self.supervised + (steps - first) * self.self_training, (steps - first) * self.supervised
 
     def steps_in(self, budget: float) -> int:
-        """Return the number of steps that fit into ``budget`` seconds, or ``MAX_STEPS + 1`` if more steps fit."""
+        """Return how many steps a run and its baseline can have in ``budget`` seconds, at most ``MAX_STEPS + 1``."""
         return bisect_right(range(MAX_STEPS + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
 
     def minutes_for(self, steps: int, runs: int = 1) -> int:
-        """Return the value of --minutes for this number of runs with ``steps`` steps, each with its baseline."""
+        """Return the --minutes to recommend, so that ``runs`` runs of ``steps`` steps fit, each with its baseline."""
         return ceil(TIME_MARGIN * runs * sum(self.seconds(steps)) / 60)
 
 

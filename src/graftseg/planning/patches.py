@@ -111,7 +111,7 @@ def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> 
 def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Target) -> Choices:
     kind = {"unet-2d": "the U-Net for slices", "vnet-bn": "the V-Net for volumes"}[network.name]
     shortest, left = min(size), max(1, min(size) // stride_of(network))
-    levels = f"at most {MAX_LEVELS}; the shortest axis has {shortest} voxels, and {left} at the coarsest level"
+    levels = f"at most {MAX_LEVELS}; the shortest axis has {shortest} voxels, reduced to {left} at the coarsest level"
     width = dropout = "as published"
     if target.kind == "cpu":
         width = "half the published width, because a CPU is slow"
@@ -142,7 +142,7 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     foreground = Choice(0.0, "a patch shows nearly the complete scan, so its position does not matter")
     if frame.is_stacked or covered < MIN_COVERED:
         foreground = Choice(FOREGROUND_FRACTION, FOREGROUND_REASON)
-    paired = "the same number, because each labeled image is paired with an unlabeled image"
+    paired = "as many as labeled images, because each labeled image is paired with an unlabeled image"
     return {
         "batches.patch": Choice(list(patch), f"{seen}, in multiples of the network's stride"),
         "batches.labeled": Choice(batch, f"even, because copy-paste combines the two halves of a batch{fewer}"),

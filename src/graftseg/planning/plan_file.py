@@ -14,7 +14,7 @@ from graftseg.planning.choices import Choices
 from graftseg.recipes.recipe import Recipe
 
 WIDTH = 120
-NOT_WRITTEN = {"published"}
+NOT_WRITTEN = {"published"}  # published scores, which a plan does not have
 IMPLIED_BY_FAST = {"loop.precision", "settings.joint"}
 """Settings that follow from ``fast``. They are not written, so that users need to change only ``fast``."""
 

@@ -216,7 +216,7 @@ def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None, che
         )
     if steps < MIN_USEFUL_STEPS:
         lines.append(
-            f"Warning: {steps} steps only test that everything works and do not give a good network. Give --minutes "
+            f"Warning: {steps} steps suffice to test that everything works, but not for a good network. Give --minutes "
             f"{length.times.minutes_for(MIN_USEFUL_STEPS)} or more."
         )
     return lines

@@ -97,7 +97,7 @@ class ConstantBatches:
         return self.batch
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """Return a table of zeros with room for the values that a step writes."""
+        """Return zeros, with enough columns for the step number and the learning rates."""
         return np.zeros((1, 8))
 
     def gather(self, table: Tensor) -> Batch:

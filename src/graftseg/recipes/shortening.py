@@ -89,7 +89,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Ramp:
-    """The ramp of a stage, which rises every ``interval`` steps and reaches 1 after ``length`` rises."""
+    """The ramp of a stage. It rises every ``interval`` steps. ``length`` is the number of rises until it reaches 1."""
 
     method: str
     where: str

@@ -21,11 +21,15 @@ from graftseg.reporting.folder import read_entries
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.orientation import Marks, Orientation, view_sentence
-from graftseg.reporting.pictures import Labels, Plane, label_layer
+from graftseg.reporting.pictures import MAX_SIDE, Labels, Plane, label_layer
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results, case_dice
 from graftseg.reporting.text import joined
 
+MAX_SLICES = 9
+"""Number of slices of a case that the slider shows."""
+MAX_SLICE_SIDE = 256
+"""Longer side of slices that only the slider shows, in pixels. These slices are a large part of the page."""
 REFERENCE_MISSING = "the reference has been moved or deleted"
 
 
@@ -35,7 +39,8 @@ class View:
 
     ``axis`` is the patient's axis perpendicular to the slice, or None for a 2-D scan. ``shows`` and ``hides`` are set
     for a second slice: classes that only this slice shows, and classes that neither slice shows. ``window`` is the gray
-    window of the whole scan.
+    window of the whole scan. ``number`` counts from 1 to ``slices``. ``neighbors`` are the slices of the slider in
+    order, including a copy of this slice.
     """
 
     image: Plane
@@ -47,11 +52,14 @@ class View:
     window: Window
     shows: tuple[int, ...] = ()
     hides: tuple[int, ...] = ()
+    number: int = 1
+    slices: int = 1
+    neighbors: tuple["View", ...] = ()
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """A predicted label map. ``entry`` is from the manifest, and ``origin`` names the fold that held out the case."""
+    """A predicted label map and its manifest entry. ``origin`` says which fold held out the case."""
 
     folder: Path
     entry: dict[str, Any]
@@ -134,6 +142,9 @@ def views_of(
     cut, arrays = orientation.cut(geometry), (image, reference, prediction)
     style = orientation.sides(cut, geometry), gray_window(image)
     first = _view(cut, cut.fullest(reference, prediction), arrays, *style)
+    indices = cut.through(first.number - 1, MAX_SLICES, reference, prediction)
+    if len(indices) > 1:
+        first = replace(first, neighbors=tuple(_view(cut, index, arrays, *style) for index in indices))
     expected = _classes(reference)
     only_found = _classes(prediction) - expected
     lacking = expected - _classes(first.reference) | only_found - _classes(first.prediction)
@@ -147,7 +158,9 @@ def views_of(
 
 def _view(cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window) -> View:
     image, reference, prediction = (cut.plane(array, index) for array in arrays)
-    return View(image, reference, prediction, cut.aspect, cut.axis, marks, window)
+    return View(
+        image, reference, prediction, cut.aspect, cut.axis, marks, window, number=index + 1, slices=cut.count(arrays[0])
+    )
 
 
 def _classes(labels: Labels) -> set[int]:
@@ -156,17 +169,31 @@ def _classes(labels: Labels) -> set[int]:
 
 
 def _row(case: str, view: View, gallery: Gallery) -> dict[str, Any]:
-    """Draw scan, reference and prediction of a slice."""
+    """Draw scan, reference and prediction of a slice, and of its neighbors for the slider."""
     names = dict(enumerate(gallery.classes))
     shown, hidden = ([names.get(label, f"class {label}") for label in labels] for labels in (view.shows, view.hides))
-    layers = {"scan": None, "reference": label_layer(view.reference), "prediction": label_layer(view.prediction)}
-    suffix = f" ({joined(shown)})" if shown else ""
-    style: dict[str, Any] = {"aspect": view.aspect, "marks": view.marks, "window": view.window}
-    pictures = [
-        gallery.album.picture(view.image, layer, alt=f"{case}: {name}{suffix}", **style)
-        for name, layer in layers.items()
+    frames = [
+        (one.number, _pictures(f"{case}, slice {one.number}", one, gallery, MAX_SLICE_SIDE), False)
+        if one.number != view.number
+        else (one.number, _pictures(case, view, gallery), True)
+        for one in view.neighbors or (view,)
     ]
-    return {"pictures": pictures, "shown": shown, "hidden": hidden}
+    return {"frames": frames, "number": view.number, "slices": view.slices, "shown": shown, "hidden": hidden}
+
+
+def _pictures(title: str, view: View, gallery: Gallery, limit: int = MAX_SIDE) -> list[Markup]:
+    """Draw scan, reference and prediction of a slice."""
+    names = dict(enumerate(gallery.classes))
+    classes = [names.get(label, f"class {label}") for label in view.shows]
+    suffix = f" ({joined(classes)})" if classes else ""
+    maps = {"scan": None, "reference": view.reference, "prediction": view.prediction}
+    style: dict[str, Any] = {"aspect": view.aspect, "marks": view.marks, "window": view.window, "limit": limit}
+    return [
+        gallery.album.picture(
+            view.image, None if labels is None else label_layer(labels, limit), alt=f"{title}: {name}{suffix}", **style
+        )
+        for name, labels in maps.items()
+    ]
 
 
 def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> tuple[View, ...] | str:

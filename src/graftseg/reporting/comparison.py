@@ -37,24 +37,24 @@ class EvaluatedRun:
 
 
 def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
-    """Return a sentence on the benefit of the unlabeled scans, or None if the runs differ in other ways."""
+    """Return a sentence on the benefit of the unlabeled scans, or None without an evaluated supervised baseline."""
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
-    return verdict_between(run.results.evaluation, baseline.results.evaluation)
+    return verdict_sentence(baseline.results.evaluation, run.results.evaluation)
 
 
 def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
-    """Return whether two runs differ only in the use of unlabeled scans."""
+    """Return whether ``baseline`` is supervised, ``run`` is not, and both were trained on the same labeled cases."""
     method, other = (str(one.facts.get("method")) for one in (run, baseline))
     labeled = [one.facts.get("store", {}).get("labeled") for one in (run, baseline)]
     return other == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
 
 
-def verdict_between(evaluation: Evaluation, baseline: Evaluation, scope: str = ONE_RUN) -> str | None:
+def verdict_sentence(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN) -> str | None:
     """Return the verdict on two evaluations as a sentence, or None if they cannot be paired."""
-    if not can_be_paired(evaluation, baseline):
+    if not can_be_paired(baseline, run):
         return None
-    sentence = verdicts.verdict_between(baseline, evaluation, scope)
+    sentence = verdicts.verdict_between(baseline, run, scope)
     return sentence[0].upper() + sentence[1:] + "."
 
 
@@ -90,7 +90,7 @@ def comparison_section(
 
 
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
-    """Return why the comparison is missing, and the command that adds it or a link to this command in the results."""
+    """Return why the comparison is missing, and which command adds it or where the page shows this command."""
     if baseline is None and not commands.by_test:
         return Missing(commands.reason, *commands.comparison)
     if run.results is None:

@@ -75,7 +75,7 @@ def thin(curve: Curve, limit: int = MAX_POINTS) -> Curve:
 
 
 def window(count: int) -> int:
-    """Return the width of a running mean: a quarter of ``count`` values, but at most 10, or 5 % of more than 200."""
+    """Return the width of a running mean: a quarter of ``count``, but at most 10. Above 200, it is 5 % of ``count``."""
     return max(1, round(count * SMOOTH_FRACTION), min(SMOOTH_MINIMUM, count // 4))
 
 

@@ -17,7 +17,7 @@ HEIGHT, CURVE_LEFT = 190.0, 48.0  # height and left margin of a chart of bands
 MAX_DOTS = 300
 OFFSETS = (0.0, -3.0, 3.0, -6.0, 6.0, -9.0, 9.0)  # vertical shifts, so that dots do not hide each other
 MAX_NAME_LENGTH = 12
-TICK_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
+TICK_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)  # percentiles with a label on the axis
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from graftseg.recipes.recipe import first_few, parse_recipe
 from graftseg.reporting.folder import read_entries
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
-from graftseg.reporting.results import Results, on_test
+from graftseg.reporting.results import Results, selected_on_test
 from graftseg.reporting.text import counted, folder_name, short_path, shown_text
 
 Rows = Iterable[tuple[str, str]]
@@ -81,7 +81,7 @@ def notes_section(
         has_volumes=evaluation is None or evaluation.has_volumes,
         protocol="standard" if evaluation is None else evaluation.protocol,
         checkpoint=checkpoint,
-        is_optimistic=on_test(checkpoint),
+        is_optimistic=selected_on_test(checkpoint),
     )
 
 
@@ -155,7 +155,7 @@ def _distinct(runs: Sequence[dict[str, Any]], name: str) -> str:
 
 
 def _joined(values: Iterable[str]) -> str:
-    """Return the different values of all folds, in order."""
+    """Join the distinct values of all folds, in order."""
     return "; ".join(dict.fromkeys(value for value in values if value))
 
 

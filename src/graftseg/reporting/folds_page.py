@@ -13,7 +13,7 @@ from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_RUNS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
-from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed, verdict_between
+from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed, verdict_sentence
 from graftseg.reporting.facts import case_span, channels_of, notes_section, provenance_of, run_facts, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
@@ -46,7 +46,7 @@ CONTENTS = {
     "run": "Run",
     "notes": "Notes",
 }
-COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
+COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}  # titles on the page
 
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
@@ -82,7 +82,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     verdicts = [_verdict(HELD_OUT, results.evaluation, other), *missed(results)]
     if tested is not None and tested_other is not None:
         verdicts.append(_verdict("Test scans", tested.evaluation, tested_other.evaluation))
-    counts = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
+    counts: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
     summary = render("fold_summary", verdicts=verdicts, description=description, notices=notices_of(run), **counts)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
@@ -93,7 +93,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
 
 def _verdict(cases: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans for a group of cases."""
-    verdict = None if baseline is None else verdict_between(evaluation, baseline, SEVERAL_RUNS)
+    verdict = None if baseline is None else verdict_sentence(baseline, evaluation, SEVERAL_RUNS)
     return f"{cases}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
 
 

@@ -70,16 +70,16 @@ def commands_for(run: RunFolder) -> Commands:
 def baseline_for(run: RunFolder) -> Remedy:
     """Return the command that trains or resumes the baseline of a run or of folds."""
     folds, name = fold_count(run), command_path(run)
-    # recipe.yaml includes settings from the command line
+    # unlike RECIPE, recipe.yaml includes settings from the command line
     recipe, many = ("RECIPE", f" --folds {folds}") if folds else (f"{name}/recipe.yaml", "")
     command = f"graftseg train {recipe} --data DATA --out {name}{many} --resume --baseline"
     return Remedy(command, "" if folds else "and then test the run")
 
 
 def command_path(run: RunFolder) -> str:
-    """Return the folder of a run for use in a command, or ``RUN`` for a home folder.
+    """Return the path of a run for use in a command, or ``RUN`` if the path would start with a home folder.
 
-    Pages are shared with other people, so the path is relative. The path of a fold is ``RUN/fold-N``, for example.
+    Pages are shared with other people, so the path starts with the name of the run, such as ``my-run/fold-0``.
     """
     names = _names(run.path.resolve())
     return quote("/".join(names)) if names[0] else "RUN"

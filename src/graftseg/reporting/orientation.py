@@ -119,8 +119,8 @@ def orientation_of(
 ) -> Orientation:
     """Return the orientation from the settings of a run, its store if it still exists, and its predictions.
 
-    ``has_volumes`` is None if nothing was tested. Without a store, it is then unknown whether a 2-D run was trained on
-    2-D scans or on volumes. All arrays have the orientation in the recipe, because training rejects other arrays.
+    ``has_volumes`` is true if the tested scans are volumes, and None if nothing was tested. Without a store, it is then
+    unknown whether a 2-D network was trained on slices of volumes. Training rejects arrays in another orientation.
     """
     data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
     augment = batches.get("augment", {})
@@ -139,7 +139,7 @@ def orientation_of(
 
 
 def _spacing(steps: Sequence[float | None] | None, cases: Sequence[StoredCase]) -> tuple[float, float]:
-    """Return the spacing in the recipe or, for each axis without it, the median of the scans. The default is 1 mm."""
+    """Return the spacing in the recipe. For an axis without a spacing, return the median of the scans, or else 1 mm."""
     spacings = []
     for axis, step in enumerate([*(steps or ()), None, None][:2]):
         if not step and not cases:

@@ -18,15 +18,15 @@ Plane = npt.NDArray[Any]
 Labels = npt.NDArray[Any]
 
 MAX_SIDE = 512
-SMALL_SIDE = 160  # smaller pictures have the class "small"
+SMALL_SIDE = 160  # smaller pictures get the CSS class "small"
 LAYER_SIDE = 384  # smaller layers are enlarged up to this side
 BORDER_WIDTH = 1 / 128  # fraction of the longer side
 MARK_SIZE = 1 / 11  # fraction of the width
 MARK_MARGIN = 1 / 64  # fraction of the width
-FILL_OPACITY = 90
+FILL_OPACITY = 90  # of 255
 OPAQUE = 255
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-PNG_COLOR_TYPES = {1: 0, 3: 2, 4: 6}
+PNG_COLOR_TYPES = {1: 0, 3: 2, 4: 6}  # by number of channels
 PNG_FILTER_UP = 2
 
 
@@ -81,9 +81,9 @@ def shrink(image: Plane, limit: int = MAX_SIDE) -> Plane:
     return np.asarray(blocks.mean(axis=(1, 3)))
 
 
-def label_layer(labels: Labels) -> Pixels:
+def label_layer(labels: Labels, limit: int = MAX_SIDE) -> Pixels:
     """Return a label map as colored areas with opaque borders, ``(h, w, 4)``. The background is transparent."""
-    drawn = _fit(labels.astype(np.int64))
+    drawn = _fit(labels.astype(np.int64), limit)
     layer = np.zeros((*drawn.shape, 4), np.uint8)
     layer[..., :3] = rgb_table(int(drawn.max(initial=0)) + 1)[drawn]
     layer[..., 3] = np.where(drawn > 0, FILL_OPACITY, 0)
@@ -93,7 +93,7 @@ def label_layer(labels: Labels) -> Pixels:
 
 def outline_layer(mask: Labels) -> Pixels:
     """Return the edge of the region where a mask is 0, ``(h, w, 4)``, white inside and black outside."""
-    drawn = _fit(mask.astype(np.int64))
+    drawn = _fit(mask.astype(np.int64), MAX_SIDE)
     layer = np.zeros((*drawn.shape, 4), np.uint8)
     layer[..., :3] = np.where(drawn == 0, OPAQUE, 0)[..., None]
     layer[..., 3] = np.where(_border(drawn), OPAQUE, 0)
@@ -126,9 +126,9 @@ def _factor(shape: tuple[int, ...], limit: int) -> int:
     return max(1, -(-max(shape) // limit))
 
 
-def _fit(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _fit(labels: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
     """Subsample a large map, or enlarge a small map so that borders are thin lines."""
-    factor = _factor(labels.shape, MAX_SIDE)
+    factor = _factor(labels.shape, limit)
     height, width = (side // factor * factor for side in labels.shape)
     small = labels[factor // 2 : height : factor, factor // 2 : width : factor]
     times = max(1, LAYER_SIDE // max(small.shape))

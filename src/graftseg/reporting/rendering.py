@@ -1,6 +1,9 @@
 """Pages and their sections from the Jinja2 templates of this package. Every value is escaped."""
 
+from base64 import b64encode
 from collections.abc import Iterable
+from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +47,22 @@ def write_page(
     sections: Iterable[Markup],
     footer: str,
 ) -> Path:
-    """Write a page and return its path. ``kicker`` is above the title. ``contents`` maps section ids to titles."""
-    page = render(
-        "page", kicker=kicker, title=title, summary=summary, contents=contents, sections=sections, footer=footer
-    )
-    write_text(path, page + "\n")
+    """Write a page and return its path. ``kicker`` is above the title. ``contents`` maps section ids to titles.
+
+    A page with a slider contains the script for sliders. Other pages contain no script.
+    """
+    view: dict[str, Any] = {"kicker": kicker, "title": title, "summary": summary, "contents": contents}
+    parts = [*sections]
+    script = _slider_script() if any('class="slider"' in part for part in parts) else None
+    write_text(path, render("page", sections=parts, footer=footer, script=script, **view) + "\n")
     return path
+
+
+def _slider_script() -> dict[str, Markup]:
+    """Return the source of the script, and the digest that allows a browser to run it."""
+    source = files("graftseg.reporting").joinpath("templates", "slices.js").read_text(encoding="utf-8")
+    digest = "sha256-" + b64encode(sha256(source.encode()).digest()).decode()
+    return {"source": Markup(source), "digest": Markup(digest)}  # noqa: S704 - part of this package
 
 
 def run_title(facts: dict[str, Any], data: str = "") -> str:

@@ -34,7 +34,7 @@ class Results:
         return sorted(scores, key=lambda case: (scores[case], case))
 
 
-def on_test(checkpoint: str) -> bool:
+def selected_on_test(checkpoint: str) -> bool:
     """Return whether a checkpoint was selected on the test cases, according to its description."""
     return checkpoint.startswith("best on test")
 
@@ -99,7 +99,7 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
         "has_spacing": evaluation.has_spacing,
         "protocol": evaluation.protocol,
         "checkpoint": checkpoint,
-        "is_optimistic": on_test(checkpoint),
+        "is_optimistic": selected_on_test(checkpoint),
         "deviation": DEVIATION,
     }
 

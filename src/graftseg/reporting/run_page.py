@@ -1,4 +1,4 @@
-"""The page of a run: one self-contained HTML file without scripts."""
+"""The page of a run: one self-contained HTML file."""
 
 from pathlib import Path
 
@@ -38,8 +38,8 @@ STATES = {
 def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None) -> Path:
     """Write the report of a run folder and return its path, by default ``run/report.html``.
 
-    ``baseline`` is another run folder for comparison. Parts without data state why they are empty. The output is
-    deterministic. For a folder of folds, the page of the cross-validation is written, with the baseline in that folder.
+    ``baseline`` is another run folder for comparison. A part without data says why it is empty. The output is
+    deterministic. If ``run`` contains folds, the page describes the cross-validation, and ``baseline`` is not used.
     """
     folder = RunFolder(run)
     if folder.folds_file.is_file():
@@ -74,6 +74,6 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
 
 
 def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
-    """Return the commands for the run, which also test its own baseline, or those for a baseline in another folder."""
-    own = [one.path.resolve() for one in existing_baselines(run)]
+    """Return the commands that fill the comparison section: for the run, or for a ``baseline`` that is not its own."""
+    own = [one.path.resolve() for one in existing_baselines(run)]  # the run's commands also test these
     return commands_for(run if baseline is None or baseline.resolve() in own else RunFolder(baseline))

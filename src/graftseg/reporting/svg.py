@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-RELATIVE_TOLERANCE = 1e-9  # a range below this fraction of its values counts as one value
+RELATIVE_TOLERANCE = 1e-9  # a range below this fraction of its largest value counts as one value
 ABSOLUTE_TOLERANCE = 1e-27  # a range below this size counts as one value
 
 
@@ -36,7 +36,7 @@ def points(xs: Iterable[float], ys: Iterable[float]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a value with three significant digits. Values from 1,000 to 1,000,000 are rounded to integers."""
+    """Return a value with three significant digits, or as an integer if it is from 1,000 to 1,000,000."""
     written = f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
     mantissa, _, exponent = written.partition("e")
     return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
@@ -71,7 +71,7 @@ class Axis:
 
     @classmethod
     def between(cls, low: float, high: float, start: float, end: float, count: int) -> "Axis":
-        """Return an axis that ends exactly at ``low`` and ``high``, or at ``low + 1`` if ``high`` is smaller."""
+        """Return an axis from ``low`` to ``high``, or from ``low`` to ``low + 1`` if ``high`` is smaller."""
         ticks = (tick for tick in nice_ticks(low, high, count) if low <= tick <= high)
         return cls(low, max(high, low + 1.0), start, end, tuple(ticks))
 

@@ -9,7 +9,7 @@ from graftseg.evaluation.table_metrics import OVERLAPS
 
 MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")  # a hyphen before a number or in an exponent
 HOMES = ("home", "Users", "")
-"""Folders whose subfolders are named after people. The empty name is the root folder."""
+"""Folders whose subfolders are named after people. The empty name is the root folder, which contains ``/root``."""
 LISTED_NAMES = 3
 
 

@@ -28,7 +28,7 @@ def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:
 
 
 def fold_curves_section(logs: Sequence[Log | None]) -> Markup:
-    """Render the total loss and the validation scores of every fold over the same steps."""
+    """Render the total loss and the validation scores of every fold. All charts have the same step axis."""
     known = {number: log for number, log in enumerate(logs) if log is not None and log.total is not None}
     if not known:
         return render("training", empty=NOT_LOGGED, has_phases=False)
@@ -51,7 +51,7 @@ def _fold_curves(log: Log) -> Iterator[tuple[str, Curve, Style]]:
 
 
 def _main_curves(log: Log, total: Curve) -> list[Markup]:
-    """Draw total loss, validation and learning rate over the same steps."""
+    """Draw total loss, validation and learning rate. All charts have the same step axis."""
     first, last = _span(log)
     unnamed = _unnamed(log.stages)
     panels = [panel("Total loss", total, Frame(WIDE, 260.0, first, last), stages=log.stages)]

@@ -76,7 +76,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
 
 
 def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint | None:
-    """Load the newest undamaged checkpoint, or return None if there is no checkpoint; rename newer, damaged ones."""
+    """Load the newest undamaged checkpoint, and rename newer, damaged files. Return None if there is no checkpoint."""
     paths = checkpoints_in(folder)
     damaged: dict[Path, UserError] = {}
     for path in reversed(paths):

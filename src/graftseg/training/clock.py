@@ -11,8 +11,8 @@ import torch
 class StepClock:
     """Seconds per phase, summed over steps.
 
-    On a GPU, only every ``every``-th step is timed, because timing makes the host wait for the device. The first step,
-    which includes the warm-up, is never timed on a GPU.
+    On a GPU, only every ``every``-th step is timed, because timing makes the host wait for the device. The warm-up in
+    the first few steps is therefore not timed.
     """
 
     def __init__(self, device: torch.device, every: int = 50) -> None:

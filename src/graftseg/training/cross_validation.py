@@ -113,7 +113,7 @@ def _class_names(evaluation: Evaluation) -> list[str]:
 
 
 def _case_values(evaluation: Evaluation, metric: str, name: str) -> list[float]:
-    """Return the defined values of a metric, one per case, for a class or the mean of classes; overlaps in percent."""
+    """Return a value per case for a class or the mean of classes, without NaN values. Overlaps are in percent."""
     by_case: dict[str, list[float]] = {}
     for row in evaluation.rows:
         value = getattr(row, metric) * (100 if metric in OVERLAPS else 1)
@@ -138,7 +138,7 @@ PROTOCOL: Protocol = "standard"  # rule for scores of empty label maps
 
 @dataclass(frozen=True)
 class References:
-    """Reference label maps by case. Labels are read from the folder or store ``source``, scans from ``images``."""
+    """Reference label maps by case. Labels are in the folder or store ``source``, and scans are in ``images``."""
 
     source: Path
     labels: Mapping[str, Reference]

@@ -23,7 +23,7 @@ from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabe
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
-from graftseg.training.run import case_limits, complete
+from graftseg.training.run import complete, for_training_arguments
 from graftseg.training.shipping import shipped_after_folds
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
@@ -66,10 +66,10 @@ def train_folds(
     resume: bool = False,
     report: Report = logger.info,
 ) -> CrossValidation:
-    """Train every fold into ``run/fold-N`` and score its held-out cases: first with the recipe, then with the baseline.
+    """Train every fold into ``run/fold-N`` and score its held-out cases. With ``baseline``, also train baseline folds.
 
-    ``resume`` keeps finished folds and continues a stopped fold. Scores of all cases are in ``run/metrics.csv``,
-    mean scores and the held-out cases of each fold in ``run/folds.json``, the baseline's folds in ``run/baseline``.
+    ``resume`` keeps finished folds and continues a stopped fold. ``run/metrics.csv`` contains the scores of all cases.
+    ``run/folds.json`` lists the cases of each fold, and the means of all scores. The baseline is in ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
     store = _store(recipe, data, run, count, baseline=baseline)
@@ -103,12 +103,12 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool) -> Store:
-    """Open the store at ``data``. If ``data`` has scans, open the store of resumed folds or prepare a new store."""
+    """Open the store ``data``. For scans, open the store of resumed folds, or prepare a store for new folds."""
     if is_store(data):
         return open_store(data)
     if run.folds_file.is_file():
         return open_store(run.store)
-    batches, dataset = recipe.batches, read_layout(data).for_training(*case_limits(recipe))
+    batches, dataset = recipe.batches, read_layout(data).for_training(*for_training_arguments(recipe))
     seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
     # check the number of folds before the preparation of scans, which may take long
     divide(seen[: len(seen) - batches.validation_cases], count, recipe.seed)
@@ -191,7 +191,7 @@ _STREAM = 0xF01D
 def suggested_folds(labeled: int, *, has_test: bool) -> int | None:
     """Return the suggested number of folds, or None if there is a test set or only one labeled case.
 
-    With fewer than five cases, each fold holds out only one case, because every case is needed for training.
+    With up to five cases, each fold holds out only one case and trains on all others.
     """
     if has_test or labeled < MIN_FOLDS:
         return None

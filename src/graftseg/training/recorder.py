@@ -18,10 +18,7 @@ from graftseg.core.run_folder import RunFolder, RunLog
 
 @dataclass(frozen=True)
 class ProgressLabel:
-    """Label of one of several runs: its name, its position ("2 of 10") and the name of the next run.
-
-    A single run has an empty label.
-    """
+    """The name of one of several runs, its position ("2 of 10") and the name of the next run. Empty for one run."""
 
     name: str = ""
     position: str = ""
@@ -218,7 +215,7 @@ class _Bar:
             disable=not self._console.is_terminal,
         )
         self._total, self._label, self._printed_at = total, label, monotonic()
-        # the pace is measured from this step of this stage, which was shown at this time
+        # the pace is measured from this stage, step and time: the last printed line, or the first line of a stage
         self._stage, self._from_step, self._from_time = -1, 0, 0.0
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 

@@ -154,14 +154,14 @@ def _reporting_out_of_memory(device: torch.device) -> Iterator[None]:
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
-    """Open the store at ``data``. If ``data`` has scans, open the store of a resumed run or prepare a new store."""
+    """Open the store ``data``. For scans, open the store of a resumed run, or prepare a store for a new run."""
     if is_store(data):
         return open_store(data)
     if run.exists:
         return _own_store(run)
     layout = read_layout(data)
     check_scored(recipe, layout)
-    dataset = layout.for_training(*case_limits(recipe))
+    dataset = layout.for_training(*for_training_arguments(recipe))
     if not dataset.problems:
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     if recipe.selection.reads_test_labels:
@@ -182,10 +182,10 @@ def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
     """Return the number of unlabeled scans that training would use, without preparing anything."""
     if is_store(data) or run.exists:
         return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
-    return len(read_layout(data).for_training(*case_limits(recipe)).of("unlabeled"))
+    return len(read_layout(data).for_training(*for_training_arguments(recipe)).of("unlabeled"))
 
 
-def case_limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
+def for_training_arguments(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
     """Return the arguments of ``Dataset.for_training``."""
     return recipe.batches.labeled_cases, recipe.batches.validation_cases, recipe.batches.held_out
 
@@ -235,7 +235,7 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
     needed, free = sum(prod(case.shape) * (2 * case.channels + 1) for case in used), free_memory(device)
     kind = Batches
     if needed > MEMORY_SHARE[device.type] * free:
-        finding = "the scans need %.1f GiB and %s has %.1f GiB free; reading batches from disk"
+        finding = "the scans need %.1f GiB and %s has %.1f GiB free for scans and training; reading batches from disk"
         logger.warning(f"%s: {finding}", store.path, needed / 2**30, device, free / 2**30)
         kind = DiskBatches
     return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=uses_unlabeled(recipe))
@@ -319,7 +319,7 @@ def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -
     """Save the reported student, and the best student if students were scored; return entries for the manifest."""
     save_weights(outcome.method.student.state_dict(), run.weights_file)
     facts = {"weights": sha256_of(run.weights_file), "checkpoint": "last" if selector is None else selector.checkpoint}
-    best = None if selector is None else selector.record
+    best = None if selector is None else selector.best_to_save
     if best is None:
         return facts
     save_weights(best.student, run.best_file)

@@ -109,13 +109,16 @@ class Selector:
 
     @property
     def chosen(self) -> Best | None:
-        """The student that the protocol selects, or None if it selects none or nothing was scored yet."""
+        """The student that the protocol selects, or None if the protocol selects none or none was scored yet."""
         selected_on = self.settings.selected_on
         return None if selected_on is None else self.best.get(selected_on)
 
     @property
-    def record(self) -> Best | None:
-        """The student in ``best.safetensors``: the best on test cases if ``oracle``, else on the protocol's cases."""
+    def best_to_save(self) -> Best | None:
+        """The student to save as ``best.safetensors``: the best on the test cases if ``oracle`` is true.
+
+        Otherwise, the best student on the cases of the protocol, or on validation cases if the protocol selects none.
+        """
         on = "test" if self.settings.oracle else self.settings.selected_on or "validation"
         return self.best.get(on)
 
@@ -190,7 +193,7 @@ class CaseScores:
         return {"dice": float(by_class.mean()), **named}
 
     def _overlap(self, predictor: Predictor, image: Tensor, label: Tensor) -> Tensor:
-        """Return voxel counts ``(2, classes - 1)``: intersection, and summed sizes, of prediction and reference."""
+        """Return voxel counts ``(2, classes - 1)``: overlap of prediction and reference, and sum of their sizes."""
         labels = predictor.prepared_labels(image, Grid.identity(tuple(label.shape)))
         counts = []
         for value in range(1, len(self._classes)):
@@ -200,7 +203,7 @@ class CaseScores:
 
 
 def scoring_settings(recipe: Recipe) -> InferenceSettings:
-    """Return the recipe's inference settings for scores in training: all components, ``selection.stride`` if set."""
+    """Return the settings for inference during training: keep all components, and use ``selection.stride`` if set."""
     stride = recipe.selection.stride or recipe.inference.stride
     return recipe.inference.uncleaned().model_copy(update={"stride": stride})
 

@@ -24,8 +24,8 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
 def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None) -> Pictures:
     """Return 2-D pictures by name; names start with ``X`` for images, ``Y`` for label maps, ``M`` for masks.
 
-    A volume is shown as one slice along the last axis. For the tensors ``shows`` of the step, it is the slice with the
-    most foreground. For the fixed scans ``watched``, it is the middle slice.
+    A volume is shown as one slice perpendicular to the last axis. For the tensors ``shows`` of the step, it is the
+    slice with the most foreground. For the fixed scans ``watched``, it is the middle slice.
     """
     first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in shows.items()}
     depth = _fullest_slice([tensor for name, tensor in first.items() if name.startswith("Y")])

@@ -1,4 +1,4 @@
-"""A training step: the host draws batch parameters, the device computes the step, a GPU replays it as a CUDA graph.
+"""A training step: the host draws batch parameters, and the device computes the step, on a GPU with a CUDA graph.
 
 Everything that changes between steps is sent to the device in one table: the drawn batch parameters, the step number
 and the learning rates. All steps run the same kernels, so a step can be captured once and replayed.
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StepMode:
-    """How a step is executed. Apart from rounding, only ``precision`` changes the result."""
+    """How a step is executed. ``compiled`` and ``captured`` change the result only by rounding errors."""
 
     precision: Precision = "float32"
     compiled: bool = False
@@ -43,9 +43,9 @@ class StepMode:
     def chosen(
         cls, precision: Precision, device: torch.device, steps: int, *, compiled: bool | None, captured: bool | None
     ) -> "StepMode":
-        """Return the requested mode; on a GPU, the default is to capture steps and to compile long stages.
+        """Return the requested mode. By default (None), a GPU captures steps and compiles networks of long stages.
 
-        Capture needs Triton: without it, largest components are found on the host in the middle of a step.
+        Without Triton, no step is captured, because largest components are found on the host in the middle of a step.
         """
         gpu = device.type == "cuda" and has_triton()
         long = gpu and steps >= COMPILE_FROM
@@ -54,7 +54,7 @@ class StepMode:
 
 @dataclass(frozen=True)
 class StepResult:
-    """Names of the loss terms, their values followed by the total (on the device), and pictures for snapshots."""
+    """The loss terms of a step, and tensors for snapshots. ``values`` are the terms, then the total, on the device."""
 
     names: tuple[str, ...]
     values: Tensor = field(repr=False)
@@ -230,7 +230,7 @@ def _result_of(method: str, objectives: list[Objective]) -> StepResult:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run compiled networks in eager mode, for shapes and modes that are not worth compiling."""
+    """Run compiled networks in eager mode. Scoring and snapshots use other shapes, which are not worth compiling."""
     with torch.compiler.set_stance("force_eager"):
         yield
 

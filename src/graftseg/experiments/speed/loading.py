@@ -26,8 +26,8 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
-# more files would take longer to write, but not change the times, because the loader prefetches fewer scans than these
-UNLABELED_FILES = 24
+# number of unlabeled scans that are written; the loader prefetches fewer scans, so more would not change the times
+UNLABELED_SCANS = 24
 Array = npt.NDArray[Any]
 
 
@@ -38,7 +38,7 @@ class Files:
         cases = training_cases(subject.store, subject.recipe.batches)
         axes = subject.recipe.data.dimensions
         self.labeled = _write(subject.store, cases.labeled, folder / "labeled", axes, labels=True)
-        unlabeled = cases.unlabeled[:UNLABELED_FILES]
+        unlabeled = cases.unlabeled[:UNLABELED_SCANS]
         self.unlabeled = _write(subject.store, unlabeled, folder / "unlabeled", axes, labels=False)
 
     def streams(self, settings: BatchSettings) -> "TwoStreams":
@@ -65,7 +65,7 @@ class H5Scans(Dataset[tuple[Tensor, Tensor]]):
 
 
 class TwoStreams(Sampler[list[int]]):
-    """Sampler of batches, labeled indices first. An epoch is one permutation of the labeled scans.
+    """Sampler of batches. A batch begins with labeled indices. An epoch is one permutation of the labeled scans.
 
     The indices of labeled scans are below ``labeled``. When all unlabeled scans were used, they are permuted again.
     """

@@ -24,7 +24,7 @@ from graftseg.training.step import effective_precision
 
 # number of steps between two reads of the loss, as in a real run (on a CPU, reading costs no time)
 READ_EVERY = {"cpu": 1, "cuda": 10}
-WARM_UP = {"cpu": 2, "cuda": 20}
+WARM_UP = {"cpu": 2, "cuda": 20}  # untimed steps at the start of a round
 # the usual step needs fewer warm-up steps, because it is neither compiled nor captured
 USUAL_WARM_UP = {"cpu": 2, "cuda": 4}
 
@@ -112,9 +112,9 @@ class Measurement:
 
 def measure(recipe: Recipe, data: Path | None, device: torch.device, plan: Plan) -> Measurement:
     """Time the self-training step of a recipe on a prepared store, or on phantoms if ``data`` is None."""
-    self_training_stage(recipe)
+    self_training_stage(recipe)  # raises if the recipe cannot be measured
     if plan.usual:
-        import_h5py()
+        import_h5py()  # raises if h5py is not installed
     with TemporaryDirectory(prefix="graftseg-bench-") as name:
         folder = Path(name)
         store = synthetic_store(recipe, folder) if data is None else open_store(data)
@@ -158,7 +158,7 @@ def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None
 
 
 def whole_epochs(steps: int, epoch: int) -> int:
-    """Round up to complete epochs, because epochs start slowly. Do not round if an epoch exceeds twice the steps."""
+    """Round steps up to full epochs, because the start of an epoch is slow, unless an epoch is over twice as long."""
     return epoch * ceil(steps / epoch) if epoch <= 2 * steps else steps
 
 

@@ -38,10 +38,10 @@ def time_whole(
     ends: list[Mark] = []
 
     class TimedRecorder(Recorder):
-        """A recorder that marks the first and last timed step."""
+        """A recorder that marks the beginning and the end of the timed steps."""
 
         def add(self, place: dict[str, Any], *args: Any) -> None:
-            """Set a mark before and after the timed steps, and record each step."""
+            """Record a finished step. Set a mark after the last warm-up step and after the last timed step."""
             if place["step"] in (warm_up, warm_up + steps):
                 ends.append(Mark(subject.device))
             super().add(place, *args)
@@ -49,7 +49,7 @@ def time_whole(
     if subject.mode.compiled:
         # discard earlier compilations, because torch limits the number of compiled versions of a function
         torch.compiler.reset()
-    # write no pictures and no checkpoints, and compile and capture as in a long run
+    # write no pictures and no checkpoints; use the modes of the full training run, because a short run chooses others
     changes = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
     changes |= {"compiled": subject.mode.compiled, "captured": subject.mode.captured, "log_every": every}
     loop = subject.recipe.loop.model_copy(update=changes)
@@ -64,7 +64,7 @@ def time_whole(
 def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:
     """Return the seconds per step of each phase of a trained method, with a synchronization after each phase.
 
-    Compiled networks stay compiled. No CUDA graph is used, because the phases inside a graph cannot be timed.
+    Networks that are already compiled stay compiled. CUDA graphs are off, because phases in a graph cannot be timed.
     """
     watch, stage = Stopwatch(subject.device), subject.stage
     optimizers = {

@@ -11,7 +11,7 @@ def table(result: Measurement) -> str:
     facts = result.facts
     size, batch = "x".join(map(str, facts["patch"])), facts["batch"]
     both = [result.own] if result.usual is None else [result.own, result.usual]
-    usual_warm_up = f" ({facts['usual_warm_up']} the usual way)" if result.usual else ""
+    usual_warm_up = f" ({facts['usual_warm_up']} for the usual way)" if result.usual else ""
     heads = ["graftseg", "usual way"][: len(both)]
     settings = [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
     lines = [

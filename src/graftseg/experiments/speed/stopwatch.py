@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 
 PHASES = ("batch", "teacher", "components", "student forward", "backward", "update")
-Split = dict[str, float]
+Split = dict[str, float]  # seconds by phase
 
 
 class Stopwatch:
@@ -26,19 +26,19 @@ class Stopwatch:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time of the block or decorated function to a phase, except the time of phases inside it."""
-        self._mark()
+        self._add_elapsed()
         self._open.append(name)
         try:
             yield
         finally:
-            self._mark()
+            self._add_elapsed()
             self._open.pop()
 
     def per_step(self, steps: int) -> Split:
         """Return the mean seconds per step of each phase."""
         return {name: seconds / steps for name, seconds in self.seconds.items()}
 
-    def _mark(self) -> None:
+    def _add_elapsed(self) -> None:
         now = synchronized_time(self._device)
         if self._open:
             self.seconds[self._open[-1]] += now - self._since

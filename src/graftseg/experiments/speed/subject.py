@@ -54,7 +54,7 @@ class Subject:
 
 
 def self_training_stage(recipe: Recipe) -> StageSettings:
-    """Return the last bcp stage of a recipe. Raise if there is none or if it does not paste boxes both ways."""
+    """Return the last bcp stage of a recipe, with a new optimizer. Raise if none pastes boxes in both directions."""
     stages = [stage for stage in recipe.stages if METHODS[stage.method] is Bcp]
     if not stages:
         finding = "has no stage with the method bcp"

@@ -20,7 +20,7 @@ VOLUME_FACTORS = (1.5, 1.5, 1.1)
 # ACDC slices are slightly smaller than the patch to which they are resized, and a volume has about ten slices
 SLICE_FACTOR, SLICE_COUNT = 0.85, 10
 DISTINCT_PHANTOMS = 4
-CLASS_NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}
+CLASS_NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}  # by number of dimensions
 
 
 def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:

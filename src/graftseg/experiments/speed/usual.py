@@ -88,7 +88,7 @@ class UsualTrainer:
 
 
 def components(labels: Tensor, classes: int, connectivity: int | None, only: Collection[int] | None = None) -> Tensor:
-    """Keep the largest component of each sample and class, found by scipy on the CPU."""
+    """Keep the largest component of each sample and class, found by scipy. Classes not in ``only`` stay unchanged."""
     kept = torch.zeros_like(labels)
     for sample in range(len(labels)):
         host = labels[sample].cpu().numpy()
@@ -124,7 +124,7 @@ def time_whole(trainer: UsualTrainer, batches: Iterator[Batch], warm_up: int, st
 
 
 def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> Split:
-    """Return the seconds per step of each phase. ``batch`` is the wait for the loader and the copy to the device."""
+    """Return the seconds per step of each phase. ``batch`` is waiting for the loader and copying to the device."""
     trainer.watch = Stopwatch(trainer.device)
     with _script_settings():
         for step in range(steps):
