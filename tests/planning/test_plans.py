@@ -44,7 +44,9 @@ def test_every_plan_loads_and_builds(
     assert all(n % stride == 0 and n >= 2 * stride for n in patch)
     assert recipe.batches.labeled % 2 == 0
     uses_unlabeled = any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
-    assert uses_unlabeled == (known.unlabeled > 0) == recipe.baseline
+    steps = sum(stage.steps for stage in recipe.stages)
+    assert uses_unlabeled == recipe.baseline and (known.unlabeled > 0 or not uses_unlabeled)
+    assert not uses_unlabeled or steps >= 1000
     assert recipe.batches.unlabeled == (recipe.batches.labeled if uses_unlabeled else 0)
     assert ("supervised recipe" in plan.text) == (not uses_unlabeled)
     assert ("one labeled scan" in " ".join(plan.head)) == (known.labeled == 1)
@@ -177,7 +179,8 @@ def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
 
 def test_warning_about_too_little_time() -> None:
     plan = choose(facts(*usual()), CPU, minutes=1, timed=lambda recipe: 5.0)
-    assert [stage.steps for stage in plan.recipe.stages] == [240, 160]
+    assert [(stage.method, stage.steps) for stage in plan.recipe.stages] == [("supervised", 400)]
+    assert any("too short to learn from the unlabeled scans" in line for line in plan.head)
     assert "longer than the requested minute" in plan.text and plan.minutes > 1
     assert any(line.startswith("Warning: 400 steps") for line in plan.head)
 
@@ -191,8 +194,10 @@ def recommended_minutes(plan: Plan, begin: str) -> int:
 def test_recommended_minutes() -> None:
     """A step of one second, of the first stage and of the baseline 3 / 4; a tenth is added where steps must fit."""
     plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
-    # 400 steps take (240 * 3 / 4 + 160 * 7 / 4) / 60 = 7.7 minutes
-    assert recommended_minutes(plan, "Warning: this is more than") == 8
+    # 400 supervised steps take 400 * 3 / 4 / 60 = 5 minutes
+    assert recommended_minutes(plan, "Warning: this is more than") == 5
+    # 1.1 * (600 * 3 / 4 + 400 * 7 / 4) / 60 = 21.1
+    assert recommended_minutes(plan, "Warning: the time is too short") == 22
     # 1.1 * (900 * 3 / 4 + 600 * 7 / 4) / 60 = 31.6
     assert recommended_minutes(plan, "Warning: 400 steps") == 32
     # 4 * 1.1 * (1200 * 3 / 4 + 800 * 7 / 4) / 60 = 168.7

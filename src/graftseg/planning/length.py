@@ -29,6 +29,8 @@ TIME_MARGIN = 1.1
 FIRST_FRACTION, MAX_FIRST_FRACTION = 0.3, 0.6
 MIN_FIRST_STEPS = 5000
 """If ``FIRST_FRACTION`` of all steps is fewer than this, the first stage takes up to ``MAX_FIRST_FRACTION``."""
+MIN_UNLABELED_STEPS = 1000
+"""A plan with fewer steps is supervised, because unlabeled scans lowered the score of shorter runs."""
 RAMP_FRACTION = 0.4
 """Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
 METHOD_REASONS = {
@@ -104,10 +106,16 @@ def check_minutes(minutes: float | None) -> None:
 
 
 def choose_length(
-    facts: Facts, frame: Frame, operations: float, speed: Speed, minutes: float | None, method: str = "bcp"
+    facts: Facts,
+    frame: Frame,
+    operations: float,
+    speed: Speed,
+    minutes: float | None,
+    method: str = "bcp",
+    *,
+    uses_unlabeled: bool,
 ) -> TrainingLength:
     """Choose steps and folds. ``operations`` is the cost of a forward pass over the labeled images of a batch."""
-    uses_unlabeled = facts.unlabeled > 0
     self_training, supervised = (speed.seconds(work * operations) for work in (SELF_TRAINING[method], SUPERVISED))
     step_times = StepTimes(self_training, supervised, uses_unlabeled)
     budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
@@ -157,7 +165,7 @@ def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> 
 
 def _stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
     if not first:
-        supervised = Choice("supervised", "there are no unlabeled scans")
+        supervised = Choice("supervised", "there are no unlabeled scans, or too few steps to learn from them")
         return {"stages.0.method": supervised, "stages.0.steps": Choice(second, reason)}
     fraction = first / (first + second)
     choices = {

@@ -1,7 +1,7 @@
 """Plans: complete recipes chosen from facts about the scans and the device, with the reason for every value."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from graftseg.core.devices import busy_cores
@@ -18,7 +18,15 @@ from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Speed
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
-from graftseg.planning.length import MIN_FOLD_STEPS, MIN_STEPS, TrainingLength, check_minutes, choose_length, requested
+from graftseg.planning.length import (
+    MIN_FOLD_STEPS,
+    MIN_STEPS,
+    MIN_UNLABELED_STEPS,
+    TrainingLength,
+    check_minutes,
+    choose_length,
+    requested,
+)
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
@@ -97,25 +105,31 @@ def choose(
         finding = "not a method that can be planned"
         raise UserError(Code.OPTION_INVALID, f"--method {method}", finding, f"choose one of {', '.join(SELF_TRAINING)}")
     frame = choose_frame(facts)
-    shape, uses_unlabeled = choose_step_shape(facts, frame, target), facts.unlabeled > 0
-    fixed = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(target)
-    fixed |= _method_choices(frame, method if uses_unlabeled else None) | augmentation_choices(facts, frame)
-    settings = METHODS[method].Config.model_fields if uses_unlabeled else {}
-    fixed |= component_choices(facts, frame, pseudo_labels="largest_component" in settings)
+    shape = choose_step_shape(facts, frame, target)
     load = network_load(shape.network, facts.channels, len(facts.classes))
     operations = shape.batch * prod(shape.patch) * load.operations
+    used = method if facts.unlabeled else None
+    fixed, speed = _fixed_choices(facts, frame, shape, target, used), SPEEDS[target.kind]
 
-    speed = SPEEDS[target.kind]
-    length = choose_length(facts, frame, operations, speed, minutes, method)
+    def length_for(name: str | None) -> TrainingLength:
+        uses_unlabeled = name is not None
+        return choose_length(facts, frame, operations, speed, minutes, method, uses_unlabeled=uses_unlabeled)
+
     if timed is not None:
-        seconds = timed(_recipe(fixed | length.choices))
-        work = SELF_TRAINING[method] if uses_unlabeled else SUPERVISED
+        seconds = timed(_recipe(fixed | length_for(used).choices))
+        work = SUPERVISED if used is None else SELF_TRAINING[used]
         speed = Speed(work * operations / seconds, 0.0, "measured here on a few steps")
-        length = choose_length(facts, frame, operations, speed, minutes, method)
+    length = length_for(used)
+    if used is not None and length.first + length.second < MIN_UNLABELED_STEPS:
+        # recommended minutes are for a recipe that uses the unlabeled scans
+        used, length = None, replace(length_for(None), times=length.times)
+        fixed = _fixed_choices(facts, frame, shape, target, None)
     choices = fixed | length.choices
-    check = facts.unlabeled * scan_seconds(frame, shape, length.times.supervised, choices["inference.overlap"].value)
+    forward = scan_seconds(frame, shape, length.times.supervised, choices["inference.overlap"].value)
+    check = 0.0 if used is None else facts.unlabeled * forward
     head = (
         *_data_lines(facts, frame),
+        *_unused_lines(facts, used, length),
         *intensity_lines(facts, choices),
         _memory_line(shape, target),
         *_time_lines(length, speed, minutes, check),
@@ -125,6 +139,24 @@ def choose(
         TRAIN_LINE,
     )
     return Plan(_recipe(choices), choices, head, (length.total_seconds + (length.folds or 1) * check) / 60)
+
+
+def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target, method: str | None) -> Choices:
+    """Choose everything that does not depend on the time; ``method`` is None for a supervised recipe."""
+    settings = {} if method is None else METHODS[method].Config.model_fields
+    components = component_choices(facts, frame, pseudo_labels="largest_component" in settings)
+    general = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(target)
+    return general | _method_choices(frame, method) | augmentation_choices(facts, frame) | components
+
+
+def _unused_lines(facts: Facts, method: str | None, length: TrainingLength) -> list[str]:
+    """Warn if the time is too short to learn from the unlabeled scans."""
+    if method is not None or not facts.unlabeled:
+        return []
+    return [
+        "Warning: the time is too short to learn from the unlabeled scans, so this is a supervised recipe. Give "
+        f"--minutes {length.times.minutes_for(MIN_UNLABELED_STEPS)} or more to use them."
+    ]
 
 
 def scan_seconds(frame: Frame, shape: StepShape, supervised: float, overlap: float) -> float:
@@ -158,7 +190,7 @@ def _method_choices(frame: Frame, method: str | None) -> Choices:
     """Choose the settings of the methods of both stages; ``method`` is None without unlabeled scans."""
     choices = {"stages.0.settings.dice": Choice("classes", "Dice over the batch, for all classes and the background")}
     if method is None:
-        choices["batches.unlabeled"] = Choice(0, "there are no unlabeled scans")
+        choices["batches.unlabeled"] = Choice(0, "a supervised recipe uses no unlabeled scans")
     elif method in ("bcp", "fg-cutmix") and frame.dimensions == 2:
         published = "as published for slices"
         choices["stages.1.settings.dice"] = Choice("over-batch", published)
