@@ -108,7 +108,7 @@ def test_an_empty_folder(cli: CommandLine, trained: Path, recipe: Path, tmp_path
 def test_one_labeled_case(cli: CommandLine, recipe: Path, tmp_path: Path) -> None:
     data = tiny.write_scans(tmp_path / "data", labeled=1)
     assert "Too few scans to compare" in cli.works("check", data)
-    plan = cli.works("plan", data, "--out", tmp_path / "plan.yaml", "--minutes", "0.01")
+    plan = cli.works("plan", data, "--out", tmp_path / "plan.yaml", "--minutes", "30")
     assert "Warning: one labeled scan is very little." in plan
     out = cli.works("train", tmp_path / "plan.yaml", "--data", data, "--out", tmp_path / "run", *FEW_STEPS)
     assert out.startswith(
@@ -207,7 +207,7 @@ def test_scans_smaller_than_the_patch(
     for path in data.glob("*/*.nii.gz"):
         cropped(path, (9, 7))
     assert "\tlabeled_000 and 10 more\t9x7 voxels" in cli.works("check", data)
-    cli.works("plan", data, "--out", tmp_path / "plan.yaml", "--minutes", "0.01")
+    cli.works("plan", data, "--out", tmp_path / "plan.yaml", "--minutes", "30")
     run = tmp_path / "run"
     cli.works("train", tmp_path / "plan.yaml", "--data", data, "--out", run, "--no-baseline", *FEW_STEPS)
     cli.works("train", recipe, "--data", data, "--out", tmp_path / "tiny")
