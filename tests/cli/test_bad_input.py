@@ -321,7 +321,7 @@ def test_names_with_spaces_and_other_letters(
     run, page, plan = place / rename("Lauf"), place / rename("x.html"), place / rename("plan.yaml")
     assert "0 findings" in cli.works("check", data, "--out", page)
     assert page.read_text().startswith("<!doctype html>")
-    cli.works("plan", data, "--out", plan, "--minutes", "0.01")
+    cli.works("plan", data, "--out", plan, "--minutes", "30")
     cli.works("prepare", data, "--out", place / rename("Speicher"), "--recipe", plan)
     cli.works("train", plan, "--data", place / rename("Speicher"), "--out", run, *FEW_STEPS)
     cli.works("predict", run, data / "imagesTs", "--probabilities")

@@ -71,7 +71,7 @@ def test_compiled(network: str, compiles: list[Any], store: Store, volumes: Stor
     plain = losses(stepper_of(recipe, data))
     assert not compiles
     fast = losses(stepper_of(recipe, data, StepMode(compiled=True)))
-    assert len(compiles) == 3
+    assert len(compiles) == 4
     assert_same_losses(plain, fast)
 
 

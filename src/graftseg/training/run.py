@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from graftseg.core.devices import free_memory, hardware_name, versions
-from graftseg.core.errors import Code, StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
 from graftseg.core.files import sha256_of, write_text
 from graftseg.core.run_folder import SINGLE_RUN, RunFolder, read_log
 from graftseg.data.batches import Batches, training_cases
@@ -125,7 +125,7 @@ def _with_warnings(recipe: Recipe, store: Store, run: RunFolder, device: torch.d
     warnings = learning_warnings(dice, read_log(run.log_file))
     run.update_manifest({"labeled_dice": dice, "warnings": warnings})
     for warning in warnings:
-        logger.warning("%s: %s", run.path, warning)
+        logger.warning("%s: %s", in_one_line(str(run.path)), warning)
     return replace(outcome, warnings=tuple(warnings))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graftseg.core.errors import in_one_line
 from graftseg.core.files import read_json, write_json
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
@@ -60,7 +61,7 @@ class UnlabeledPredictions:
         write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
         self._apply(check)
         level = logging.WARNING if check.rejected else logging.INFO
-        logger.log(level, "%s: %s", self._run.path, check.sentence)
+        logger.log(level, "%s: %s", in_one_line(str(self._run.path)), check.sentence)
         return check
 
     def drift(self, method: Method, stage: StageSettings, index: int, step: int) -> TeacherCheck | None:
@@ -78,7 +79,7 @@ class UnlabeledPredictions:
         check = TeacherCheck(index, start.scans, rejected, "stop", step=step)
         self.checks.append(check)
         write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
-        logger.warning("%s: %s", self._run.path, check.sentence)
+        logger.warning("%s: %s", in_one_line(str(self._run.path)), check.sentence)
         return check
 
     def restore(self, stage: StageSettings, index: int) -> None:
