@@ -10,6 +10,8 @@ from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.reporting.rendering import write_page
 from graftseg.reporting.results import Results, results_section
 
+pytestmark = pytest.mark.slow
+
 ORGANS = ["aorta", "gallbladder", "esophagus", "stomach", "pancreas", "spleen", "colon", "left ventricle", "duodenum"]
 DISTANCES = [
     (123.45, 123.45, 123.45, 123.45, 234.56, 234.56, 234.56, 234.56),

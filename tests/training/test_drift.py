@@ -16,6 +16,8 @@ from graftseg.data.batches import Batches
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import teacher_check, unlabeled_predictions
 
+pytestmark = pytest.mark.slow
+
 ADAM = {"name": "adam", "learning_rate": 0.01}
 
 
