@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from markupsafe import Markup
 from report_fakes import in_chromium
 
