@@ -120,7 +120,7 @@ def _rotation(axes: int, plane: tuple[int, int], angle: float) -> Reals:
 
 
 def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
-    """Return the input of ``source_positions`` and ``Reading``, one row per sample; ``strides`` are of all axes."""
+    """Return the table that ``WarpColumns.of`` splits, with one row per sample. ``strides`` has a column per axis."""
     count = len(shapes)
     columns = (warp.center, warp.linear.reshape(count, -1), shapes - 1, strides, warp.control.reshape(count, -1))
     return np.concatenate(columns, axis=1, dtype=np.float64)
