@@ -16,7 +16,7 @@ from store_fakes import NEVER, Shape, build, same
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.store import Store
-from graftseg.data.warp import WarpSettings, control_points, draw_warp, spline_weights, undeformed
+from graftseg.data.warp import Warp, WarpSettings, control_points, draw_warp, spline_weights, stretch_warp, undeformed
 
 KINDS: list[tuple[list[Shape], Shape]] = [
     ([(9, 7), (5, 12), (16, 4)], (6, 8)),
@@ -131,12 +131,26 @@ def test_undeformed_center() -> None:
     assert warp.center.tolist() == [[5.5, 8.0]] and not warp.control.any()
 
 
+def test_a_stretched_slice_is_zoomed_to_the_patch(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", [(9, 7)])
+    batches = Batches(store, settings_of((17, 12), STILL, fit="stretch"), seed=0, device="cpu", unlabeled=False)
+    image = np.asarray(store.image(store.cases[0])[0], dtype=np.float64)
+    for zoomed in batches.at(0, 0, unlabeled=False).labeled.images[:, 0]:
+        np.testing.assert_allclose(zoomed.numpy(), ndimage.zoom(image, (17 / 9, 12 / 7), order=1), atol=1e-3)
+
+
+def test_a_stretched_warp_turns_the_patch() -> None:
+    """A warp that turns the patch by 180 degrees reads the slice backwards, whatever its shape."""
+    turn = Warp(np.zeros((1, 2)), -np.eye(2)[None], np.zeros((1, 2, 4, 4)))
+    found = stretch_warp(turn, np.array([[9, 7]]), np.array([[0.5, 0.75]]))
+    assert found.center.tolist() == [[4.0, 3.0]] and found.linear.tolist() == [[[-0.5, 0.0], [0.0, -0.75]]]
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"augment": {"rotate_flip": 0.5}},
         {"augment": {"rotate_flip": 0, "rotate": 0.1}},
-        {"fit": "stretch", "augment": {"rotate_flip": 0}},
         {"unlabeled_crop": "centre", "augment": {"rotate_flip": 0}},
         {"warp": {"mirror": [2]}, "augment": {"rotate_flip": 0}},
     ],

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graftseg.ops.pseudo_labels import Decision, decide, pseudo_label
+from graftseg.ops.pseudo_labels import Decision, confidence, decide, pseudo_label
 
 
 class Teacher(nn.Module):
@@ -103,3 +103,10 @@ def test_probabilities_are_compared_in_float32() -> None:
     teacher = Teacher(logits.clone())
     labels = pseudo_label(teacher, images(torch.bfloat16), decision="threshold", clean=False)
     assert labels.tolist() == [[[0] * 6]]
+
+
+def test_confidence_is_1_for_a_certain_label_and_0_at_chance_or_below() -> None:
+    probabilities = torch.tensor([[[1.0, 0.25, 0.0, 0.4]], [[0.0, 0.25, 0.1, 0.3]], [[0.0, 0.5, 0.9, 0.3]]])
+    labels = torch.tensor([[0, 2, 1, 0]])
+    found = confidence(probabilities.transpose(0, 1)[..., :], labels)
+    assert found.flatten().tolist() == pytest.approx([1.0, 0.25, 0.0, 0.1])

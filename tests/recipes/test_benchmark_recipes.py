@@ -239,7 +239,7 @@ def test_inference(name: str) -> None:
 def test_from_which_step_on_students_are_scored_on_the_left_atrium(name: str) -> None:
     """As in SS-Net's code and MC-Net's; in that of copy-paste, whose stages the others have, from the beginning."""
     method = name.split("/")[1]
-    from_the_start = method.startswith("bcp") or method in ("coranet", "mixup", "fg-cutmix")
+    from_the_start = method.startswith("bcp") or method in ("coranet", "mixup", "fg-cutmix", "graft")
     first = 0 if from_the_start else 800 if method == "mc-net" else 2000
     chosen = load_recipe(name).selection
     assert (chosen.cases, chosen.every, chosen.first) == ("test", 200, first)

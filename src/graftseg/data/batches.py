@@ -23,7 +23,7 @@ from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.intensity_augment import COLUMNS, IntensityAugmentSettings, augment_intensities, draw_intensities
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
-from graftseg.data.warp import WarpSettings, draw_warp, undeformed
+from graftseg.data.warp import Warp, WarpSettings, draw_warp, stretch_warp, undeformed
 
 Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
@@ -77,8 +77,8 @@ class BatchSettings(Settings):
             return self
         if self.augment.rotate_flip or self.augment.rotate:
             raise ValueError("warp also rotates and mirrors; set augment.rotate_flip and augment.rotate to 0")
-        if self.fit == "stretch" or self.unlabeled_crop == "centre":
-            raise ValueError("warp needs fit: crop and unlabeled_crop: random")
+        if self.unlabeled_crop == "centre":
+            raise ValueError("warp needs unlabeled_crop: random")
         if any(axis >= len(self.patch) for axis in self.warp.mirror):
             raise ValueError(f"warp.mirror has axis {max(self.warp.mirror)}, but a patch has {len(self.patch)} axes")
         return self
@@ -179,8 +179,9 @@ class Batches:
             return None
         by_case = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
         units = np.array([slices[len(slices) // 2] for slices in by_case[:count]])
-        drawn, warp = self._centered(self.unlabeled.shapes[units]), self.settings.warp
-        still = drawn if warp is None else undeformed(drawn.start, self.settings.patch, warp)
+        shapes, warp = self.unlabeled.shapes[units], self.settings.warp
+        drawn = self._centered(shapes)
+        still = drawn if warp is None else _fitted(undeformed(drawn.start, self.settings.patch, warp), drawn, shapes)
         table = self.unlabeled.table(units, still)
         images, _ = self.unlabeled.gather(to_device(table, self.device))
         return images
@@ -216,7 +217,8 @@ class Batches:
             table = stream.table(units, drawn)
         else:
             rng = np.random.default_rng((*step, WARP_SEED + number))
-            table = stream.table(units, draw_warp(rng, drawn.start, settings.patch, settings.warp))
+            warp = draw_warp(rng, drawn.start, settings.patch, settings.warp)
+            table = stream.table(units, _fitted(warp, drawn, stream.shapes[units]))
         if settings.intensity is None:
             return table
         rng = np.random.default_rng((*step, INTENSITY_SEED + number))
@@ -255,6 +257,11 @@ def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
     if labels is None:
         raise RuntimeError("the labeled stream has no labels")
     return Batch(Labeled(images, labels), images[:0] if unlabeled is None else unlabeled[0])
+
+
+def _fitted(warp: Warp, drawn: Draw, shapes: Integers) -> Warp:
+    """Return a warp that also stretches slices of these shapes to the patch if ``drawn`` does."""
+    return warp if drawn.scale is None else stretch_warp(warp, shapes, drawn.scale)
 
 
 def _shuffled(key: tuple[int, ...], count: int, group: int, size: int) -> Integers:

@@ -91,6 +91,11 @@ def draw_warp(rng: np.random.Generator, start: Integers, patch: Sequence[int], s
     return Warp(plain.center, linear, control)
 
 
+def stretch_warp(warp: Warp, shapes: Integers, scale: Table) -> Warp:
+    """Return maps that stretch whole slices to the patch: ``scale`` ``(B, 2)`` is the slice voxels per patch voxel."""
+    return Warp((shapes - 1) / 2, warp.linear * scale[:, :, None], warp.control * scale[:, :, None, None])
+
+
 def _draw_linear(rng: np.random.Generator, axes: int, settings: WarpSettings) -> Reals:
     """Draw A in voxels: mirroring, rotation in millimeters and one factor for all axes."""
     turn = np.eye(axes)

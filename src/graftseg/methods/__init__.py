@@ -9,6 +9,7 @@ from graftseg.methods.coranet_pretrain import CoraNetPretrain
 from graftseg.methods.dan import Dan
 from graftseg.methods.dtc import Dtc
 from graftseg.methods.fg_cutmix import FgCutmix
+from graftseg.methods.graft import Graft
 from graftseg.methods.mc_net import McNet
 from graftseg.methods.mean_teacher import MeanTeacher
 from graftseg.methods.mixup import Mixup
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Method]] = {
     "coranet": CoraNet,
     "bcp-pretrain": BcpPretrain,
     "bcp": Bcp,
+    "graft": Graft,
 }
 
 __all__ = ["METHODS", "Method"]

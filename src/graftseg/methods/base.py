@@ -69,6 +69,9 @@ class Method(nn.Module):
     def after_step(self, now: Progress) -> None:
         """Update state that is not trained by gradients, such as a teacher. The default does nothing."""
 
+    def finish(self) -> None:
+        """Change the student after the last step of a stage. The default does nothing."""
+
     def start_from(self, previous: "Method") -> None:
         """Load the student of the previous stage; parameters that differ in name or shape keep their values."""
         own, before = self.student.state_dict(), previous.student.state_dict()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from graftseg.networks.acceleration import accelerated
 
@@ -66,6 +67,13 @@ def leak(module: nn.Module) -> None:
             setattr(module, name, nn.LeakyReLU(0.01, inplace=True))
         else:
             leak(part)
+
+
+def disable_dropout(module: nn.Module) -> None:
+    """Set the probability of every dropout layer to 0, so that the module keeps all features in training mode."""
+    for part in module.modules():
+        if isinstance(part, _DropoutNd):
+            part.p = 0.0
 
 
 def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:

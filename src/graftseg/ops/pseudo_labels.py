@@ -34,8 +34,21 @@ def pseudo_label(
     ``clean`` selects the classes that keep only their largest component: all, none or some. The mode of the teacher is
     not changed. In the published method it is training mode, with batch statistics and dropout.
     """
-    probabilities = teacher(images).float().softmax(1)
+    return labels_of(teacher(images).float().softmax(1), decision, clean=clean, connectivity=connectivity)
+
+
+def labels_of(
+    probabilities: Tensor, decision: Decision, *, clean: ComponentRule = True, connectivity: int | None = None
+) -> Tensor:
+    """Return labels of probabilities ``(B, K, *space)``; classes in ``clean`` keep only their largest component."""
     labels = decide(probabilities, decision)
     if not clean:
         return labels
     return largest_components(labels, probabilities.shape[1], connectivity, chosen_classes(clean))
+
+
+def confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return ``max(0, (p_y - 1/K) / (1 - 1/K))`` of every voxel: 1 if label y is certain, 0 if it is chance."""
+    chance = 1 / probabilities.shape[1]
+    own = probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return ((own - chance) / (1 - chance)).clamp(min=0)

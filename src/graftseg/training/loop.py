@@ -126,6 +126,7 @@ def fit(
                 stages = adapted(stages, drift)
             if stop:
                 break
+            at.method.finish()
             if selector is not None:
                 selector.rewind(at.method, at.optimizers, at.stage)
             if at.stage + 1 == len(stages):

@@ -1,0 +1,130 @@
+"""Graft: copy-paste with unmixed labeled images, confidence weights and a rising weight of pseudo-labels."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.core.devices import side_stream
+from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
+from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
+from graftseg.networks import Networks
+from graftseg.networks.ema import Scope
+from graftseg.networks.layers import disable_dropout
+from graftseg.ops.losses import DiceName, segmentation_loss
+from graftseg.ops.masks import copy_paste_mask, mix
+from graftseg.ops.pseudo_labels import confidence, labels_of
+
+FIRST_SHARE = 0.1
+"""Share of ``alpha`` at the first step."""
+
+
+class GraftConfig(SelfTrainingConfig):
+    """Settings of graft.
+
+    - ``alpha``: final loss weight of voxels with pseudo-labels.
+    - ``rise``: fraction of the stage in which the weight rises from a tenth of ``alpha`` to ``alpha``.
+    - ``confidence``: whether each voxel with a pseudo-label is weighted by the confidence of the teacher.
+    - ``direction``: ``both`` pastes in both directions, as BCP does. ``none`` pastes nothing.
+    - ``beta``: size of the pasted box relative to the image, along each axis.
+    - ``labeled_weight``: loss weight of unmixed labeled images.
+    - ``average``: replace the student by the teacher, its moving average, at the end of the stage.
+    - ``joint``: pass all images through the student in one batch. Otherwise images without pseudo-labels, and images
+      with pseudo-labels, are two batches with separate batch statistics.
+    """
+
+    alpha: float = Field(1.0, ge=0, le=1e9)
+    ema_scope: Scope = "state"
+    dice: DiceName = "over-batch"
+    rise: float = Field(0.3, ge=0, le=1)
+    confidence: bool = True
+    direction: Literal["both", "none"] = "both"
+    beta: float = Field(2 / 3, gt=0, lt=1)
+    labeled_weight: float = Field(1.0, gt=0, le=1e9)
+    average: bool = False
+    joint: bool = False
+
+
+class Graft(SelfTraining):
+    """Train a student on labeled images and on images with pseudo-labels, which copy-paste mixes.
+
+    The teacher labels the unlabeled images before intensity augmentation, with batch statistics and without dropout.
+    The student gets all images after intensity augmentation.
+    """
+
+    Config = GraftConfig
+    compiled_functions = ("loss", "target")
+    config: GraftConfig
+
+    def __init__(self, config: GraftConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        disable_dropout(self.teacher)
+        self.loss = partial(segmentation_loss, dice=config.dice)
+        self.target = confidence
+
+    @classmethod
+    def check(cls, config: GraftConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
+        """Raise a ValueError unless there is the same even number of labeled and unlabeled images for pasting."""
+        super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
+        if config.direction == "both" and (labeled % 2 or labeled != unlabeled):
+            raise ValueError(
+                f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but copy-paste needs the same "
+                "even number of both"
+            )
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``w L_labeled + L_in + L_out``, or ``w L_labeled + α L_unlabeled`` without pasting."""
+        with side_stream(batch.unlabeled) as until_labeled:
+            P, c = self._targets(batch.for_teacher)
+        alpha = self._alpha(now)
+        if self.config.direction == "none":
+            Q, Q_u = self._logits(batch.labeled.images, batch.unlabeled)
+            until_labeled()
+            terms = {"L_labeled": self.loss(Q, batch.labeled.labels), "L_unlabeled": self.loss(Q_u, P, c)}
+            weights: dict[str, float | Tensor] = {"L_labeled": self.config.labeled_weight, "L_unlabeled": alpha}
+            shows = {"X_unlabeled": batch.unlabeled, "Y_unlabeled": P}
+            yield Objective("student", terms, weights, shows)
+            return
+        M = copy_paste_mask(P.shape[1:], self.config.beta, P.device)
+        (i, j), (p, q) = batch.labeled.halves(), Labeled(batch.unlabeled, P).halves()
+        c_p, c_q = halves(c)
+        X_in, X_out = mix(j.images, p.images, M), mix(q.images, i.images, M)
+        Q, mixed = self._logits(i.images, torch.cat([X_in, X_out]))
+        Q_in, Q_out = halves(mixed)
+        until_labeled()
+        Y_in, Y_out = mix(j.labels, p.labels, M), mix(q.labels, i.labels, M)
+        terms = {
+            "L_labeled": self.loss(Q, i.labels),
+            "L_in": self.loss(Q_in, Y_in, M) + alpha * self.loss(Q_in, Y_in, ~M * c_p),
+            "L_out": self.loss(Q_out, Y_out, ~M) + alpha * self.loss(Q_out, Y_out, M * c_q),
+        }
+        shows = {"X_in": X_in, "X_out": X_out, "Y_in": Y_in, "Y_out": Y_out, "M": M}
+        yield Objective("student", terms, {"L_labeled": self.config.labeled_weight}, shows)
+
+    def finish(self) -> None:
+        """Replace the student by its moving average if ``average`` is set."""
+        if self.config.average:
+            self.student.load_state_dict(self.teacher.state_dict())
+
+    def _alpha(self, now: Progress) -> Tensor:
+        """Return α, which rises linearly over the first part of the stage."""
+        steps = max(self.config.rise * now.total, 1.0)
+        return self.config.alpha * (FIRST_SHARE + (1 - FIRST_SHARE) * (now.step / steps).clamp(max=1.0))
+
+    @torch.no_grad()
+    def _targets(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the pseudo-labels of the teacher, and a weight for every voxel."""
+        config = self.config
+        p = self.teacher(images).float().softmax(1)
+        P = labels_of(p, config.decision, clean=config.largest_component, connectivity=config.connectivity)
+        return P, self.target(p, P) if config.confidence else torch.ones_like(p[:, 0])
+
+    def _logits(self, labeled: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the student's logits of images without and with pseudo-labels."""
+        if not self.config.joint:
+            return self.student(labeled), self.student(others)
+        first, second = self.student(torch.cat([labeled, others])).split([len(labeled), len(others)])
+        return first, second
