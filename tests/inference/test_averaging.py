@@ -68,7 +68,7 @@ def test_flips_of_the_first_axes_only() -> None:
         return given
 
     images = torch.arange(8.0).reshape(1, 1, 2, 2, 2)
-    assert torch.equal(over_flips(segment, axes=2)(images), images)
+    assert torch.equal(over_flips(segment, axes=(0, 1))(images), images)
     assert [view.flatten()[0].item() for view in seen] == [0, 4, 2, 6]
 
 

@@ -9,6 +9,7 @@ import nibabel
 import numpy as np
 import pytest
 import tiny
+import torch
 from PIL import Image
 from scipy import stats
 
@@ -21,6 +22,7 @@ from graftseg.data.scans import read_label
 from graftseg.data.store import Store
 from graftseg.evaluation.references import label_map_files
 from graftseg.inference import memory
+from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.label_maps import LEVELS
 from graftseg.inference.predict import FLIPS
 from graftseg.recipes.recipe import load_recipe
@@ -133,6 +135,16 @@ def test_a_network_trained_without_mirroring_is_not_flipped(run: Path, scan: Pat
     assert np.abs(shares(out, "uncertainty") - expected).max() < 0.03
     flipped = api.predict(copied, scan, tmp_path / "flips", overrides=[FLIPS], device="cpu")
     assert "trained without mirrored scans" in flipped.warnings[0]
+
+
+def test_a_warp_that_mirrors_flips_only_its_axes(run: Path, scan: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    overrides = ["batches.augment={rotate_flip: 0, rotate: 0}", "batches.warp={mirror: [1]}"]
+    (copied / "recipe.yaml").write_text(load_recipe(copied / "recipe.yaml", overrides).to_yaml())
+    networks = Ensemble.load([RunFolder(copied)], torch.device("cpu"), [FLIPS], "shipped")
+    assert (networks.mirrored_axes, networks.predictor.flip_axes) == ((1,), (1,))
+    flipped = api.predict(copied, scan, tmp_path / "flips", overrides=[FLIPS], device="cpu")
+    assert not flipped.warnings
 
 
 def test_folds_are_averaged(folds: Path, scan: Path, tmp_path: Path) -> None:

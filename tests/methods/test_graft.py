@@ -55,7 +55,7 @@ def test_the_average_replaces_the_student_at_the_end_of_the_stage(average: bool)
     before, shift = method.student.state_dict(), 0.5
     with torch.no_grad():
         for weight in method.student.parameters():
-            weight += shift
+            weight.add_(shift)
     own = {name: value.clone() for name, value in before.items()}
     method.finish()
     expected = method.get_submodule("teacher").state_dict() if average else own

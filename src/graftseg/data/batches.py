@@ -71,6 +71,13 @@ class BatchSettings(Settings):
             raise ValueError("foreground cannot be combined with unlabeled_crop: centre")
         return self
 
+    @property
+    def mirrored_axes(self) -> tuple[int, ...]:
+        """The axes along which training mirrors patches, so that the network also knows mirrored scans."""
+        if self.augment.rotate_flip > 0:
+            return (0, 1)
+        return () if self.warp is None else self.warp.mirror
+
     @model_validator(mode="after")
     def _check_warp(self) -> Self:
         if self.warp is None:

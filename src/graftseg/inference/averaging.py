@@ -23,14 +23,14 @@ def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
     return lambda images: segment(images.flip(axes)).flip(axes)
 
 
-def over_flips(segment: Segment, axes: int = 3) -> Segment:
-    """Return a network that averages over images flipped along every subset of the first ``axes`` spatial axes.
+def over_flips(segment: Segment, axes: Sequence[int] | None = None) -> Segment:
+    """Return a network that averages over images flipped along every subset of some spatial axes, by default all.
 
     By default, a slice has four views and a volume has eight views. The first view is the image without flips.
     """
 
     def averaged(images: Tensor) -> Tensor:
-        views = subsets(range(2, min(images.ndim, 2 + axes)))
+        views = subsets(range(2, images.ndim) if axes is None else [2 + axis for axis in axes])
         return _mean(flipped(segment, view)(images) for view in views)
 
     return averaged

@@ -106,9 +106,21 @@ class Ensemble:
         return "; ".join(sorted({one.chosen for one in self.weights}))
 
     @property
+    def mirrored_axes(self) -> tuple[int, ...]:
+        """Return the axes along which all networks were trained with mirrored scans."""
+        trained = [member.recipe.batches.mirrored_axes for member in self.members]
+        return tuple(axis for axis in trained[0] if all(axis in axes for axes in trained))
+
+    @property
     def is_trained_with_flips(self) -> bool:
         """Return whether all networks were trained with flips. Other networks may fail on flipped images."""
-        return all(member.recipe.batches.augment.rotate_flip > 0 for member in self.members)
+        return bool(self.mirrored_axes)
+
+    @property
+    def flip_axes(self) -> tuple[int, ...] | None:
+        """Return the axes of ``inference.flips``: those of a warp that mirrors, or None for all axes, as published."""
+        is_warped = all(member.recipe.batches.warp is not None for member in self.members)
+        return self.mirrored_axes if is_warped and self.mirrored_axes else None
 
     @property
     def uncertainty_source(self) -> str:
@@ -124,7 +136,7 @@ class Ensemble:
         """Return a predictor that averages the probabilities of all networks.
 
         For a single network trained with flips, the uncertainty comes from mean probabilities over flips along the
-        first two axes. The label map uses flips only if ``inference.flips`` is set.
+        mirrored axes. The label map uses flips only if ``inference.flips`` is set.
         """
         segment = mean_of([member.method.segment for member in self.members])
         is_single = len(self.members) == 1 and not self.recipe.inference.flips
@@ -135,7 +147,8 @@ class Ensemble:
             classes=len(self.classes),
             device=self.device,
             fit=self.recipe.batches.fit,
-            uncertainty_segment=over_flips(segment, axes=2) if is_single and self.is_trained_with_flips else None,
+            uncertainty_segment=over_flips(segment, self.mirrored_axes) if is_single and self.mirrored_axes else None,
+            flip_axes=self.flip_axes,
         )
 
     def identity(self) -> str:

@@ -26,7 +26,8 @@ from graftseg.inference.output_folder import OTHER_FOLDER, OutputFolder, check_i
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
-    "the network was trained without mirrored scans (batches.augment.rotate_flip is 0), so flips may harm label maps"
+    "the network was trained without mirrored scans (batches.augment.rotate_flip is 0 and batches.warp has no mirror), "
+    "so flips may harm label maps"
 )
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 

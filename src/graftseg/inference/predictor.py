@@ -36,7 +36,8 @@ class Predictor:
     """A network with everything needed to predict whole scans.
 
     ``segment`` returns probabilities of ``classes`` classes for windows of ``patch`` voxels on ``device``. The
-    uncertainty comes from ``uncertainty_segment`` if given. ``on_windows`` is called with the number of windows or
+    uncertainty comes from ``uncertainty_segment`` if given. ``settings.flips`` flips windows along ``flip_axes``, by
+    default along all axes. ``on_windows`` is called with the number of windows or
     slices of each forward pass.
 
     Probabilities are interpolated linearly to the resolution of the scan before labels are decided. With equal
@@ -54,6 +55,7 @@ class Predictor:
     device: torch.device
     fit: Fit = "crop"
     uncertainty_segment: Segment | None = None
+    flip_axes: tuple[int, ...] | None = None
     on_windows: Callable[[int], None] | None = None
 
     def maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
@@ -134,7 +136,7 @@ class Predictor:
 
     def _full_segment(self, extras: ExtraMaps) -> Segment:
         """Return the network with flips, uncertainty channels and progress calls as requested."""
-        segment = over_flips(self.segment) if self.settings.flips else self.segment
+        segment = over_flips(self.segment, self.flip_axes) if self.settings.flips else self.segment
         if extras.uncertainty and self.uncertainty_segment is not None:
             segment = stack_channels(segment, self.uncertainty_segment)
 

@@ -132,7 +132,9 @@ class InferenceSettings(Settings):
     min_component_ml: dict[ClassNumber, Annotated[float, Field(gt=0, le=1e6)]] = Field(
         {}, description="Volume in mL below which a connected component is removed, by class."
     )
-    flips: bool = Field(False, description="Average over flips of the window along every subset of its axes.")
+    flips: bool = Field(
+        False, description="Average over flips of the window, along mirrored axes if warp mirrors, else along all axes."
+    )
     windows_per_forward: int = Field(4, ge=1, le=MAX_IMAGES, description="Windows or slices per forward pass.")
 
     @model_validator(mode="after")

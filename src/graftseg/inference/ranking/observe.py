@@ -70,14 +70,14 @@ def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
 
 
 def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") -> Segment:
-    """Return a network that averages its predictions of an image and of two copies, each flipped along one axis.
+    """Return a network that averages its predictions of an image and of copies, each flipped along a mirrored axis.
 
-    The axes are the first two. Flipped copies are used only for unlabeled cases, and only if training mirrored scans.
-    ``predict --uncertainty`` also averages a view that is flipped along both axes, so its values differ slightly.
+    Flipped copies are used only for unlabeled cases. ``predict --uncertainty`` also averages views that are flipped
+    along several axes, so its values differ slightly.
     """
     segment = network.method.segment
-    is_flipped = given.label is None and network.recipe.batches.augment.rotate_flip > 0
-    views = [flipped(segment, (axis,)) for axis in (2, 3)] if is_flipped else []
+    axes = network.recipe.batches.mirrored_axes if given.label is None else ()
+    views = [flipped(segment, (2 + axis,)) for axis in axes]
     return mean_of([features.recorded(segment), *views])
 
 
