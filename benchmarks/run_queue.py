@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -35,15 +37,16 @@ def main() -> None:
         if recipe.partition("-")[0] not in stores or run["seconds"] > left - STOP_SECONDS:
             print(f"{recipe}: skipped, {left:.0f} s left", flush=True)
             continue
-        status = run_one(sweep_command(recipe, queue, arguments), left - STOP_SECONDS)
+        status = run_one(sweep_command(run, queue, arguments), left - STOP_SECONDS)
         print(f"{recipe}: exit code {status}, {end - time.monotonic():.0f} s left", flush=True)
 
 
-def sweep_command(recipe: str, queue: dict[str, object], arguments: argparse.Namespace) -> list[str]:
-    """Return the command that trains, tests and records one recipe."""
-    options = [("--only", recipe), ("--out", arguments.out), ("--results", arguments.results)]
+def sweep_command(run: Mapping[str, Any], queue: Mapping[str, Any], arguments: argparse.Namespace) -> list[str]:
+    """Return the command of one run. The settings of the run are added to the settings of the queue."""
+    options = [("--only", run["recipe"]), ("--out", arguments.out), ("--results", arguments.results)]
     options += [("--data", pair) for pair in arguments.data]
-    options += [("--set", setting) for setting in queue["set"]] + [("--variant", queue["variant"])]
+    options += [("--set", setting) for setting in (*queue["set"], *run.get("set", ()))]
+    options.append(("--variant", run.get("variant", queue["variant"])))
     return [sys.executable, "-m", "graftseg", "sweep", "all", *(word for option in options for word in option)]
 
 

@@ -9,7 +9,7 @@ from graftseg.core.files import write_text
 from graftseg.evaluation.table_metrics import METRIC_NAMES, NO_VALUE
 from graftseg.experiments.paper import TABLES, benchmark_of
 from graftseg.experiments.records import Record, read_records
-from graftseg.experiments.tables import BASELINE, BASELINE_TITLE, gains, lines_of, markdown, ours
+from graftseg.experiments.tables import BASELINE, BASELINE_TITLE, gains, lines_of, markdown, ours, result_lines
 from graftseg.methods import METHODS
 from graftseg.recipes.reading import shipped_recipes
 
@@ -43,7 +43,9 @@ def our_results(method: str, results: Path) -> str:
     """Return the recorded results of a method and its variants on the paper's benchmarks, as Markdown."""
     recipes = [name for name in shipped_recipes() if _is_recipe_of(name, method)]
     records = {name: read_records(results, name) for name in recipes}
-    lines = [[name, *ours(members)] for name in recipes for members in lines_of(records[name])]
+    lines = [
+        [name, *cells] for name in recipes for members in lines_of(records[name]) for cells in result_lines(members)
+    ]
     if not lines:
         return f"{NO_RECORD}\n"
     compared = gains(records | _baselines(recipes, results))

@@ -51,6 +51,7 @@ def record(
     variant: str = "",
     checkpoint: str = "last",
     best: float | None = None,
+    best_checkpoint: str = ORACLE,
     protocol: Protocol = "standard",
     steps: int = 100,
     settings: dict[str, Any] | None = None,
@@ -59,7 +60,7 @@ def record(
     folder = results / name / (f"seed-{seed}-{variant}" if variant else f"seed-{seed}")
     facts = {"recipe": name, "seed": seed, "steps": steps, "variant": variant}
     reported = Scored(Evaluation((row(value),), protocol), {"checkpoint": checkpoint})
-    oracle = None if best is None else Scored(Evaluation((row(best),), protocol), {"checkpoint": ORACLE})
+    oracle = None if best is None else Scored(Evaluation((row(best),), protocol), {"checkpoint": best_checkpoint})
     log = [{"global_step": steps, "total": 0.5}]
     recipe = yaml.safe_dump(tiny.recipe_tree() | {"name": name, "seed": seed} | (settings or {}))
     write_record(Record(folder, facts, reported, oracle, log), recipe)

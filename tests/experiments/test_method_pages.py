@@ -28,6 +28,13 @@ def test_a_page_has_recorded_figures_and_a_comparison(shipped: Path, tmp_path: P
     assert script.filled(text, "bcp", tmp_path) == text
 
 
+def test_a_page_shows_the_best_checkpoint_on_validation(shipped: Path, tmp_path: Path) -> None:
+    record(tmp_path, "acdc-3/bcp", 0, 0.5, best=0.75, best_checkpoint="best on validation, step 4")
+    text = script.filled(PAGE, "bcp", tmp_path)
+    assert "| acdc-3/bcp | - | 0 | last | 50.00 |" in text
+    assert "| acdc-3/bcp | - | 0 | best on validation | 75.00 |" in text
+
+
 def test_a_page_without_records(shipped: Path, tmp_path: Path) -> None:
     section = "## Our results\n\nNothing is recorded yet.\n"
     assert script.filled(PAGE, "dtc", tmp_path) == f"# a\n\n{section}\n## Known differences\n"

@@ -110,6 +110,23 @@ def test_the_oracle_is_shown_only_where_every_seed_has_one(shipped: Path, tmp_pa
     assert line[-1] == "-"
 
 
+def test_the_best_checkpoint_on_validation_has_a_second_line(shipped: Path, tmp_path: Path) -> None:
+    on_validation = "best on validation, step 600"
+    for seed, best in ((0, 0.7), (1, 0.9)):
+        record(tmp_path, "acdc-3/bcp", seed, 0.5, best=best, best_checkpoint=on_validation)
+    record(tmp_path, "acdc-3/bcp", 0, 0.4, variant="fast", best=0.6, best_checkpoint=on_validation)
+    record(tmp_path, "acdc-3/bcp", 1, 0.4, variant="fast")
+    selected = "best on validation, step 600 (protocol paper)"
+    record(tmp_path, "acdc-3/bcp", 0, 0.8, variant="fast-paper", checkpoint=selected)
+    found = [line[2:6] + line[-1:] for line in rows(table("acdc", tmp_path)) if line[1:2] == ["acdc-3/bcp"]]
+    assert found == [
+        ["-", "0, 1", "last", "50.00 ± 0.00", "-"],
+        ["-", "0, 1", "best on validation", "80.00 ± 14.14", "-"],
+        ["fast", "0, 1", "last", "40.00 ± 0.00", "-"],
+        ["fast-paper", "0", "best on validation (protocol paper)", "80.00", "-"],
+    ]
+
+
 def test_a_shorter_training_is_a_variant_compared_with_its_baseline(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-8/supervised", 0, 0.5, variant="short", steps=10)
     record(tmp_path, "la-8/supervised", 1, 0.6, variant="short", steps=10)

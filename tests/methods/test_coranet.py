@@ -9,10 +9,13 @@ from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
 from graftseg.core.types import Batch, Labeled, Progress
+from graftseg.inference.model import build_method
 from graftseg.methods.base import Method
 from graftseg.methods.coranet import CoraNet, CoraNetConfig
 from graftseg.methods.coranet_pretrain import CoraNetPretrain, CoraNetPretrainConfig
-from graftseg.networks import Networks, NetworkSettings
+from graftseg.networks import Networks, NetworkSettings, parameter_count
+from graftseg.ops.optimizers import Adam
+from graftseg.recipes.recipe import load_recipe
 
 NETWORKS = Networks(NetworkSettings(name="unet-2d", width=2, levels=2), 1, 2)
 
@@ -148,3 +151,23 @@ def test_coranet_teacher_is_ema_of_student() -> None:
     method.after_step(now(0))
     for old, new in zip(before, method.teacher.parameters(), strict=True):
         assert torch.allclose(new, old + 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters"),
+    [("pancreas-12/coranet", 2, 9_457_190), ("la-4/coranet", 2, 9_457_190), ("acdc-3/coranet", 4, None)],
+)
+def test_recipes_have_the_published_norm_optimizer_and_no_dropout(
+    name: str, classes: int, parameters: int | None
+) -> None:
+    recipe, meta = load_recipe(name), torch.device("meta")
+    for stage in recipe.stages:
+        assert stage.optimizer == Adam(learning_rate=1e-3, betas=(0.5, 0.999))
+        with meta:
+            student = build_method(recipe, stage, 1, classes, meta).student
+        assert parameters in (None, parameter_count(student))
+        kinds = [part for part in student.modules() if isinstance(part, nn.modules.dropout._DropoutNd)]
+        assert all(part.p == 0 for part in kinds)
+        norms = {type(part).__name__ for part in student.modules() if "Norm" in type(part).__name__}
+        assert norms and not any("Batch" in norm for norm in norms), norms
+    assert [stage.carry_optimizer for stage in recipe.stages] == [False, True]

@@ -1,7 +1,9 @@
-"""Mixup: values by hand, and decoupled predictions."""
+"""Mixup: values and gradients by hand, and decoupled predictions."""
 
 import math
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from graftseg.methods.mixup import Mixup, MixupConfig, decouple, superimpose
 from graftseg.networks import Networks, NetworkSettings
 
 NOW = Progress(torch.tensor(0), 10)
+Array = npt.NDArray[np.float64]
 
 
 class Constant(nn.Module):
@@ -44,12 +47,81 @@ L_UNLABELED = (1 - 9 / 19 + math.log(10 / 9)) / 2
 
 
 def test_mixup_by_hand() -> None:
+    """The foreground probability of unmixed images is 27/28, and their Dice is 54/55."""
     images = torch.zeros(2, 1, 6, 6)
     batch = Batch(Labeled(images, torch.ones(2, 6, 6, dtype=torch.long)), images)
-    (objective,) = Mixup(MixupConfig(), NETWORKS).objectives(batch, NOW)
-    assert objective.terms["L_labeled"].item() == pytest.approx(L_LABELED, abs=1e-5)
-    assert objective.terms["L_unlabeled"].item() == pytest.approx(L_UNLABELED, abs=1e-5)
+    direct = (1 - 27 / 55 + math.log(28 / 27)) / 2
+    for config, weight in ((MixupConfig(), 1.0), (MixupConfig(direct=2.0), 2.0)):
+        (objective,) = Mixup(config, NETWORKS).objectives(batch, NOW)
+        assert objective.terms["L_labeled"].item() == pytest.approx(L_LABELED, abs=1e-5)
+        assert objective.terms["L_unlabeled"].item() == pytest.approx(L_UNLABELED, abs=1e-5)
+        assert objective.terms["L_direct"].item() == pytest.approx(direct, abs=1e-5)
+        assert objective.total.item() == pytest.approx(L_LABELED + 0.5 * L_UNLABELED + weight * direct, abs=1e-5)
+    (objective,) = Mixup(MixupConfig(direct=0.0), NETWORKS).objectives(batch, NOW)
     assert objective.total.item() == pytest.approx(L_LABELED + 0.5 * L_UNLABELED, abs=1e-5)
+
+
+class Scaled(nn.Module):
+    """A linear network: the logits of class c are w_c times the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([-0.7, 0.4, 0.9]))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images * self.w.view(1, -1, 1, 1)
+
+
+class ScaledNetworks(Networks):
+    """Builds ``Scaled``."""
+
+    def build(self) -> nn.Module:
+        return Scaled()
+
+
+def loss_gradient(factor: float, x: Array, y: Array, w: Array) -> Array:
+    """Return the derivative of ``½ (CE + Dice)`` by w for logits ``factor * w_c * x``, from formulas.
+
+    CE has the derivative (p - Y) / N by the logits, where N is the number of voxels. The Dice loss of a sample and
+    class is 1 - A / S with A = 2 Σ p Y + ε and S = Σ (p + Y) + ε. Its derivative by p is A / S² - 2 Y / S.
+    """
+    classes, epsilon = len(w), 1e-5
+    z = factor * w[None, :, None, None] * x
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    Y = np.moveaxis(np.eye(classes)[y], -1, 1)
+    A, S = (epsilon + part.sum((2, 3), keepdims=True) for part in (2 * p * Y, p + Y))
+    by_p = (A / S**2 - 2 * Y / S) / (len(x) * classes)
+    by_z = (p - Y) / y.size + p * (by_p - (p * by_p).sum(1, keepdims=True))
+    gradient: Array = (by_z / 2 * factor * x).sum((0, 2, 3))
+    return gradient
+
+
+@pytest.mark.parametrize(("ratio", "direct"), [(2.0, 1.0), (0.5, 0.0), (3.0, 0.25)])
+def test_gradient_of_a_linear_network_equals_the_formula(ratio: float, direct: float) -> None:
+    """For a linear network, the decoupled logits are λ z_l and (1 - λ) z_u, and so are their derivatives.
+
+    Without a gradient through the subtracted logits, the derivatives would belong to the mixed image.
+    """
+    batch = tiny_batch(2)
+    config = MixupConfig(unlabeled_ratio=ratio, direct=direct, largest_component=False)
+    method = Mixup(config, ScaledNetworks(NetworkSettings(name="unet-2d"), 1, 3))
+    (objective,) = method.objectives(batch, NOW)
+    objective.total.backward()  # type: ignore[no-untyped-call]
+    w = next(method.student.parameters())
+    x_l, x_u, values = (tensor.detach().double().numpy() for tensor in (batch.labeled.images, batch.unlabeled, w))
+    y_l, y_u = batch.labeled.labels.numpy(), (values[None, :, None, None] * x_u).argmax(1)
+    share = 1 / (1 + ratio)
+    expected = loss_gradient(share, x_l, y_l, values) + 0.5 * loss_gradient(1 - share, x_u, y_u, values)
+    expected += direct * loss_gradient(1.0, x_l, y_l, values)
+    assert w.grad is not None
+    assert w.grad.double().numpy() == pytest.approx(expected, rel=1e-4, abs=1e-7)
+    assert all(parameter.grad is None for parameter in method.teacher.parameters())
+
+
+def test_gradients_pass_through_all_three_predictions() -> None:
+    mixed, labeled, unlabeled = (torch.ones(1, requires_grad=True) for _ in range(3))
+    sum(decouple(mixed, labeled, unlabeled, 0.25)).backward()  # type: ignore[union-attr]
+    assert [part.grad.item() for part in (mixed, labeled, unlabeled) if part.grad is not None] == [2.0, -0.25, -0.75]
 
 
 @given(st.floats(0.05, 0.95), st.integers(0, 2**32 - 1))
@@ -67,13 +139,6 @@ def test_decoupling_is_exact_for_a_linear_network(share: float, seed: int) -> No
     assert torch.allclose(z_u, (1 - share) * network(x_u))
 
 
-def test_subtracted_logits_have_no_gradient() -> None:
-    mixed, labeled, unlabeled = (torch.ones(1, requires_grad=True) for _ in range(3))
-    sum(decouple(mixed, labeled, unlabeled, 0.25)).backward()  # type: ignore[union-attr]
-    assert mixed.grad is not None and mixed.grad.item() == 2.0
-    assert labeled.grad is None and unlabeled.grad is None
-
-
 def test_images_are_superimposed_by_the_ratio() -> None:
     batch = tiny_batch(2)
     (objective,) = tiny_method("mixup", 2, unlabeled_ratio=3.0).objectives(batch, NOW)
@@ -83,7 +148,7 @@ def test_images_are_superimposed_by_the_ratio() -> None:
 
 @given(st.floats(-30, -0.1), st.floats(0.01, 0.99))
 def test_decoupling_can_succeed_while_all_images_are_background(background: float, place: float) -> None:
-    """Without supervision of single images, foreground logits in [b / 2, 0), which predict background, are possible.
+    """With ``direct: 0``, foreground logits in [b / 2, 0), which predict background, are possible.
 
     For every pair of true classes, some mixed logits lie on the correct side of both subtracted parts.
     """
@@ -96,20 +161,6 @@ def test_decoupling_can_succeed_while_all_images_are_background(background: floa
         below = min((limit for limit, truth in limits if not truth), default=math.inf)
         assert above < below
     assert foreground < 0
-
-
-def test_direct_loss_of_labeled_images_by_hand() -> None:
-    """The foreground probability of unmixed images is 27/28 and the Dice 54/55; they have gradients too."""
-    images = torch.zeros(2, 1, 6, 6)
-    batch = Batch(Labeled(images, torch.ones(2, 6, 6, dtype=torch.long)), images)
-    method = Mixup(MixupConfig(direct=2.0), NETWORKS)
-    (objective,) = method.objectives(batch, NOW)
-    direct = (1 - 27 / 55 + math.log(28 / 27)) / 2
-    assert objective.terms["L_direct"].item() == pytest.approx(direct, abs=1e-5)
-    assert objective.total.item() == pytest.approx(L_LABELED + 0.5 * L_UNLABELED + 2 * direct, abs=1e-5)
-    objective.terms["L_direct"].backward()  # type: ignore[no-untyped-call]
-    bias = next(method.student.parameters())
-    assert bias.grad is not None and bias.grad.abs().max() > 0.001
 
 
 def test_drawn_share_is_below_half() -> None:

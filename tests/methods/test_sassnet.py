@@ -10,7 +10,7 @@ from torch import nn
 
 from graftseg.core.types import Progress
 from graftseg.methods.sassnet import SassNet, SassNetConfig
-from graftseg.ops.optimizers import Adam
+from graftseg.ops.optimizers import Adam, Sgd, Step, learning_rate
 from graftseg.recipes.recipe import load_recipe
 
 NOW = Progress(torch.tensor(0), 10)
@@ -110,3 +110,15 @@ def test_recipes_have_the_published_settings() -> None:
         assert stage.optimizer_of("student").name == "sgd", name
         assert not recipe.inference.largest_component, name
     assert found == published
+
+
+@pytest.mark.parametrize("name", ["acdc-3/sassnet", "acdc-7/sassnet"])
+def test_schedule_and_ramp_on_slices_are_the_published_ones_in_proportion(name: str) -> None:
+    """The public code has 6000 steps, a ramp of 40 and a learning rate that falls every 2500 steps."""
+    (stage,) = load_recipe(name).stages
+    published, steps = Sgd(schedule=Step(every=2500, gamma=0.1)), 6000
+    assert stage.settings["ramp"] / stage.steps == 40 / steps
+    for step in range(0, steps, 100):
+        scaled = step * stage.steps // steps
+        assert learning_rate(stage.optimizer, scaled, stage.steps) == learning_rate(published, step, steps)
+        assert learning_rate(stage.optimizer_of("discriminator"), scaled, stage.steps) == 1e-4

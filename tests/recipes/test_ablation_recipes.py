@@ -149,7 +149,7 @@ def test_the_ladder_of_components(form: str, direction: str, filtered: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("method", "own"), [("mixup", {"unlabeled_ratio": 2.0, "direct": 0.0}), ("fg-cutmix", {"cells": [4, 4, 1]})]
+    ("method", "own"), [("mixup", {"unlabeled_ratio": 2.0, "direct": 1.0}), ("fg-cutmix", {"cells": [4, 4, 1]})]
 )
 @pytest.mark.parametrize("setting", LA)
 def test_other_interpolations_share_all_else_with_copy_paste(setting: str, method: str, own: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from graftseg.evaluation.table_metrics import (
 )
 from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.experiments.recording import check_same_cases, check_same_settings
-from graftseg.experiments.records import Record, read_records
+from graftseg.experiments.records import Record, Scored, read_records
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Published, load_recipe
 
@@ -45,7 +45,9 @@ LEGEND = """\
 - Dice and Jaccard are in percent, 95HD and ASD in voxels. Each value is averaged over the test cases and the classes of
   a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no value.
 - "variant" names a difference from the recipe, such as fewer steps. `results/README.md` explains all variants.
-- "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training.
+- "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training. If a run reports its
+  last checkpoint and also scored the validation cases during training, a second line shows `best on validation`, the
+  checkpoint with the best Dice on these cases.
 - "published checkpoint selected on" names the cases on which the published checkpoint was selected as the best. `last`
   means that the last checkpoint was published. `unknown` means that the selection is not known.
 - "published" and "our best on test (oracle)" contain Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the
@@ -128,7 +130,12 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
     theirs = _published(load_recipe(row.recipe).published if shipped else None)
     if not records:
         return [[row.name, row.recipe, *[NO_VALUE] * 7, *theirs, NO_VALUE]]
-    return [[row.name, row.recipe, *ours(members), *theirs, _oracle(members)] for members in lines_of(records)]
+    lines = []
+    for members in lines_of(records):
+        first, *others = result_lines(members)
+        lines.append([row.name, row.recipe, *first, *theirs, _oracle(members)])
+        lines += [[row.name, row.recipe, *other, *theirs, NO_VALUE] for other in others]
+    return lines
 
 
 def lines_of(records: Sequence[Record]) -> list[list[Record]]:
@@ -148,18 +155,37 @@ def _group(record: Record) -> tuple[str, str]:
 
 
 def ours(records: Sequence[Record]) -> list[str]:
-    """Return the cells of a line: variant, seeds, checkpoint and scores."""
-    variant, choice = _group(records[0])
-    over = spreads([mean_metrics(record.reported.evaluation) for record in records])
+    """Return the cells of a line: variant, seeds, checkpoint and scores of the reported checkpoints."""
+    return _cells(records, [record.reported for record in records])
+
+
+def result_lines(records: Sequence[Record]) -> list[list[str]]:
+    """Return the cells of the reported checkpoints and, in a second line, of the best checkpoints on validation cases.
+
+    The second line exists if every run reports its last checkpoint and recorded its best checkpoint on validation.
+    """
+    best = _best_on("validation", records)
+    report_last = all(record.reported.checkpoint.startswith("last") for record in records)
+    return [ours(records), *([_cells(records, best)] if best and report_last else [])]
+
+
+def _cells(records: Sequence[Record], scored: Sequence[Scored]) -> list[str]:
+    over = spreads([mean_metrics(one.evaluation) for one in scored])
     seeds = ", ".join(str(record.seed) for record in records)
-    return [variant or NO_VALUE, seeds, choice, *(str(over[name]) for name in METRIC_NAMES)]
+    return [records[0].variant or NO_VALUE, seeds, scored[0].chosen, *(str(over[name]) for name in METRIC_NAMES)]
+
+
+def _best_on(split: str, records: Sequence[Record]) -> list[Scored]:
+    """Return the best checkpoint of every run on a split, or an empty list if a run did not record it."""
+    found = [record.best_checkpoint for record in records]
+    best = [scored for scored in found if scored and scored.checkpoint.startswith(f"best on {split}")]
+    return best if len(best) == len(records) else []
 
 
 def _oracle(records: Sequence[Record]) -> str:
     """Return the mean scores of the best checkpoints on the test cases, if every run of the line recorded them."""
-    found = [record.best_checkpoint for record in records]
-    best = [scored for scored in found if scored and scored.checkpoint.startswith("best on test")]
-    if len(best) < len(records):
+    best = _best_on("test", records)
+    if not best:
         return NO_VALUE
     over = spreads([mean_metrics(scored.evaluation) for scored in best])
     return " / ".join(format_value(over[name].mean) for name in METRIC_NAMES)

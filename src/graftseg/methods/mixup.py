@@ -1,7 +1,8 @@
 """Mixup: labeled and unlabeled images are superimposed and their predictions decoupled.
 
 The BCP paper lists this method in a table of interpolation strategies without details. The method is reconstructed
-from one sentence of the BCP paper and from GuidedMix-Net, which the sentence cites.
+from one sentence of the BCP paper and from GuidedMix-Net, which the sentence cites. As in GuidedMix-Net, the unmixed
+labeled images have a loss of their own, and gradients pass through the subtracted logits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +23,11 @@ class MixupConfig(SelfTrainingConfig):
 
     - ``unlabeled_ratio``: weight of the unlabeled image relative to the labeled image. The labeled image has the weight
       λ = 1 / (1 + ``unlabeled_ratio``). With None, λ is uniform between 0 and ½ in every step, as in GuidedMix-Net.
-    - ``direct``: weight of a loss on unmixed labeled images. It is 0 in the reconstruction: the student learns
-      only from mixed images.
+    - ``direct``: weight of the loss on unmixed labeled images. With 0, no term supervises unmixed images.
     """
 
     unlabeled_ratio: float | None = Field(2.0, gt=0, le=1e9)
-    direct: float = Field(0.0, ge=0, le=1e9)
+    direct: float = Field(1.0, ge=0, le=1e9)
 
 
 def superimpose(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
@@ -36,18 +36,15 @@ def superimpose(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Te
 
 
 def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``z_mix - (1 - λ) z_u`` and ``z_mix - λ z_l``: mixed logits minus the unlabeled or the labeled part.
-
-    No gradient passes through the subtracted logits.
-    """
-    return mixed - (1 - share) * unlabeled.detach(), mixed - share * labeled.detach()
+    """Return ``z_mix - (1 - λ) z_u`` and ``z_mix - λ z_l``: mixed logits minus the unlabeled or the labeled part."""
+    return mixed - (1 - share) * unlabeled, mixed - share * labeled
 
 
 class Mixup(SelfTraining):
     """A student segments superimposed images, supervised by true labels and a mean teacher's pseudo-labels.
 
     Mixed, labeled and unlabeled images go through the student one after the other, each with separate batch
-    statistics. Gradients are computed for the mixed images, and for the labeled images if ``direct`` is not 0.
+    statistics. Gradients are computed for all three. Labels and pseudo-labels are fixed targets.
     """
 
     Config = MixupConfig
@@ -69,17 +66,13 @@ class Mixup(SelfTraining):
             )
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``L_seg`` of the decoupled labeled logits plus ``alpha`` times ``L_seg`` of the unlabeled logits."""
+        """Yield ``L_seg(z'_l, y_l) + alpha L_seg(z'_u, ŷ_u) + direct L_seg(z_l, y_l)`` with decoupled logits z'."""
         config = self.config
         x_l, y_l, x_u = batch.labeled.images, batch.labeled.labels, batch.unlabeled
         y_u = self._pseudo_label(self.teacher, x_u)
         share = self._share(x_u.device)
         x_mixed = superimpose(x_l, x_u, share)
-        z_mixed = self.student(x_mixed).float()
-        with torch.set_grad_enabled(config.direct > 0):
-            z_l = self.student(x_l).float()
-        with torch.no_grad():
-            z_u = self.student(x_u).float()
+        z_mixed, z_l, z_u = (self.student(images).float() for images in (x_mixed, x_l, x_u))
         left_l, left_u = decouple(z_mixed, z_l, z_u, share)
         terms = {"L_labeled": self.loss(left_l, y_l), "L_unlabeled": self.loss(left_u, y_u)}
         weights: dict[str, float | Tensor] = {"L_unlabeled": config.alpha}
