@@ -286,7 +286,7 @@ def test_the_demo_is_as_it_is_explained() -> None:
         assert [float(cell) for cell in row[1:]] == look.tolist()
     words = " ".join(page.read_text().split())
     shift = demo.APPEARANCE_SHIFT
-    assert f"a shift of {shift}, which leaves drifts from 0 to {1 - shift:.1f}" in words
+    assert f"a shift of {shift}, so labeled scans have drifts from 0 to {1 - shift:.1f}" in words
     counts = "{labeled} labeled, {unlabeled} unlabeled, {test} for testing".format(**demo.COUNTS)
     assert counts in (DOCS / "tutorials" / "first-run.md").read_text()
 

@@ -152,9 +152,14 @@ def test_from_a_sweep_to_a_comparison(
 
 
 def test_stores_of_a_sweep_need_data_sets(cli: CommandLine, tmp_path: Path) -> None:
-    for data in (("stores/a", "stores/b"), ("la=a", "b"), ("la=a", "la=b")):
+    for data, keyword in (
+        (("stores/a", "stores/b"), "unclear"),
+        (("la=a", "b"), "unclear"),
+        (("la=a", "la=b"), "one store for each"),
+        (("la=a", "LA=b"), "data set la"),
+    ):
         words = [word for one in data for word in ("--data", one)]
-        cli.fails("sweep", "la", *words, code=Code.OPTION_INVALID)
+        assert keyword in cli.fails("sweep", "la", *words, code=Code.OPTION_INVALID)
     words = ["sweep", "masks", "--only", "la-9/*", "--out", str(tmp_path)]
     assert "la-4/bcp-random" in cli.fails(*words, code=Code.UNKNOWN_NAME)
 

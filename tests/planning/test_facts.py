@@ -102,8 +102,9 @@ def test_channel_names(tmp_path: Path, content: dict[str, Any] | None, names: tu
 
 def test_empty_labels_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "a", np.zeros((9, 9, 9), np.int16), np.zeros((9, 9, 9)))
-    with user_error(Code.LABELS_EMPTY, tmp_path):
-        facts_of(read_layout(tmp_path))
+    for data in (tmp_path, Sources(tmp_path / "imagesTr", tmp_path / "labelsTr")):
+        with user_error(Code.LABELS_EMPTY, keyword="label maps of the labeled scans"):
+            facts_of(read_layout(data))
 
 
 def test_volumes_among_2d_scans_are_rejected(tmp_path: Path) -> None:

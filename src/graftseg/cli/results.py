@@ -66,7 +66,7 @@ def record(
     out: Annotated[
         Path | None, typer.Option(help="Folder of this record; by default RESULTS/RECIPE/seed-N[-VARIANT].")
     ] = None,
-    variant: Annotated[str, typer.Option(help="Name for the changes to the shipped recipe.")] = "",
+    variant: Annotated[str, typer.Option(help="Name for a run whose settings differ from the shipped recipe.")] = "",
     results: Results = DEFAULT_RESULTS,
 ) -> None:
     """Save settings, log, scores and environment of a tested run, but no data and no weights."""
@@ -143,12 +143,18 @@ def sweep(
 
 def _stores(given: list[str]) -> Path | dict[str, Path] | None:
     """Return the path of the only store, or a dictionary of paths by data set if stores are given as ``NAME=STORE``."""
-    named = {name.lower(): path for name, path in (one.split("=", 1) for one in given if _is_named(one))}
+    named = [one.split("=", 1) for one in given if _is_named(one)]
     plain = [one for one in given if not _is_named(one)]
-    if len(plain) > 1 or (plain and named) or len(named) + len(plain) < len(given):
+    if len(plain) > 1 or (plain and named):
         remedy = "name the data set of each store: --data la=STORE --data acdc=STORE"
         raise UserError(Code.OPTION_INVALID, "--data", f"{len(given)} stores with unclear data sets", remedy)
-    return Path(plain[0]) if plain else {name: Path(path) for name, path in named.items()} or None
+    stores: dict[str, Path] = {}
+    for name, path in named:
+        if name.lower() in stores:
+            finding = f"two stores for the data set {name.lower()}"
+            raise UserError(Code.OPTION_INVALID, "--data", finding, "pass only one store for each data set")
+        stores[name.lower()] = Path(path)
+    return Path(plain[0]) if plain else stores or None
 
 
 def _is_named(text: str) -> bool:

@@ -18,7 +18,7 @@ class PredictedCase:
     """A predicted label map and the files that belong to it.
 
     ``sha256`` is the checksum of the image, or None if the image is not from a store. ``mean_uncertainty`` is the mean
-    over voxels with a foreground probability of at least 5 %. It is None if there are none, or if it was not requested.
+    over voxels with a foreground probability of at least 5 %. It is None without such voxels, or if not requested.
     """
 
     case: str
@@ -51,7 +51,7 @@ class Manifest:
     the checksums of several networks. ``inference`` contains the settings. ``checkpoint`` describes how the checkpoint
     was selected. ``opinions`` describes which predictions were averaged for the uncertainty. ``peak_memory`` is in
     bytes, for the process and the GPU. ``failures`` contains the reason for each case without a label map.
-    ``unfinished`` contains the names of the files that an interrupted call did not write.
+    ``unfinished`` contains the files of a running or interrupted call. Some of them may exist already.
     """
 
     run: str
@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def outputs(self) -> set[str]:
-        """Names of all written files, and of the files that an interrupted call did not write."""
+        """Names of the files of all predicted cases, and of the files of a running or interrupted call."""
         return {name for case in self.cases for name in case.files} | set(self.unfinished)
 
     @property

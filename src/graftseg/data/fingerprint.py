@@ -23,8 +23,9 @@ class CaseFingerprint:
     """Summary of one case.
 
     ``percentiles``, ``mean`` and ``std`` have an entry per channel. ``label_counts`` is the number of voxels per label
-    value, empty without a label. ``content`` is a hash of the voxels as stored, independent of the file format, and
-    ``oriented`` is a hash of the voxels in RAS orientation. ``pieces`` are the connected components per class.
+    value, empty without a label. ``content`` is a hash of the voxels as stored, independent of the file format.
+    ``oriented`` is a hash of the voxels after their axes were permuted and flipped to RAS. It equals ``content`` if the
+    file has no orientation. ``pieces`` are the connected components per class.
     """
 
     name: str
@@ -122,16 +123,16 @@ def intensity_shift(
     w is a typical width of the intensity distribution. The width of a case is the mean absolute deviation of its
     percentiles from their mean. The width of a group is the median over its cases. w is the smaller group width.
 
-    b is the typical distance of a scan from its group: the mean of :math:`|q_i - Q|` over both groups, with n + m - 2
-    degrees of freedom. b is limited to twice the median distance, so that a few scans with another scale do not hide a
-    shift. The factor 5 makes the second term of the denominator about three standard errors of the numerator.
+    b is the typical distance of a scan from its group: the sum of :math:`|q_i - Q|` over both groups, divided by
+    n + m - 2. b is limited to twice the median distance, so that a few scans with another scale do not hide a shift.
+    With the factor 5, the second term of the denominator is about three standard errors of the numerator.
 
     At 0, the groups have equal median percentiles. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of w
     and by more than chance explains. With few labeled cases and large differences between scans, a real shift may not
     be detected.
 
-    ``standardized`` compares the cases after z-score normalization. Return the largest shift of all channels, or 0 if a
-    group is empty.
+    ``standardized`` compares the cases after z-score normalization. Return the largest shift of the channels that every
+    case has, or 0 if a group is empty.
     """
     if not labeled or not unlabeled:
         return 0.0

@@ -16,14 +16,14 @@ Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]
 class IntensitySettings(Settings):
     """Intensity normalization.
 
-    ============= ===================================================================================
-    zscore        mean 0 and standard deviation 1 over all voxels
-    minmax        scaled from the range of the volume to [0, 1]
-    percentile    clipped to the percentiles ``low`` and ``high`` of the volume, then scaled to [0, 1]
+    ============= ====================================================================================
+    zscore        mean 0 and standard deviation 1 over all voxels of the channel
+    minmax        scaled from the range of the channel to [0, 1]
+    percentile    clipped to the percentiles ``low`` and ``high`` of the channel, then scaled to [0, 1]
     window        clipped to the values ``low`` and ``high`` (HU in CT), then scaled to [0, 1]
     window-zscore clipped like window, then ``(value - mean) / std`` with fixed ``mean`` and ``std``
     none          unchanged
-    ============= ===================================================================================
+    ============= ====================================================================================
     """
 
     rule: Literal["zscore", "minmax", "percentile", "window", "window-zscore", "none"] = Field(
@@ -86,7 +86,7 @@ def _normalize_channel(channel: Floats, settings: IntensitySettings) -> Floats:
         return centered / np.float32(np.sqrt(np.square(centered).mean(dtype=np.float64)))
     if settings.rule == "percentile":
         low, high = (float(bound) for bound in np.percentile(channel, (settings.low, settings.high)))
-        # if both percentiles are equal (nearly all background), use the range of the volume
+        # if both percentiles are equal (nearly all background), use the range of the channel
         if low < high:
             return _to_unit(channel, low, high)
     return _to_unit(channel, lowest, highest)

@@ -19,6 +19,7 @@ LARGEST_VALUE = 254  # the largest label value of a class
 MASK_VALUE = 255  # foreground value of masks from image editors
 FIXABLE_LAYOUTS = ("nnunet", "msd")
 """Layouts that ``check --fix`` can copy."""
+EMPTY_LABELS_REMEDY = "check the label maps of the labeled scans"
 
 
 def refuse_class_list(dataset: Dataset) -> None:

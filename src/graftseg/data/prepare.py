@@ -23,7 +23,7 @@ from graftseg.data.folders import refuse_broken_link
 from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
-from graftseg.data.labels import checked_values, refuse_class_list, refuse_unlisted
+from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_unlisted
 from graftseg.data.scans import Scan, files_of
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 
@@ -251,7 +251,7 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
         return tuple(dataset.classes.values())
     top = max(value for case in cases if case.split == "labeled" for value in case.values)
     if top == 0:
-        raise UserError(Code.LABELS_EMPTY, dataset.root, "all label maps are empty", "check the files in labelsTr")
+        raise UserError(Code.LABELS_EMPTY, dataset.root, "all label maps are empty", EMPTY_LABELS_REMEDY)
     for case in cases:
         if case.values and case.values[-1] > top:
             finding = f"the label value {case.values[-1]} occurs in no labeled case"

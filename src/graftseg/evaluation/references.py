@@ -29,7 +29,7 @@ class Reference:
 def references_in(path: Path, cases: Collection[str] = ()) -> dict[str, Reference]:
     """Return the references in a folder of label maps or in a store, by case.
 
-    A label map whose name certainly means one of ``cases`` gets the name of the case, such as ``a_seg`` for ``a``.
+    If a label map matches exactly one of ``cases``, it gets the name of this case: ``a_seg`` becomes ``a``.
     """
     if is_store(path):
         return stored_references(open_store(path))

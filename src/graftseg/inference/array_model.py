@@ -21,7 +21,7 @@ from graftseg.inference.label_maps import LABELS_ONLY
 from graftseg.inference.memory import check_memory
 
 WHERE = "array"
-"""The place that errors about an array name."""
+"""Location that is given in errors about an array."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,8 +26,9 @@ OTHER_FOLDER = "name another folder as --out"
 class OutputFolder:
     """A folder for the label maps of the cases in ``names``. ``files`` are the files to write.
 
-    ``planned`` is the manifest without cases. Only files in an earlier manifest are replaced or removed. Errors
-    about unrelated files end in ``remedy``.
+    ``planned`` is the manifest without cases. Label maps are replaced or removed only if an earlier manifest lists
+    them. The class list, scores of replaced label maps and partial files are replaced or removed, too. Errors about the
+    content of the folder end in ``remedy``.
     """
 
     path: Path
@@ -104,7 +105,10 @@ class OutputFolder:
         return replace(manifest, cases=tuple(kept), failures=failures)
 
     def _renamed_files(self, before: Manifest) -> set[str]:
-        """Return earlier files of cases in ``names`` that are not in ``files``, like names in another Unicode form."""
+        """Return the earlier files of the cases in ``names`` that this prediction does not overwrite.
+
+        For example, the name of an earlier file may have another Unicode form.
+        """
         same = same_names((case.case for case in before.cases), self.names)
         return {file for case in before.cases if case.case in same for file in case.files} - self.files
 

@@ -19,13 +19,13 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class DtcConfig(Settings):
-    """Settings of DTC; the defaults are the values of its public code.
+    """Settings of DTC; except for ``dice``, the defaults are the values of its public code.
 
-    - ``dice``: Dice loss of the segmentation head. The loss has no cross-entropy.
+    - ``dice``: Dice loss of the segmentation head; the public code uses ``foreground``. There is no cross-entropy.
     - ``distance_weight``: weight of the squared error of the distance head.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``sharpness``: slope of the sigmoid that turns distances into a map from 0 to 1.
-    - ``absent``: signed distance for a class that is missing from a patch: 0 as published, or 1 (far outside).
+    - ``absent``: signed distance for a class that is missing from a patch, from 0 (as published) to 1 (far outside).
     """
 
     dice: SupervisedDice = "classes"
@@ -60,7 +60,10 @@ class Dtc(Method):
         return build_dual_task(networks)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``Dice + 0.3 (s_l - S)² + w L_dtc``."""
+        """Yield ``Dice + 0.3 (s_l - S)² + w L_dtc``.
+
+        s_l are the predicted distances of labeled images. S are the signed distances of their labels.
+        """
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
         z, s = self.student(torch.cat([x_l, x_u]), all_outputs=True)
         n = len(x_l)

@@ -17,12 +17,13 @@ from graftseg.ops.perturbations import Deviation, add_noise
 
 
 class MeanTeacherConfig(Settings):
-    """Settings of the mean teacher; the defaults are the values of UA-MT's public code.
+    """Settings of the mean teacher; except for ``dice``, the defaults are the values of UA-MT's public code.
 
-    - ``dice``: the Dice loss on labeled images.
+    - ``dice``: the Dice loss on labeled images; the public code uses ``foreground``.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``noise``: standard deviation of the noise added to the teacher's images.
-    - ``ema_decay``: EMA decay after a warm-up, in which the teacher is the average of the student's weights so far.
+    - ``ema_decay``: EMA decay after a warm-up. In the warm-up, the teacher is the plain average of the student's
+      weights after each step so far.
     """
 
     dice: SupervisedDice = "classes"

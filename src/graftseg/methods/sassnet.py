@@ -22,13 +22,13 @@ from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consist
 
 
 class SassNetConfig(Settings):
-    """Settings of SASSNet; the defaults are the values of its public code.
+    """Settings of SASSNet; except for ``dice``, the defaults are the values of its public code.
 
-    - ``dice``: Dice loss of the segmentation head. The loss has no cross-entropy.
+    - ``dice``: Dice loss of the segmentation head; the public code uses ``foreground``. There is no cross-entropy.
     - ``distance_weight``: weight of the squared error of the distance head.
     - ``adversarial_weight``: weight of the adversarial term, multiplied by a ramp that reaches 1 after ``ramp`` times
       150 steps. The published weight is 0.01 for 16 labeled scans and 0.015 for 8.
-    - ``absent``: signed distance for a class that is missing from a patch: 0 as published, or 1 (far outside).
+    - ``absent``: signed distance for a class that is missing from a patch, from 0 (as published) to 1 (far outside).
     """
 
     dice: SupervisedDice = "classes"

@@ -24,13 +24,15 @@ SsNetDice = Literal["foreground", "classes"]
 class SsNetConfig(Settings):
     """Settings of SS-Net; the defaults are the values for the left atrium.
 
-    - ``dice``: ``foreground`` (LA): the Dice loss has plain sums without the background, and the smoothness loss L_v
-      sums over all classes at once. ``classes`` (ACDC): the Dice loss and L_v have sums of squares for every class.
+    - ``dice``: formula of the Dice loss and of the smoothness loss L_v. With ``foreground`` (LA), both have plain sums.
+      The Dice loss omits the background, and L_v sums over all classes at once. With ``classes`` (ACDC), both have sums
+      of squares for every class, including the background.
     - ``weight``: weight of all terms except the Dice loss, multiplied by a ramp that reaches 1 after ``ramp`` times 150
       steps.
     - ``separation``: additional factor for the distances from prototypes.
     - ``noise``: length of the adversarial noise of an image.
-    - ``probe``, ``iterations``: length and number of the steps that find the adversarial noise.
+    - ``probe``: length of the noise at which the gradient for the adversarial direction is computed.
+    - ``iterations``: number of times that this gradient is computed.
     - ``prototypes``: number of prototypes of each class.
     - ``keep``: whether voxels with the lowest or the highest selector scores become prototypes.
     - ``weigh_prototypes``: weight prototypes by separate selectors; the public code intends this but does not do it.
@@ -51,9 +53,10 @@ class SsNetConfig(Settings):
 class SsNet(Method):
     """``Dice + w (L_v + 0.1 (L_l + L_u))``, where L_v is the change of the prediction under adversarial noise.
 
-    L_l is the distance of labeled voxels from the prototypes of their label, L_u the distance of unlabeled voxels from
-    the prototypes of the predicted class. Prototypes are correctly predicted, labeled foreground voxels; the background
-    has no prototypes. The logits of the student do not depend on its projection and selection heads.
+    L_l is the distance of labeled voxels from the prototypes of their label. L_u is the distance of unlabeled voxels
+    from the prototypes of the predicted class. L_l and L_u include only foreground voxels, because the background has
+    no prototypes. Prototypes are correctly predicted, labeled voxels. The logits of the student do not depend on its
+    projection and selection heads.
     """
 
     Config = SsNetConfig

@@ -1,4 +1,4 @@
-"""Switch between our GPU layers and PyTorch's layers, and compiler options."""
+"""Choice between our GPU layers and PyTorch's layers, and options of ``torch.compile``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

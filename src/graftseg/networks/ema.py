@@ -17,11 +17,11 @@ def make_teacher(student: Network) -> Network:
 
 @torch.no_grad()
 def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, scope: Scope) -> None:
-    """Move the teacher towards the student, Eq. (10), in a few fused kernels without synchronizing with the host.
+    """Move the teacher toward the student, Eq. (10), in a few fused kernels without synchronizing with the host.
 
     ``scope="parameters"`` averages parameters and leaves buffers unchanged, as published for the left atrium and the
     pancreas. ``scope="state"`` also averages buffers, as published for ACDC. An integer buffer (the batch count of a
-    batch norm) is averaged in float32 and rounded towards zero.
+    batch norm) is averaged in float32 and rounded toward zero.
 
     ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU the result is bit-identical to
     ``λ * teacher + (1 - λ) * student`` of each tensor; λ = 0 copies the student, λ = 1 changes nothing.

@@ -12,7 +12,7 @@ from graftseg.core.settings import MAX_STEPS, Settings
 RAMP_INTERVAL = 150
 """Number of steps between two increases of a ramp, as in the public code of the methods."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
-"""Length of a ramp as a number of increases, limited to the range of float32."""
+"""Length of a ramp as a number of increases. The limits avoid overflow and division by zero in float32."""
 
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:

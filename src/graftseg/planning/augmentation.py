@@ -12,12 +12,11 @@ from graftseg.planning.frame import Frame
 SIDED = re.compile(r"(^|[^a-z])(left|right|l|r|lt|rt|lh|rh)([^a-z]|$)", re.IGNORECASE)
 """Names of classes on one side of the body."""
 CENTERED = 0.1
-"""Largest mean distance of a class from the middle of the scans that still counts as centered, as a share of their
-width."""
+"""A class is centered if its mean position differs from the middle by at most this share of the width of a scan."""
 ORDERED = 0.9
-"""Fraction of labeled scans in which two classes must have the same order for the order to have a meaning."""
+"""Two classes have an order if it is the same in more than this fraction of the labeled scans."""
 APART = 0.05
-"""Distance of two class centers, as a share of the width, above which they have an order."""
+"""Minimum distance of two class centers, as a share of the width, for an order in one scan."""
 
 
 def augmentation_choices(facts: Facts, frame: Frame) -> Choices:
@@ -46,19 +45,19 @@ def mirrored_axes(facts: Facts, frame: Frame) -> tuple[tuple[int, ...], str]:
     if sided := [name for name in facts.classes[1:] if SIDED.search(name)]:
         return (), f"off, because {sided[0]} is on one side of the body"
     if pair := _ordered_pair(facts):
-        return (), f"off, because {pair[0]} and {pair[1]} always have the same order from left to right"
+        return (), f"off, because {pair[0]} and {pair[1]} nearly always have the same order from left to right"
     if one := _off_center(facts):
-        return (), f"off, because {one} is always on the same side of the scan"
-    return (axis,), "left and right, because every class is in the middle or on either side"
+        return (), f"off, because {one} is on one side of the scans on average"
+    return (axis,), "left and right, because no class belongs to one side"
 
 
 def _places(facts: Facts, value: int) -> Sequence[float]:
-    """Return the centers of a class from left to right, as a share of the width of each labeled scan."""
+    """Return the position of the center of a class in each labeled scan, from 0 (left edge) to 1 (right edge)."""
     return [centers[value] for centers in facts.left_right if value in centers]
 
 
 def _off_center(facts: Facts) -> str | None:
-    """Return the name of a class that is on one side of all scans."""
+    """Return the name of a class whose mean position is not in the middle, or None."""
     for value in range(1, len(facts.classes)):
         places = np.array(_places(facts, value))
         if len(places) and abs(places.mean() - 0.5) > CENTERED:
@@ -67,7 +66,7 @@ def _off_center(facts: Facts) -> str | None:
 
 
 def _ordered_pair(facts: Facts) -> tuple[str, str] | None:
-    """Return the names of two classes that have the same order in nearly all scans."""
+    """Return the names of two classes that have the same order in nearly all scans, or None."""
     for first in range(1, len(facts.classes)):
         for second in range(first + 1, len(facts.classes)):
             gaps = np.array([c[second] - c[first] for c in facts.left_right if first in c and second in c])

@@ -14,7 +14,7 @@ MIN_LABEL_MAPS = 3
 
 
 def component_choices(facts: Facts, frame: Frame, *, pseudo_labels: bool) -> Choices:
-    """Choose the rule for label maps of complete scans and, if there are any, for pseudo-labels of patches."""
+    """Choose the rule for label maps of complete scans and, with ``pseudo_labels``, for pseudo-labels of patches."""
     choices = {"inference.largest_component": _rule(facts, facts.pieces, "label maps")} | _several_pieces(facts)
     if pseudo_labels:
         seen, where = (facts.slice_pieces, "slices") if frame.is_stacked else (facts.pieces, "label maps")

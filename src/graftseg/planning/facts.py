@@ -21,7 +21,7 @@ from graftseg.core.types import Case
 from graftseg.data.checks.sets import THICK_SLICES
 from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
-from graftseg.data.labels import checked_values, refuse_class_list
+from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list
 from graftseg.data.pieces import Pieces, pieces_of
 
 MAX_SAMPLES = 20_000
@@ -43,7 +43,7 @@ Spacings = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Foreground:
-    """The intensities of labeled voxels: 0.5th and 99.5th percentile, and the standard deviation between them."""
+    """The intensities of labeled voxels: 0.5th and 99.5th percentile, and standard deviation after clipping to them."""
 
     low: float
     high: float
@@ -54,7 +54,8 @@ class Foreground:
 class PieceCount:
     """The number of label maps or slices with a class (``total``), and with the class as one piece (``single``).
 
-    ``large`` are the numbers of large pieces that occur. A class with many voxels outside its large pieces has 0.
+    ``large`` is the set of all numbers of large pieces that occur in these label maps or slices. The number is 0 if
+    more than 1 % of the voxels of the class are outside its large pieces.
     """
 
     total: int = 0
@@ -70,7 +71,7 @@ class PieceCount:
 
     @property
     def share(self) -> float:
-        """Of the label maps or slices that contain the class, return the fraction in which the class is one piece."""
+        """Return the fraction of these label maps or slices in which the class is one piece."""
         return self.single / self.total if self.total else 0.0
 
     def __add__(self, other: "PieceCount") -> "PieceCount":
@@ -82,8 +83,8 @@ class Facts:
     """All facts that a plan depends on. ``pieces`` are counted in label maps, ``slice_pieces`` in single slices.
 
     ``test_count`` is the number of test scans with labels. ``has_layout`` is true if the scans are in one folder with a
-    known layout, and false if images and labels were given as separate folders. ``left_right`` has the center of every
-    class of each labeled volume from left to right, as a fraction of the width of the volume.
+    known layout, and false if images and labels were given as separate folders. ``left_right`` has the position of the
+    center of every class in each labeled volume: 0 is the left edge of the volume, and 1 is the right edge.
     """
 
     fingerprint: Fingerprint
@@ -208,7 +209,7 @@ def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
 
 
 def _left_right(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, float]:
-    """Return the center of each class from left (0) to right (1), as a share of the width of a volume."""
+    """Return the position of the center of each class: 0 is the left edge of a volume, and 1 is the right edge."""
     axis = summary.canonical_order[0] if label.ndim == 3 else None
     if axis is None:
         return {}
@@ -254,5 +255,5 @@ def _total(counts: Sequence[dict[int, PieceCount]], classes: int) -> tuple[Piece
 def _class_count(dataset: Dataset, fingerprint: Fingerprint) -> int:
     found = max(fingerprint.label_counts, default=0)
     if found == 0:
-        raise UserError(Code.LABELS_EMPTY, dataset.root, "all label maps are empty", "check the files in labelsTr")
+        raise UserError(Code.LABELS_EMPTY, dataset.root, "all label maps are empty", EMPTY_LABELS_REMEDY)
     return max(len(dataset.classes), found + 1)

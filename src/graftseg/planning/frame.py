@@ -97,8 +97,7 @@ def _spacing_reason(facts: Facts, spacings: npt.NDArray[np.float64], dimensions:
     count = facts.labeled + facts.unlabeled
     across = "; the distance between slices is kept" if spacings.shape[1] > dimensions else ""
     if np.allclose(low, high, rtol=0.01):
-        same = f"mm, the same in all {count} scans, so nothing is interpolated"
-        return f"{same}; later scans with another spacing are resampled{across}"
+        return f"mm, the spacing of all {count} scans, within 1 %; scans with another spacing are resampled{across}"
     ranges = ", ".join(f"{a:.3g} to {b:.3g}" for a, b in zip(low, high, strict=True))
     return f"mm, the median of labeled and unlabeled scans along each axis (range {ranges}){across}"
 

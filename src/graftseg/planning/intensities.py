@@ -9,7 +9,8 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, Foreground
 
 CT_LOW, CT_HIGH = -400.0, 5000.0
-"""Limits in Hounsfield units: in CT, air is below ``CT_LOW``, and the highest value is between the two limits."""
+"""Limits in Hounsfield units. In CT, the lowest values (air) are below ``CT_LOW``, and the highest values are above it
+and at most ``CT_HIGH``."""
 MIN_CT_FRACTION = 0.9
 """Minimum fraction of scans whose values must look like CT."""
 
@@ -70,7 +71,7 @@ def _window(foreground: Foreground, why: str) -> Choices:
         "data.intensity.low": Choice(low, "0.5th percentile of the labeled voxels"),
         "data.intensity.high": Choice(high, "99.5th percentile of the labeled voxels"),
         "data.intensity.mean": Choice(low, "the lower bound, so that air is 0 like the padding around a scan"),
-        "data.intensity.std": Choice(std, "standard deviation of the labeled voxels within the bounds"),
+        "data.intensity.std": Choice(std, "standard deviation of the labeled voxels, clipped to the bounds"),
     }
 
 

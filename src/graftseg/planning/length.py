@@ -42,7 +42,7 @@ METHOD_REASONS = {
 }
 TEACHER_LAG = 20.0
 MIN_DECAY, MAX_DECAY = 0.8, 0.99
-"""The teacher averages the student over a twentieth of the stage, ``steps / TEACHER_LAG``, within these limits."""
+"""The EMA decay of the teacher is ``1 - TEACHER_LAG / steps``, within these limits."""
 ADAM_REACH = 4.0
 MIN_ADAM_RATE, MAX_ADAM_RATE = 1e-3, 1e-2
 """Adam changes a weight by at most the learning rate per step. The rate of a short stage is ``ADAM_REACH`` divided by
@@ -60,7 +60,7 @@ class StepTimes:
     def seconds(self, steps: int) -> tuple[float, float]:
         """Return the seconds that a run with this number of steps takes, and the seconds that its baseline takes.
 
-        The baseline starts after the first stage of the run.
+        The baseline continues from the first stage of the run, so only its second stage takes time.
         """
         if not self.uses_unlabeled:
             return steps * self.supervised, 0.0
@@ -68,7 +68,10 @@ class StepTimes:
         return first * self.supervised + (steps - first) * self.self_training, (steps - first) * self.supervised
 
     def steps_in(self, budget: float) -> int:
-        """Return how many steps a run and its baseline can have in ``budget`` seconds, at most ``MAX_STEPS + 1``."""
+        """Return the largest number of steps for which a run and its baseline together fit into ``budget`` seconds.
+
+        A result of ``MAX_STEPS + 1`` means that more than ``MAX_STEPS`` would fit.
+        """
         return bisect_right(range(MAX_STEPS + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
 
     def minutes_for(self, steps: int, runs: int = 1) -> int:
@@ -191,10 +194,10 @@ def _stage_choices(first: int, second: int, reason: str, method: str) -> Choices
 
 
 def teacher_decay(steps: int) -> float:
-    """Return the EMA decay of the teacher, which forgets the student of ``1 / (1 - decay)`` steps ago.
+    """Return the EMA decay of the teacher, which averages the student over about ``1 / (1 - decay)`` steps.
 
-    This is a twentieth of the stage, within limits. A teacher that lags behind in a short stage keeps the student at
-    the quality of the first stage.
+    Within the limits of the decay, this average covers a twentieth of the stage. In a short stage, a teacher that
+    averages over more steps keeps the student at the quality of the first stage.
     """
     return float(f"{min(max(1 - TEACHER_LAG / steps, MIN_DECAY), MAX_DECAY):.3g}")
 
@@ -202,8 +205,8 @@ def teacher_decay(steps: int) -> float:
 def _optimizer_choices(stages: Sequence[int]) -> Choices:
     """Choose the optimizer of stages with these numbers of steps."""
     is_short = sum(stages) < MIN_PUBLISHED_STEPS
-    decay = "decays to zero, so that the last few steps change the network little"
-    schedule = Choice("poly", f"{decay}; with the published constant rate, a checkpoint must be selected by its score")
+    decay = "decays to zero, so that the last steps change the network little and no checkpoint has to be selected"
+    schedule = Choice("poly", decay)
     choices: Choices = {}
     for stage, steps in enumerate(stages):
         name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")

@@ -1,4 +1,4 @@
-"""Sentences at the top of a page about the network that predicts, the check of the teacher, and warnings."""
+"""Notices at the top of a report: the network for prediction, the checks of the teacher, and warnings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def unit_of(evaluation: Evaluation) -> str:
-    """Return the unit of distances that ignore the spacing."""
+    """Return the unit of distances that are not in mm: voxels of volumes, or pixels of 2-D images."""
     return "voxel" if evaluation.has_volumes else "pixel"
 
 
@@ -105,13 +105,13 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
 
 
 def _columns(evaluation: Evaluation) -> dict[str, str]:
-    """Return the titles of the columns of the table of classes by metric."""
+    """Return the column titles of the class table, by metric."""
     columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS} | _distance_columns(evaluation)
     return columns | ({metric: title for title, metric in VOLUME_COLUMNS.items()} if evaluation.has_volumes else {})
 
 
 def _distance_columns(evaluation: Evaluation) -> dict[str, str]:
-    """Return the titles of distances by metric. Distances in mm are left out if they equal distances in voxels."""
+    """Return the column titles of distances, by metric. Include mm only if they differ from voxels."""
     columns = {}
     for name in DISTANCES:
         columns[name] = f"{METRIC_NAMES[name]} {unit_of(evaluation)}"

@@ -16,9 +16,9 @@ from graftseg.training.selection import CaseScores
 from graftseg.training.step import autocast, uncompiled
 
 MAX_SCANS = 8
-"""Labeled scans that are scored at most."""
+"""Maximum number of labeled scans that are scored."""
 LOST = 0.05
-"""A class with a lower mean Dice on the labeled scans is not learned."""
+"""A class with a lower mean Dice on the labeled scans was not learned."""
 FLAT = 0.95
 """A loss that ends above this fraction of its start did not fall."""
 REMEDY = "train for more steps (graftseg plan --minutes), or check the labels with graftseg check"
@@ -36,7 +36,7 @@ def labeled_dice(
 
 
 def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence about the classes that were not learned, and about a loss that never fell."""
+    """Return warnings about classes that were not learned, and about a loss that did not fall in the first stage."""
     found = []
     if lost := [f"{name} ({100 * value:.1f} %)" for name, value in dice.items() if value < LOST]:
         classes = "class" if len(lost) == 1 else "classes"

@@ -178,7 +178,7 @@ def _position(
 def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
     """Train a stage to its end, or until a signal; log, score and save checkpoints on the way.
 
-    If a class vanishes or explodes in unlabeled scans, restore the last good network and return the check.
+    If the volume of a class changes too much in unlabeled scans, restore the last good network and return the check.
     """
     batches, run, loop, selector, recorder, clock = (
         parts.batches, parts.run, parts.loop, parts.selector, parts.recorder, parts.clock
@@ -239,8 +239,8 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None
 def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
     """Return the stages after a check of the teacher; their total number of steps does not change.
 
-    ``extend`` repeats the stage before the check, with steps of the checked stage. ``skip`` replaces the checked stage
-    and all later ones by the stage before. ``stop`` does the same after the step of the check.
+    ``extend`` repeats the stage before the check, with steps taken from the checked stage. ``skip`` replaces the
+    checked stage and all later ones by the stage before. ``stop`` does the same after the step of the check.
     """
     before, (checked, *rest) = list(stages[: check.stage]), stages[check.stage :]
     if check.decision == "continue":

@@ -61,7 +61,7 @@ def train_run(
 ) -> Outcome:
     """Train into a locked run folder. Check everything that can be checked before the folder is touched.
 
-    A new run starts after the first stage of the run ``after``, if both have the same first stage.
+    A new run continues from the first stage of the run ``after``, if both have the same first stage.
     """
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
@@ -130,7 +130,7 @@ def _with_warnings(recipe: Recipe, store: Store, run: RunFolder, device: torch.d
 
 
 def _take_first_stage(source: RunFolder, run: RunFolder, recipe: Recipe, identity: str | None) -> bool:
-    """Copy checkpoint and log at the end of the first stage of another run, if it trained the same; say whether."""
+    """Copy checkpoint and log of the first stage of another run if its settings are equal. Return whether they are."""
     if not source.first_stage_file.is_file() or not shares_first_stage(load_recipe(source.recipe_file), recipe):
         return False
     state = load_checkpoint(source.first_stage_file)
@@ -336,8 +336,8 @@ def complete(
 ) -> None:
     """Start or resume a run; do nothing if the run has finished with the same recipe and store.
 
-    ``label`` appears in progress messages and in the message of a stopped run. A new run starts after the first stage
-    of the run ``after``, if both have the same first stage.
+    ``label`` appears in progress messages and in the message of a stopped run. A new run continues from the first
+    stage of the run ``after``, if both have the same first stage.
     """
     if is_complete(recipe, store, run):
         return

@@ -32,7 +32,7 @@ Score = Callable[[Method], dict[str, float]]
 
 @dataclass(frozen=True)
 class Best:
-    """The best student of a stage on the split ``on``, validation or test; ``step`` counts from the start of training.
+    """The best student of a stage on the split ``on`` (validation or test), after ``step`` steps of training.
 
     ``optimizers`` contains the optimizer states of this step if the next stage takes them over.
     """

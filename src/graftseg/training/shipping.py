@@ -1,7 +1,7 @@
-"""Which network a run ships: the one trained with unlabeled scans, or its supervised baseline.
+"""The choice of the network that a run ships: the network trained with unlabeled scans, or its supervised baseline.
 
-The decision uses held-out labels only. Without them the network trained with unlabeled scans is shipped, because the
-check of the teacher already left out or skipped what it should not learn from.
+The baseline is shipped only if it scores higher on held-out labels. Without held-out labels, the network trained with
+unlabeled scans is shipped. Planned runs then rely on the check of the teacher, which excludes implausible scans.
 """
 
 from graftseg.core.run_folder import RunFolder, Shipped

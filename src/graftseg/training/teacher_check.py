@@ -3,10 +3,11 @@
 A prediction is implausible if it is empty, if a class has less than a tenth or more than ten times its usual volume, if
 a class that is one piece in the labels falls apart, if the foreground is at an unusual position in the scan, or if the
 network is uncertain. Self-training skips implausible scans. If most scans are implausible, the first stage is extended
-once. If most are still implausible, training continues without the unlabeled scans.
+once. If most are still implausible, training continues without the unlabeled scans. Fewer than two plausible scans are
+treated in the same way.
 
-During self-training, a few scans are predicted again at intervals. If a class vanishes or explodes, the network of the
-last interval is restored, and training continues without the unlabeled scans.
+During self-training, a few scans are predicted again at intervals. If a class shrinks or grows too much, the network
+of the previous interval is restored, and training continues without the unlabeled scans.
 """
 
 from collections import Counter
@@ -24,22 +25,22 @@ Decision = Literal["continue", "extend", "skip", "stop"]
 MIN_VOLUME, MAX_VOLUME = 0.1, 10.0
 """Limits of a plausible volume of a class, relative to its median volume in the labels."""
 ONE_PIECE, SCATTERED = 0.9, 0.5
-"""A class is one piece if its largest piece has the first share of its voxels in all labels. A prediction of such a
-class falls apart if its largest piece has less than the second share."""
+"""A class is one piece if its largest piece has at least the first share of its voxels in every label map. The
+prediction of such a class falls apart if its largest piece has less than the second share."""
 MAX_SHIFT = 0.25
-"""Distance from the positions in the labeled scans, relative to the scan, above which a position is unusual."""
+"""Distance from the range of positions in labeled scans, as a share of the scan along an axis, that is unusual."""
 MAX_UNCERTAINTY = 0.6
-"""Mean uncertainty of the possible foreground above which a prediction is not used."""
+"""Mean uncertainty of voxels with a foreground probability of at least 5 %, above which a prediction is implausible."""
 MAX_REJECTED = 0.5
 """Share of implausible scans above which the teacher is not trusted."""
 MIN_SCANS = 2
-"""Self-training needs at least this many plausible scans."""
+"""Minimum number of plausible scans for self-training."""
 MAX_WATCHED = 6
-"""Number of scans that are predicted again during self-training."""
+"""Maximum number of scans that are predicted again during self-training."""
 MAX_DRIFT = 3.0
 """Factor by which the volume of a class in the watched scans may fall or rise during self-training."""
 INTERVALS = 5
-"""Number of intervals of self-training after which the watched scans are predicted."""
+"""Number of intervals of self-training. The watched scans are predicted after each interval."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class TeacherCheck:
     """The result of a check before stage ``stage``: the reason for every rejected scan, and what to do.
 
     ``watched`` has the predicted volumes of the scans that are predicted again during the stage. With the decision
-    ``stop``, the check was made after ``step`` steps of the stage, and ``rejected`` has the class that drifted.
+    ``stop``, the check was made after ``step`` steps of the stage, and ``rejected`` has the class that changed.
     """
 
     stage: int
@@ -152,7 +153,7 @@ class TeacherCheck:
 def check_teacher(
     labeled: Sequence[ScanSummary], predicted: Mapping[str, ScanSummary], *, stage: int, may_extend: bool
 ) -> TeacherCheck:
-    """Compare the predictions of unlabeled scans, by name, with the labeled scans, and decide how to go on."""
+    """Compare the predictions of unlabeled scans, by name, with the labeled scans, and decide what to do next."""
     usual = Usual.of(labeled)
     objections = {name: usual.objection(scan) for name, scan in predicted.items()}
     rejected = {name: reason for name, reason in objections.items() if reason is not None}
@@ -164,7 +165,7 @@ def check_teacher(
 
 
 def drifted_class(before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]]) -> tuple[int, str] | None:
-    """Return the first class, counted from 0, whose volume in the watched scans vanished or exploded, and how."""
+    """Return the first class, counted from 0, whose volume in the watched scans changed too much, and the change."""
     first, second = (np.array([volumes[name] for name in before]).sum(axis=0) for volumes in (before, now))
     for value, (old, new) in enumerate(zip(first, second, strict=True)):
         if old and new * MAX_DRIFT < old:

@@ -1,7 +1,8 @@
 """Predictions of the unlabeled scans between two stages: foreground positions and the check of the teacher.
 
-The next stage draws patches around the predicted foreground, and uses only scans with plausible predictions. Both are
-saved in the run folder, so that a resumed run draws the same patches. Labels of these scans are never read.
+The next stage draws patches around the predicted foreground, and uses only scans with plausible predictions. Positions
+and checks are saved in the run folder, so that a resumed run draws the same patches. Labels of these scans are never
+read.
 """
 
 import logging
@@ -41,7 +42,7 @@ class UnlabeledPredictions:
         self.checks: list[TeacherCheck] = []
 
     def find(self, method: Method, before: StageSettings, stage: StageSettings, index: int) -> TeacherCheck | None:
-        """Predict every scan once before stage number ``index``; return the check of the predictions if it is on.
+        """Predict every scan once before stage number ``index``. Return the check if the stage has ``check_teacher``.
 
         Save the foreground positions and the check, and make the next stage use them.
         """
@@ -65,7 +66,7 @@ class UnlabeledPredictions:
         return check
 
     def drift(self, method: Method, stage: StageSettings, index: int, step: int) -> TeacherCheck | None:
-        """Predict the watched scans after ``step`` steps of a stage; return a check if a class vanished or exploded."""
+        """Predict the watched scans after ``step`` steps of a stage; return a check if a class changed too much."""
         start = next((check for check in reversed(self.checks) if check.stage == index), None)
         if start is None or not start.watched:
             return None
@@ -109,7 +110,7 @@ class UnlabeledPredictions:
     def _predict(
         self, method: Method, before: StageSettings, stage: StageSettings, cases: Sequence[StoredCase]
     ) -> tuple[list[NDArray[np.uint8]], list[ScanSummary]]:
-        """Return the cleaned label map of every scan, and a summary of it before cleaning."""
+        """Return the cleaned label map of every scan and, for a check, summaries of the label maps before cleaning."""
         recipe, device, classes = self._recipe, self._batches.device, len(self._store.classes)
         settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
         patch, fit = recipe.batches.patch, recipe.batches.fit

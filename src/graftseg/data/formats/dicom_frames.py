@@ -26,13 +26,13 @@ SINGLE_SLICES = "export the series as single slices"
 
 
 def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
-    """Return the frames of a file in stored order. If there are several frames, each must have a position."""
+    """Return the frames of a file in stored order. Each of several frames must have a position and an orientation."""
     header = read_tags(where, content, (*HEADER, *PIXELS) if pixels else HEADER)
     count = int(number(where, header, "NumberOfFrames", 1))
     refuse_lookup_table(where, header)
     groups = header.get(PER_FRAME) or ([{}] if count == 1 else ())
     if not groups:
-        finding = f"a multi-frame file without positions for its {count} frames, such as a film"
+        finding = f"a multi-frame file without positions for its {count} frames, such as a cine loop"
         raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
     if len(groups) != count:
         raise UserError(Code.SCAN_HEADER, where, f"{count} frames, but positions for {len(groups)}", AGAIN)
@@ -49,9 +49,10 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
 
 
 def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the tags of the file, then the shared tags of all frames, then the tags of one frame.
+    """Yield the tags of the file, then the shared and the own tags of a frame, one functional group after the other.
 
-    Later values override earlier values. The position of the file is ignored if the file has several frames.
+    Later values override earlier values. If the file has several frames, position and orientation of the file itself
+    are ignored.
     """
     for tag in (*SLICE_HEADER, *PIXEL_VALUES):
         if (is_single or tag not in POSE) and (found := value(where, header, tag)) is not None:

@@ -26,7 +26,8 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
-# number of unlabeled scans that are written; the loader prefetches fewer scans, so more would not change the times
+# number of unlabeled scans that are written; the time of a step does not depend on it, because every batch reads its
+# scans from disk again
 UNLABELED_SCANS = 24
 Array = npt.NDArray[Any]
 

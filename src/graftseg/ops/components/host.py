@@ -12,7 +12,10 @@ Labels = npt.NDArray[Any]
 
 
 def resolve_connectivity(axes: int, connectivity: int | None) -> int:
-    """Return the connectivity, by default the number of axes; raise a ValueError if it does not fit the axes."""
+    """Return the connectivity as scipy defines it: the number of axes along which neighbors may differ.
+
+    The default is full connectivity, the number of axes. Raise a ValueError if the connectivity does not fit the axes.
+    """
     resolved = axes if connectivity is None else connectivity
     if (axes, resolved) not in NEIGHBORS:
         raise ValueError(f"a connectivity of {resolved} does not fit label maps of {axes} axes")
