@@ -95,7 +95,7 @@ def cases_section(
     scores, figures = case_dice(results.evaluation), []
     seen: list[View] = []
     for case, rank in chosen_cases(results.ranking).items():
-        views = _read(case, entries.get(case), gallery)
+        views = _read(case, entries.get(case), gallery.orientation, gallery.classes)
         figure = {
             "case": case,
             "rank": rank,
@@ -196,13 +196,15 @@ def _pictures(title: str, view: View, gallery: Gallery, limit: int = MAX_SIDE) -
     ]
 
 
-def _read(case: str, predicted: Predicted | None, gallery: Gallery) -> tuple[View, ...] | str:
+def _read(
+    case: str, predicted: Predicted | None, orientation: Orientation, classes: Sequence[str] = ()
+) -> tuple[View, ...] | str:
     """Return the views of a case, or the reason why the case cannot be shown. The reason contains no full paths."""
     if predicted is None:
         return "the manifest of the predictions does not list this case"
     prediction = predicted.folder / predicted.entry["output"]
     if predicted.references is not None and is_store(predicted.references):
-        return _read_stored(case, predicted.references, prediction, gallery.orientation)
+        return _read_stored(case, predicted.references, prediction, orientation)
     reference = _reference(case, predicted.references)
     if reference is None:
         return REFERENCE_MISSING
@@ -213,12 +215,12 @@ def _read(case: str, predicted: Predicted | None, gallery: Gallery) -> tuple[Vie
         return f"{absent[0]} has been moved or deleted"
     try:
         scan, found = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction)
-        expected = read_label(reference, images[0], dict(enumerate(gallery.classes)))
+        expected = read_label(reference, images[0], dict(enumerate(classes)))
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == found.array.shape:
         return "scan, reference and prediction have different shapes"
-    return views_of(scan.array[0], expected.array, found.array, scan.geometry, gallery.orientation)
+    return views_of(scan.array[0], expected.array, found.array, scan.geometry, orientation)
 
 
 def _read_stored(case: str, path: Path, prediction: Path, orientation: Orientation) -> tuple[View, ...] | str:

@@ -54,8 +54,12 @@ def skipped_contours(path: Path, wanted: Collection[int]) -> Counter[str]:
 
 def _contours(path: Path, header: Any, wanted: Collection[int]) -> Iterator[tuple[int, Sequence[Any]]]:
     """Yield the number and the contours of each wanted ROI that has contours."""
-    for region in value(path, header, CONTOURS) or ():
-        key = int(number(path, region, "ReferencedROINumber", -1))
+    # pydicom reads a truncated file without an error, but the number comes after the contours and is then missing
+    regions = value(path, header, CONTOURS)
+    keys = [int(number(path, region, "ReferencedROINumber", -1)) for region in regions or ()]
+    if not keys or min(keys) < 0:
+        raise UserError(Code.SCAN_DAMAGED, path, "the file is truncated in its contours", AGAIN)
+    for key, region in zip(keys, regions, strict=True):
         if key in wanted:
             yield key, value(path, region, "ContourSequence") or ()
 
