@@ -1,5 +1,6 @@
 """DICOM segmentations as label maps: position of frames, types, overlaps and class names."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,13 @@ def test_other_files_are_not_labels(image: Path, tmp_path: Path) -> None:
     assert is_label_map(damaged)
     with user_error(Code.SCAN_DAMAGED, damaged):
         read_label(damaged, image, CLASSES)
+
+
+def test_a_missing_package_is_reported_and_the_label_is_not_skipped(
+    image: Path, labels: Labels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_seg(tmp_path / "seg.dcm", IMAGE, frames_of(labels), NAMES)
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    assert is_label_map(path)
+    with user_error(Code.PACKAGE_MISSING, keyword="pip install pydicom"):
+        read_label(path, image, CLASSES)

@@ -35,12 +35,12 @@ def segment_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterat
         remedy = "export the segmentation as BINARY or LABELMAP, or save a NIfTI file with one class number per voxel"
         raise UserError(Code.SCAN_UNSUPPORTED, path, f"SegmentationType is {kind:.20}", remedy)
     refuse_bytes(path, int(np.prod([number(path, header, tag, 1) for tag in ("NumberOfFrames", "Rows", "Columns")])))
-    known = {0, *(one.number for one in segments_of(path))}
+    known = {one.number for one in segments_of(path)}
     for index, frame in enumerate(read_frames(path, path, pixels=True)):
-        pixels = frame.pixels().astype(np.int64)
+        pixels = frame.pixels().astype(np.int32)
         if kind == "BINARY":
             pixels *= int(frame.number("ReferencedSegmentNumber", -1))
-        found = {int(segment) for segment in np.unique(pixels)}
+        found = {int(segment) for segment in np.unique(pixels[pixels != 0])}
         if found - known:
             finding = f"the segment of frame {index + 1} is not described in SegmentSequence"
             raise UserError(Code.SCAN_HEADER, path, finding, AGAIN)
