@@ -121,7 +121,7 @@ def test_overlapping_segments_are_named(image: Path, tmp_path: Path) -> None:
     both, one = np.zeros((9, 7)), np.zeros((9, 7))
     both[2:5, 1], one[4, :] = 1, 1
     path = write_seg(tmp_path / "seg.dcm", IMAGE, [(1, 2, both), (2, 2, one)], NAMES)
-    with user_error(Code.LABEL_INVALID, path, "liver and spleen overlap in 1 pixels of slice 3"):
+    with user_error(Code.LABEL_INVALID, path, "liver and spleen overlap in 1 pixel of slice 3"):
         read_label(path, image, CLASSES)
     # only one of them is a class
     found = read_label(path, image, {0: "background", 1: "spleen"})

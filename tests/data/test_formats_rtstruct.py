@@ -89,7 +89,7 @@ def test_wrong_contours_are_refused(image: Path, tmp_path: Path) -> None:
     with user_error(Code.GEOMETRY_MISMATCH, path, "FrameOfReference"):
         read_label(write_rtstruct(path, [(4, "liver", [between])], frame="1.9"), image, CLASSES)
     overlap = [(1, "liver", [IMAGE.contour(square(0.5, 3.5), 1)]), (2, "spleen", [IMAGE.contour(square(2.5, 4.5), 1)])]
-    with user_error(Code.LABEL_INVALID, path, "liver and spleen overlap in 1 pixels of slice 2"):
+    with user_error(Code.LABEL_INVALID, path, "liver and spleen overlap in 1 pixel of slice 2"):
         read_label(write_rtstruct(path, overlap), image, CLASSES)
 
 

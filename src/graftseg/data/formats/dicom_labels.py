@@ -92,8 +92,9 @@ def _painted(file: Path, values: Mapping[int, int], planes: Planes, classes: Map
         value, on_slice = values[mask.structure], labels[:, :, mask.plane]
         taken = on_slice[mask.pixels]
         if other := int(taken[taken != value].max(initial=0)):
-            pixels = f"{np.count_nonzero(taken == other)} pixels of slice {mask.plane + 1}"
-            finding = f"{classes[other]} and {classes[value]} overlap in {pixels}"
+            count = np.count_nonzero(taken == other)
+            pixels = "1 pixel" if count == 1 else f"{count} pixels"
+            finding = f"{classes[other]} and {classes[value]} overlap in {pixels} of slice {mask.plane + 1}"
             remedy = "remove the overlap, or list only one of the two in dataset.json"
             raise UserError(Code.LABEL_INVALID, file, finding, remedy)
         on_slice[mask.pixels] = value
