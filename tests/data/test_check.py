@@ -39,7 +39,7 @@ def test_every_file_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) ->
         reads.extend(path.name for path in paths)
         return read_case(paths, named)
 
-    def label_map(path: Path) -> Scan:
+    def label_map(path: Path, image: Path, classes: dict[int, str]) -> Scan:
         reads.append(path.name)
         return read_label(path)
 

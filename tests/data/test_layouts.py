@@ -3,7 +3,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from dicom_fakes import write_slice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -97,10 +99,16 @@ def test_the_voxel_file_of_a_header_is_not_reported(tmp_path: Path) -> None:
     assert dataset.ignored == ("imagesUn/d.raw",)
 
 
-def test_label_maps_are_not_dicom(tmp_path: Path) -> None:
-    dataset = read_layout(touch(msd(tmp_path), "labelsTr/b.dcm", "labelsTr/c.zip", "imagesTr/c.zip"))
+def test_label_maps_are_not_zips_or_dicom_slices(tmp_path: Path) -> None:
+    write_slice(tmp_path / "labelsTr" / "b.dcm", np.zeros((4, 4), np.int16), (0, 0, 0))
+    dataset = read_layout(touch(msd(tmp_path), "labelsTr/c.zip", "imagesTr/c.zip"))
     assert names(dataset) == [("a_01", "labeled"), ("c", "unlabeled")]
     assert dataset.ignored == ("labelsTr/b.dcm", "labelsTr/c.zip")
+
+
+def test_a_damaged_dicom_label_is_not_ignored(tmp_path: Path) -> None:
+    dataset = read_layout(touch(msd(tmp_path), "labelsTr/b.dcm", "imagesTr/b.dcm"))
+    assert names(dataset) == [("a_01", "labeled"), ("b", "labeled")] and dataset.ignored == ()
 
 
 def test_labels_of_unlabeled_images_are_not_read(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import multimode
 from typing import Any, Generic, Protocol, TypeVar
@@ -28,9 +28,14 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Reader of scan files and label maps. ``channel_count`` is the number of channels in ``dataset.json``."""
+    """Reader of scan files and label maps.
+
+    ``channel_count`` is the number of channels in ``dataset.json``. ``classes`` are the class names by label value,
+    which DICOM labels need.
+    """
 
     channel_count: int | None = None
+    classes: dict[int, str] = field(default_factory=dict)
 
     def image(self, case: Case) -> Scan:
         """Read the channels of a case into one array."""
@@ -38,7 +43,7 @@ class ScanFiles:
 
     def label(self, case: Case) -> Scan:
         """Read the label map of a labeled case."""
-        return read_label(label_path(case))
+        return read_label(label_path(case), case.images[0], self.classes)
 
 
 SCAN_FILES = ScanFiles()

@@ -25,7 +25,7 @@ from graftseg.data.folders import visible_entries
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
 from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reorientation, to_grid
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
-from graftseg.data.scans import read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
+from graftseg.data.scans import is_dicom_scan, read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
 
 CLASS_LIST = "dataset.json"
 RECORD = "mended.json"  # the content of ``FixedCopy``
@@ -157,7 +157,8 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
     for path in case.images[1:]:
         if differs_by_rounding(image, grids[path]):
             yield FileFix(path, _geometry_change(case.images[0].name, image, grids[path]), image)
-    if case.label is None or not counts:
+    # a DICOM label is read on the grid of its image, and names instead of values decide its classes
+    if case.label is None or not counts or is_dicom_scan(case.label):
         return
     label_grid = read_geometry(case.label)
     done, geometry, values = [], None, None

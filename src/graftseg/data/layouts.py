@@ -1,7 +1,7 @@
 """The labeled, unlabeled and test cases of a folder of scans, in any of the known layouts."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.dataset_json import DatasetJson, case_and_label_names
 from graftseg.data.folders import require_folder, unsupported_images_in, visible_entries
+from graftseg.data.formats.dicom_labels import common_classes
 from graftseg.data.grouping import (
     CHANNEL,
     Files,
@@ -25,7 +26,7 @@ from graftseg.data.grouping import (
 )
 from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
 from graftseg.data.loose_slices import refuse_loose_slices
-from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
+from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
@@ -126,8 +127,19 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
             shared = " and ".join(case.images[0].parent.name for case in cases if case.name == name)
             finding = f"{times} cases have this name, in {shared}"
             problems.append(UserError(Code.CASE_DUPLICATE, name, finding, "give every case a unique name"))
-    reader = ScanFiles(description.named_channels)
-    return Dataset(folder, layout, tuple(cases), description.classes(), tuple(problems), _ignored(places), reader)
+    classes = description.classes() or _classes_of_labels(cases, problems)
+    reader = ScanFiles(description.named_channels, classes)
+    return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places), reader)
+
+
+def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict[int, str]:
+    """Return the classes that the names in DICOM labels define. Other label maps contain no names."""
+    labels = [case.label for case in cases if case.split == "labeled" and case.label is not None]
+    if not all(map(is_dicom_scan, labels)):
+        return {}
+    classes, problem = common_classes(labels)
+    problems += [problem] if problem else []
+    return classes
 
 
 def _pair(images: Path, files: Files, labels: Path | None, split: Split, problems: list[UserError]) -> Iterator[Case]:

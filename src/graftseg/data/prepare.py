@@ -24,7 +24,7 @@ from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_unlisted
-from graftseg.data.scans import Scan, files_of
+from graftseg.data.scans import Scan, files_of, is_dicom_scan
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class _CasePreparer:
             return None
         sources = self._sources(case)
         same = (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
-        same = same and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key())
+        same = same and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key(case))
         if not same or kept.sources.keys() != sources.keys():
             return None
         return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
@@ -194,9 +194,10 @@ class _CasePreparer:
         image_file, label_file = f"{case.name}.image.npy", f"{case.name}.label.npy"
         arrays: dict[str, npt.NDArray[Any]] = {image_file: _to_float16(image, case.images[0])}
         values: tuple[int, ...] = ()
+        guesses = scan.guesses
         if case.label is not None:
             label = self.dataset.reader.label(case)
-            values = checked_values(self.dataset, case, scan.geometry, label)
+            values, guesses = checked_values(self.dataset, case, scan.geometry, label), guesses + label.guesses
             arrays[label_file] = to_grid(label.array.astype(np.uint8), grid, labels=True)
         stored = StoredCase(
             name=case.name,
@@ -212,9 +213,9 @@ class _CasePreparer:
             sha256=self._write(arrays),
         )
         content = ADAPTER.dump_python(stored, mode="json")
-        record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": content}
+        record = {"root": str(self.dataset.root.resolve()), "key": self._key(case), "case": content}
         write_json(self.out / CASES / f"{case.name}.json", record)
-        return _PreparedCase(stored, is_new=True, guesses=scan.guesses)
+        return _PreparedCase(stored, is_new=True, guesses=guesses)
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
         """Remove the manifest, because the store is now unfinished. Write the arrays and return their checksums."""
@@ -228,11 +229,14 @@ class _CasePreparer:
         paths = (*case.images, case.label) if case.label else case.images
         return {os.path.relpath(path, self.dataset.root): path for path in paths}
 
-    def _key(self) -> str:
+    def _key(self, case: Case) -> str:
         """Return a hash of store format, settings and reader. Cases with another hash are prepared again."""
         content: list[Any] = [FORMAT, self.settings.model_dump(mode="json")]
         if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))
+        elif case.label is not None and is_dicom_scan(case.label):
+            # the class list decides the values of DICOM labels
+            content.append(self.dataset.classes)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -4,7 +4,7 @@ The suffix of a file determines the reader in the package ``formats``. A folder 
 file is recognized by its content if it has no known suffix.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
+from graftseg.data.formats.dicom_labels import is_dicom_label, read_dicom_label
 from graftseg.data.formats.dicom_members import has_dicom_content
 from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
@@ -55,9 +56,11 @@ def is_dicom_scan(path: Path) -> bool:
 
 
 def is_label_map(path: Path) -> bool:
-    """Return whether a file name can be the name of a label map. DICOM files are read as images only."""
+    """Return whether a path is a label map: by suffix, or by content if it is DICOM."""
     suffix = _suffix(path)
-    return suffix is not None and FORMATS[suffix].label is not None and not path.is_dir()
+    if path.is_dir() or suffix == ".dcm" or (suffix is None and has_dicom_content(path)):
+        return is_dicom_label(path)
+    return suffix is not None and FORMATS[suffix].label is not None
 
 
 def is_header(path: Path) -> bool:
@@ -109,18 +112,27 @@ def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_
     return Scan(np.concatenate([scan.array for scan in scans]), geometry, guesses)
 
 
-def read_label(path: Path) -> Scan:
-    """Read a label map ``(*space)``. ``class_numbers`` checks the values and converts them to uint8 or uint16."""
+def read_label(path: Path, image: Path | None = None, classes: Mapping[int, str] | None = None) -> Scan:
+    """Read a label map ``(*space)``. ``class_numbers`` checks the values and converts them to uint8 or uint16.
+
+    A DICOM segmentation or structure set needs its DICOM image, which has the grid, and the class names by value.
+    """
     read = _format(path).label
-    if read is None:
-        finding = "label maps cannot be read from DICOM"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save it as NIfTI, NRRD or MHA")
-    scan = read(path)
+    scan = _read_dicom_label(path, image, classes or {}) if read is None else read(path)
     refuse_non_finite(path, scan.array)
     if len(scan.array) != 1:
         finding = f"a label map with {len(scan.array)} channels"
         raise UserError(Code.LABEL_INVALID, path, finding, "save one class number per voxel")
     return replace(scan, array=class_numbers(path, scan.array[0]))
+
+
+def _read_dicom_label(path: Path, image: Path | None, classes: Mapping[int, str]) -> Scan:
+    if image is not None and is_dicom_scan(image) and is_label_map(path):
+        return read_dicom_label(path, image, classes)
+    finding = "not a DICOM segmentation or structure set"
+    if is_label_map(path):
+        finding = "a DICOM label can be read only on the grid of its DICOM image"
+    raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save it as NIfTI, NRRD or MHA")
 
 
 def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from graftseg.core.types import Case
 from graftseg.data.folders import unsupported_images_in
 from graftseg.data.formats.dicom import is_dicom_case
 from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case, scans_in
-from graftseg.data.scans import READABLE, is_label_map, scan_stem
+from graftseg.data.scans import READABLE, is_dicom_scan, scan_stem
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
@@ -54,7 +54,7 @@ def _scans(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     scans = scans_in(path)
-    only_dicom = not any(is_label_map(scan) for scan in scans)
+    only_dicom = all(is_dicom_scan(scan) for scan in scans)
     return [path] if only_dicom and is_dicom_case(path) else scans
 
 

@@ -23,7 +23,13 @@ from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.metrics import TOLERANCE, Protocol, as_protocol, score
-from graftseg.evaluation.references import Reference, describe_references, label_map_files, references_in
+from graftseg.evaluation.references import (
+    Reference,
+    describe_references,
+    label_map_files,
+    predicted_images,
+    references_in,
+)
 from graftseg.evaluation.scores import METRICS, VOXEL_FIELDS, Evaluation, Row, check_table_path
 
 LabelMap = npt.NDArray[np.unsignedinteger[Any]]
@@ -82,7 +88,7 @@ def evaluate_folders(
     if not 0 <= tolerance < math.inf:
         finding = f"{tolerance} is not a distance in millimeters"
         raise UserError(Code.OPTION_INVALID, "--tolerance", finding, "give a number of at least 0")
-    pairs = _pair_files(folders, references, allow_missing=allow_missing, only=only)
+    pairs = _pair_files(folders, references, classes, allow_missing=allow_missing, only=only)
     workers = workers or min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
         found = in_parallel(_nonzero_values, [pair[2] for pair in pairs], "Reading references", workers)
@@ -163,10 +169,16 @@ def _score_case(
 
 
 def _pair_files(
-    folders: Sequence[Path], references: Path, *, allow_missing: bool, only: Collection[str] | None
+    folders: Sequence[Path],
+    references: Path,
+    classes: Mapping[int, str] | None,
+    *,
+    allow_missing: bool,
+    only: Collection[str] | None,
 ) -> list[tuple[str, list[Path], Reference]]:
     """Return the name, the label maps (one per folder) and the reference of every case that has all these files."""
-    expected = by_nfc(references_in(references, label_map_files(folders[0])))
+    images = predicted_images(folders[0])
+    expected = by_nfc(references_in(references, label_map_files(folders[0]), images, classes))
     paths = {case: reference.path for case, reference in expected.items()}
     found = []
     for folder in folders:

@@ -1,6 +1,6 @@
 """Reference label maps: files in a folder, or labels of a store's test cases in the geometry of their scans."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.names import by_nfc, nfc
+from graftseg.core.predictions import read_manifest
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import label_maps_by_case
 from graftseg.data.label_names import match_labels
@@ -26,16 +28,36 @@ class Reference:
     read: Callable[[], Scan]
 
 
-def references_in(path: Path, cases: Collection[str] = ()) -> dict[str, Reference]:
+def references_in(
+    path: Path,
+    cases: Collection[str] = (),
+    images: Mapping[str, Path] | None = None,
+    classes: Mapping[int, str] | None = None,
+) -> dict[str, Reference]:
     """Return the references in a folder of label maps or in a store, by case.
 
     If a label map matches exactly one of ``cases``, it gets the name of this case: ``a_seg`` becomes ``a``.
+    DICOM labels need ``images``, one file of each case, and the class names by value.
     """
     if is_store(path):
         return stored_references(open_store(path))
     files = label_map_files(path)
     case_of = match_labels(files, cases)
-    return {case_of.get(name, name): Reference(file, partial(read_label, file)) for name, file in files.items()}
+    image_of = by_nfc(images or {})
+    references = {}
+    for name, file in files.items():
+        case = case_of.get(name, name)
+        references[case] = Reference(file, partial(read_label, file, image_of.get(nfc(case)), classes))
+    return references
+
+
+def predicted_images(folder: Path) -> dict[str, Path]:
+    """Return one image file of each case, from the manifest of a folder of label maps. Ignore an invalid manifest."""
+    try:
+        manifest = read_manifest(folder, "")
+    except UserError:
+        return {}
+    return {case.case: folder / case.images[0] for case in (manifest.cases if manifest else ()) if case.images}
 
 
 def stored_reference(store: Store, case: StoredCase) -> Reference:

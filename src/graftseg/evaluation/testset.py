@@ -1,5 +1,6 @@
 """Test scans of a run and their label maps: find them and check that they can be scored."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
+from graftseg.data.formats.scan import guess_lines
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import check_channels, scan_cases
@@ -21,6 +23,7 @@ DATA_REMEDY = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test ca
 FOLDS_REMEDY = "without test scans, train with --folds, which scores each labeled scan with a network that never saw it"
 SCORED_BY_FOLDS = "cross-validation has already scored the labeled scans: graftseg report"
 Folder = str | Path
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
         found, failures = scan_cases(scans.images, channels, run.training_case_names())
         files = {case.name: case.images for case in found}
         names = files.keys() | failures.keys()
-    labels = by_nfc(references_in(scans.labels, names))
+    images = {name: paths[0] for name, paths in files.items()}
+    labels = by_nfc(references_in(scans.labels, names, images, dict(enumerate(classes))))
     both = _with_both_files(scans, names, set(labels), allow_missing=allow_missing)
     if files:
         if failures:
@@ -148,6 +152,8 @@ def _check_case(
     if reference is None:
         return
     label = reference.read()
+    for line in guess_lines(label.guesses):
+        log.warning("%s", line)
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
         finding = f"not on the grid of its scan {files[0].name}: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, reference.path, finding, "resample the label map to its scan's grid")

@@ -95,7 +95,7 @@ def cases_section(
     scores, figures = case_dice(results.evaluation), []
     seen: list[View] = []
     for case, rank in chosen_cases(results.ranking).items():
-        views = _read(case, entries.get(case), gallery.orientation)
+        views = _read(case, entries.get(case), gallery.orientation, gallery.classes)
         figure = {
             "case": case,
             "rank": rank,
@@ -196,7 +196,9 @@ def _pictures(title: str, view: View, gallery: Gallery, limit: int = MAX_SIDE) -
     ]
 
 
-def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> tuple[View, ...] | str:
+def _read(
+    case: str, predicted: Predicted | None, orientation: Orientation, classes: Sequence[str] = ()
+) -> tuple[View, ...] | str:
     """Return the views of a case, or the reason why the case cannot be shown. The reason contains no full paths."""
     if predicted is None:
         return "the manifest of the predictions does not list this case"
@@ -212,7 +214,8 @@ def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> t
     if absent := [path.name for path in (*images, prediction) if not path.exists()]:
         return f"{absent[0]} has been moved or deleted"
     try:
-        scan, expected, found = read_case(images, VOLUMES_ARE_CHANNELS), read_label(reference), read_label(prediction)
+        scan, found = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction)
+        expected = read_label(reference, images[0], dict(enumerate(classes)))
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == found.array.shape:

@@ -20,10 +20,11 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
-from graftseg.data.scans import Scan, grid_difference, read_geometry, write_label
+from graftseg.data.scans import Scan, grid_difference, read_geometry, read_label, write_label
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.dicomseg import on_slices
+from graftseg.inference.export.dicomseg import _segment, on_slices
+from graftseg.inference.export.segment_codes import GENERIC
 from user_errors import user_error
 
 pydicom = pytest.importorskip("pydicom")
@@ -136,6 +137,63 @@ def test_any_order_of_axes_is_undone(order: list[int], flips: tuple[bool, ...], 
     array, geometry = turned(labels, tuple(order), flips)
     frames = on_slices(Scan(array, geometry), Series((), SHAPE, affine()))
     assert frames is not None and np.array_equal(frames, labels.T)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    order=st.permutations(range(3)),
+    flips=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    seed=st.integers(0, 999),
+    is_sparse=st.booleans(),
+    is_multi_frame=st.booleans(),
+)
+def test_reading_an_exported_segmentation_is_the_identity(
+    run: RunFolder,
+    tmp_path_factory: pytest.TempPathFactory,
+    order: list[int],
+    flips: tuple[bool, ...],
+    seed: int,
+    is_sparse: bool,
+    is_multi_frame: bool,
+) -> None:
+    folder, labels = tmp_path_factory.mktemp("export"), labels_of(seed)
+    image = folder / "cases" / "a"
+    if is_sparse:
+        labels[:, :, seed % SHAPE[2]] = 0
+        labels[labels == 1 + seed % 2] = 0
+    write_label(run.predictions / "a.nii.gz", *turned(labels, tuple(order), flips))
+    if is_multi_frame:
+        image = folder / "cases" / "a.dcm"
+        write_multi_frame(image)
+    else:
+        write_series(image)
+    export(run, image, folder / "out")
+    found = read_label(folder / "out" / "a.dcm", image, dict(enumerate(CLASSES)))
+    assert np.array_equal(found.array, labels) and found.guesses == ()
+    assert grid_difference(found.geometry, read_geometry(image)) is None
+
+
+def test_a_label_map_segmentation_of_highdicom_is_read(tmp_path: Path) -> None:
+    labels = labels_of(5)
+    write_series(tmp_path / "a")
+    (series,) = series_in(tmp_path / "a")
+    with silence_dicom_packages():
+        highdicom.seg.Segmentation(
+            source_images=list(series.slices)[::-1],
+            pixel_array=labels.T[::-1].copy(),
+            segmentation_type=highdicom.seg.SegmentationTypeValues.LABELMAP,
+            segment_descriptions=[_segment(1, "ring", GENERIC), _segment(2, "core", GENERIC)],
+            series_instance_uid=highdicom.UID(),
+            series_number=1,
+            sop_instance_uid=highdicom.UID(),
+            instance_number=1,
+            manufacturer="none",
+            manufacturer_model_name="none",
+            software_versions="1",
+            device_serial_number="0",
+        ).save_as(tmp_path / "a.dcm")
+    found = read_label(tmp_path / "a.dcm", tmp_path / "a", dict(enumerate(CLASSES)))
+    assert np.array_equal(found.array, labels)
 
 
 def test_another_grid_is_detected() -> None:

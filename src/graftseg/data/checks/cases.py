@@ -68,6 +68,7 @@ class CaseCheck:
         summary = fingerprint_case(case, scan, label)
         findings += _image_findings(case, scan, summary)
         if label is not None:
+            findings += _guess_findings(case, label)
             findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += _grids(case.name, scan.geometry, label.geometry)
         thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
@@ -90,9 +91,13 @@ def channels_differ_by_rounding(case: Case) -> bool:
     return all(near) and any(differs_by_rounding(first, other) for other in others)
 
 
-def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterator[Finding]:
+def _guess_findings(case: Case, scan: Scan) -> Iterator[Finding]:
     for guess in scan.guesses:
         yield Finding("warning", guess.what, case.name, guess.taken, guess.remedy, (case.name,))
+
+
+def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterator[Finding]:
+    yield from _guess_findings(case, scan)
     constant = [channel for channel, std in enumerate(summary.std) if std == 0]
     if constant:
         is_constant = len(constant) == len(summary.std)

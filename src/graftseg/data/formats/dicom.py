@@ -96,13 +96,13 @@ def series_of_slices(files: Sequence[Path]) -> list[list[Path]]:
 
 def dicom_geometry(path: Path, channel_count: int | None = None) -> Geometry:
     """Return the geometry from the headers. ``channel_count`` is for formats with several channels and is not used."""
-    slices = _slices(path, pixels=False)
+    slices = read_slices(path, pixels=False)
     return _picture_geometry(slices[0]) if _is_picture(slices) else arranged(slices)[1]
 
 
 def read_dicom(path: Path, channel_count: int | None = None) -> Scan:
     """Read a series as float32 ``(1, columns, rows, slices)``, or a 2-D picture as ``(1, columns, rows)``."""
-    slices = _slices(path, pixels=True)
+    slices = read_slices(path, pixels=True)
     if not _is_picture(slices):
         return volume_of(path, slices)
     geometry, pixels = _picture_geometry(slices[0]), slices[0].pixels()
@@ -112,8 +112,8 @@ def read_dicom(path: Path, channel_count: int | None = None) -> Scan:
     return Scan(pixels[None], geometry)
 
 
-def _slices(path: Path, *, pixels: bool) -> list[Slice]:
-    """Read the slices of the volume."""
+def read_slices(path: Path, *, pixels: bool) -> list[Slice]:
+    """Read the slices of the series that is the volume, in stored order."""
     if not path.is_dir():
         refuse_absent(path)
     with members_of(path) as members:

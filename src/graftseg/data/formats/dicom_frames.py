@@ -20,6 +20,7 @@ GROUPS = {  # tags to read from each functional group
     "PixelMeasuresSequence": ("PixelSpacing", "SliceThickness"),
     "PlanePositionSequence": ("ImagePositionPatient",),
     "PlaneOrientationSequence": ("ImageOrientationPatient",),
+    "SegmentIdentificationSequence": ("ReferencedSegmentNumber",),
     "PixelValueTransformationSequence": ("RescaleSlope", "RescaleIntercept"),
 }
 SINGLE_SLICES = "export the series as single slices"

@@ -24,7 +24,7 @@ POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
 SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")
 """Tags for the distance between slices without positions, in order of preference."""
 
-HEADER = ("Rows", "Columns", "InstanceNumber", *SPACINGS, *SLICE_DISTANCES, *POSE)
+HEADER = ("Rows", "Columns", "InstanceNumber", "FrameOfReferenceUID", *SPACINGS, *SLICE_DISTANCES, *POSE)
 GAP = 1.5
 """If a distance between slices exceeds ``GAP`` times the median distance, a slice is missing."""
 

@@ -1,0 +1,79 @@
+"""DICOM segmentations of the types BINARY and LABELMAP: segments and their pixels on the slices of an image."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.core.errors import Code, UserError
+from graftseg.data.formats.dicom_frames import read_frames
+from graftseg.data.formats.dicom_planes import OTHER_IMAGE, TOLERANCE, Planes
+from graftseg.data.formats.dicom_series import Slice, pixel_spacing
+from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, read_tags, value
+from graftseg.data.formats.scan import refuse_bytes
+from graftseg.data.formats.structures import Mask, Structure, structures_in
+
+SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
+"""Segmentation Storage and Label Map Segmentation Storage."""
+HEADER = ("SegmentationType", "SegmentSequence", "FrameOfReferenceUID", "NumberOfFrames", "Rows", "Columns")
+
+
+def segments_of(path: Path) -> list[Structure]:
+    """Return the segments in order of their numbers. The number of a segment is its label value."""
+    found = structures_in(path, read_tags(path, path, HEADER), "SegmentSequence", "SegmentNumber", "SegmentLabel")
+    # a LABELMAP may describe the background as segment 0
+    return [Structure(one.number, one.name, one.number) for one in found if one.number != 0]
+
+
+def segment_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterator[Mask]:
+    """Yield the pixels of wanted segments in each frame, on the slice at the position of the frame."""
+    header = read_tags(path, path, HEADER)
+    planes.refuse_other_frame(path, value(path, header, "FrameOfReferenceUID"))
+    kind = str(value(path, header, "SegmentationType") or "missing")
+    if kind not in ("BINARY", "LABELMAP"):
+        remedy = "export the segmentation as BINARY or LABELMAP, or save a NIfTI file with one class number per voxel"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, f"SegmentationType is {kind:.20}", remedy)
+    refuse_bytes(path, int(np.prod([number(path, header, tag, 1) for tag in ("NumberOfFrames", "Rows", "Columns")])))
+    known = {one.number for one in segments_of(path)}
+    for index, frame in enumerate(read_frames(path, path, pixels=True)):
+        pixels = frame.pixels().astype(np.int32)
+        if kind == "BINARY":
+            pixels *= int(frame.number("ReferencedSegmentNumber", -1))
+        found = {int(segment) for segment in np.unique(pixels[pixels != 0])}
+        if found - known:
+            finding = f"the segment of frame {index + 1} is not described in SegmentSequence"
+            raise UserError(Code.SCAN_HEADER, path, finding, AGAIN)
+        for segment in sorted(found.intersection(wanted)):
+            yield Mask(segment, *_on_slice(frame, f"frame {index + 1}", pixels == segment, planes))
+
+
+def _on_slice(frame: Slice, name: str, mask: NDArray[np.bool_], planes: Planes) -> tuple[int, NDArray[np.bool_]]:
+    """Return the slice of a frame, and the pixels of the frame in the columns and rows of the slice."""
+    points = _pixel_centers(frame, name, np.array([(0, 0), (1, 0), (0, 1), (mask.shape[0] - 1, mask.shape[1] - 1)]))
+    plane, places = planes.locate(frame.where, name, points)
+    steps = np.rint(places[1:3] - places[0]).astype(np.int64)
+    origin = np.rint(places[0]).astype(np.int64)
+    pixels = np.argwhere(mask) @ steps + origin
+    # the frame may be mirrored or turned against the slice, but its pixels must coincide with pixels of the slice
+    is_turn = (np.abs(steps).sum(axis=0) == 1).all() and (np.abs(steps).sum(axis=1) == 1).all()
+    away = np.abs(places - np.rint(places)).max()
+    if not is_turn or away > TOLERANCE:
+        finding = f"the pixels of {name} do not coincide with pixels of the image"
+        raise UserError(Code.GEOMETRY_MISMATCH, frame.where, finding, OTHER_IMAGE)
+    if (pixels < 0).any() or (pixels >= planes.geometry.shape[:2]).any():
+        finding = f"the segment in {name} reaches beyond the image"
+        raise UserError(Code.GEOMETRY_MISMATCH, frame.where, finding, OTHER_IMAGE)
+    placed = np.zeros(planes.geometry.shape[:2], np.bool_)
+    placed[tuple(pixels.T)] = True
+    return plane, placed
+
+
+def _pixel_centers(frame: Slice, name: str, pixels: NDArray[np.int64]) -> Floats:
+    """Return the LPS coordinates of pixels, given as (column, row)."""
+    position, directions = frame.numbers("ImagePositionPatient", 3), frame.numbers("ImageOrientationPatient", 6)
+    if position is None or directions is None:
+        raise UserError(Code.SCAN_HEADER, frame.where, f"{name} has no position or orientation", AGAIN)
+    down, across = pixel_spacing(frame)
+    centers: Floats = position + pixels @ (directions.reshape(2, 3) * [[across], [down]])
+    return centers

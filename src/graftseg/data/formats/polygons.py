@@ -1,0 +1,29 @@
+"""Fill polygons on a pixel grid by the even-odd rule."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def fill_polygons(polygons: Sequence[NDArray[np.float64]], shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return the pixels ``(columns, rows)`` whose centers lie inside an odd number of closed polygons.
+
+    The points of a polygon are (column, row) coordinates. The center of the first pixel is (0, 0). A center exactly on
+    an edge is inside if the inside is toward higher columns or rows. Polygons with a common edge thus share no pixel.
+    """
+    columns, rows = shape
+    x0, y0 = np.concatenate(polygons).T
+    x1, y1 = np.concatenate([np.roll(points, -1, axis=0) for points in polygons]).T
+    # an edge crosses the rows from ceil(lower end) up to, but not including, ceil(upper end)
+    first = np.clip(np.ceil(np.minimum(y0, y1)), 0, rows).astype(np.int64)
+    count = np.clip(np.ceil(np.maximum(y0, y1)), 0, rows).astype(np.int64) - first
+    edge = np.repeat(np.arange(len(count)), count)
+    row = np.arange(len(edge)) - np.repeat(np.cumsum(count) - count, count) + first[edge]
+    crossing = x0[edge] + (row - y0[edge]) * (x1 - x0)[edge] / (y1 - y0)[edge]
+    column = np.clip(np.ceil(crossing), 0, columns).astype(np.int64)
+    # a pixel is inside if the number of crossings at or before it in its row is odd
+    crossings = np.zeros((columns + 1, rows), np.int32)
+    np.add.at(crossings, (column, row), 1)
+    inside: NDArray[np.bool_] = crossings[:columns].cumsum(axis=0) % 2 == 1
+    return inside

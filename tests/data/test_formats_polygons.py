@@ -1,0 +1,55 @@
+"""Filling of polygons: exact squares, holes, and random polygons against scikit-image."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from graftseg.data.formats.polygons import fill_polygons
+
+Points = NDArray[np.float64]
+
+
+def square(low: float, high: float) -> Points:
+    return np.array([(low, low), (high, low), (high, high), (low, high)])
+
+
+def test_a_center_on_the_lower_edge_is_inside_and_on_the_upper_edge_is_not() -> None:
+    expected = np.zeros((6, 5), bool)
+    expected[1:3, 1:3] = True
+    assert np.array_equal(fill_polygons([square(1, 3)], (6, 5)), expected)
+    assert np.array_equal(fill_polygons([square(0.5, 2.5)], (6, 5)), expected)
+    assert np.array_equal(fill_polygons([square(1, 3)[::-1]], (6, 5)), expected)
+
+
+def test_polygons_with_a_common_edge_share_no_pixel() -> None:
+    corners = np.array([(0.0, 0.0), (7.0, 0.0), (7.0, 7.0), (0.0, 7.0)])
+    center = np.array([3.0, 4.0])
+    parts = [fill_polygons([np.array([corners[i - 1], corners[i], center])], (8, 8)) for i in range(4)]
+    assert np.array_equal(sum(part.astype(int) for part in parts), fill_polygons([corners], (8, 8)).astype(int))
+
+
+def test_an_inner_polygon_and_a_keyhole_are_the_same_hole() -> None:
+    outer, inner = square(0.5, 8.5), square(2.5, 5.5)
+    keyhole = np.concatenate([outer, outer[:1], inner[::-1], inner[-1:], outer[:1]])
+    found = fill_polygons([outer, inner], (10, 10))
+    assert found.sum() == 64 - 9 and not found[3:6, 3:6].any()
+    assert np.array_equal(fill_polygons([keyhole], (10, 10)), found)
+
+
+def test_parts_outside_of_the_grid_are_cut_off() -> None:
+    assert fill_polygons([square(-9.5, 99.5)], (4, 3)).all()
+    assert not fill_polygons([square(20, 30)], (4, 3)).any()
+    assert not fill_polygons([np.array([(1.0, 1.0)])], (4, 3)).any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(3, 12))
+def test_random_polygons_are_filled_as_by_scikit_image(seed: int, count: int) -> None:
+    measure = pytest.importorskip("skimage.measure")
+    shape = (13, 11)
+    points = np.random.default_rng(seed).uniform(-3, 15, (count, 2))
+    centers = np.argwhere(np.ones(shape, bool))
+    expected = measure.points_in_poly(centers, points).reshape(shape)
+    assert np.array_equal(fill_polygons([points], shape), expected)
