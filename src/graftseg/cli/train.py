@@ -60,15 +60,19 @@ def train(
             finding = "cannot be combined with --folds or --baseline"
             raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or omit --folds and --baseline")
         api.train_seeds(recipe, data, out, seeds, tell=typer.echo, **options)
+        if strict:
+            _require_learned(*sorted(out.glob("seed-*")))
         return
     try:
-        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, strict=strict)
+        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline})
+        if strict:
+            _require_learned(out)
     except StoppedError as stopped:
         stopped.remedy = "run the same command with --resume"
         raise
 
 
-def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options, *, strict: bool) -> None:
+def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
@@ -88,9 +92,14 @@ def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Op
     run = quote(str(out))
     test = f"graftseg test {run}, or " if _has_test(data) else ""
     typer.echo(f"next: {test}graftseg predict {run} SCANS --out LABELS")
-    if strict and outcome.warnings:
-        finding, remedy = outcome.warnings[0].split("; ", 1)
-        raise UserError(Code.CLASS_NOT_LEARNED, out, finding, remedy)
+
+
+def _require_learned(*folders: Path) -> None:
+    """Raise a UserError if a finished run, a fold or a baseline did not learn a class."""
+    from graftseg.core.run_folder import RunFolder
+    from graftseg.training.learning_check import require_learned
+
+    require_learned(RunFolder(folder) for folder in folders)
 
 
 def _has_test(data: Given) -> bool:
