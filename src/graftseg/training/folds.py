@@ -65,14 +65,18 @@ def train_folds(
     baseline: bool,
     resume: bool = False,
     report: Report = logger.info,
+    store: Store | None = None,
 ) -> CrossValidation:
     """Train every fold into ``run/fold-N`` and score its held-out cases. With ``baseline``, also train baseline folds.
 
-    ``resume`` keeps finished folds and continues a stopped fold. ``run/metrics.csv`` contains the scores of all cases.
+    ``store`` contains the prepared scans of ``data``. Without it, the scans are prepared into ``run/store``. ``resume``
+    keeps finished folds and continues a stopped fold. ``run/metrics.csv`` contains the scores of all cases.
     ``run/folds.json`` lists the cases of each fold, and the means of all scores. The baseline is in ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
-    store = _store(recipe, data, run, count, baseline=baseline)
+    if store is None:
+        is_started = run.folds_file.is_file()
+        store = store_of_folds(recipe, data, run, count, baseline=baseline, is_started=is_started)
     unlabeled = training_cases(store, recipe.batches).unlabeled
     recipe, baseline = adapt_to_data(recipe, unlabeled=len(unlabeled), baseline=baseline)
     require_unlabeled(recipe, len(unlabeled), store.path)
@@ -102,11 +106,13 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
     run.check_target(FOLDS, resume=resume)
 
 
-def _store(recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool) -> Store:
-    """Open the store ``data``. For scans, open the store of resumed folds, or prepare a store for new folds."""
+def store_of_folds(
+    recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool, is_started: bool
+) -> Store:
+    """Open the store ``data``. For scans, open the store of started folds, or prepare a store for new folds."""
     if is_store(data):
         return open_store(data)
-    if run.folds_file.is_file():
+    if is_started:
         return open_store(run.store)
     batches, dataset = recipe.batches, read_layout(data).for_training(*for_training_arguments(recipe))
     seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
