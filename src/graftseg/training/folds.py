@@ -23,6 +23,7 @@ from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabe
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
+from graftseg.training.remaining_time import baseline_work, run_work
 from graftseg.training.run import complete, for_training_arguments
 from graftseg.training.shipping import shipped_after_folds
 
@@ -85,7 +86,8 @@ def train_folds(
     _refuse_duplicates(store, recipe, cases)
     shared = _Shared(store, parts, references_of(data, store, cases), device, report)
     report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
-    labels = fold_labels(len(parts), baseline=baseline)
+    work, other_work = run_work(recipe), baseline_work(recipe) if baseline else ()
+    labels = fold_labels(len(parts), baseline=baseline, work=work, baseline_work=other_work)
     evaluation = _train_all(recipe, run, shared, labels[: len(parts)])
     other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)

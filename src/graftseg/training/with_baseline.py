@@ -1,5 +1,7 @@
 """Train one network and then its supervised baseline, and choose the network that predicts."""
 
+from dataclasses import replace
+
 import torch
 
 from graftseg.core.errors import StoppedError
@@ -10,6 +12,7 @@ from graftseg.recipes.baseline import adapt_to_data, baseline_of
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
+from graftseg.training.remaining_time import baseline_work
 from graftseg.training.run import complete, train_run, unlabeled_cases
 from graftseg.training.shipping import shipped_without_labels
 
@@ -24,7 +27,7 @@ def train_with_baseline(
     if baseline or recipe.baseline:
         unlabeled = unlabeled_cases(recipe, data, run)
         recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
-    label = BEFORE_BASELINE if baseline else ONLY_RUN
+    label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
     outcome = train_run(recipe, data, run, device, resume=resume, label=label)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps)

@@ -1,0 +1,15 @@
+"""The cost of a training step of each method, relative to a forward pass over the labeled images of a batch."""
+
+SUPERVISED = 3.0
+SELF_TRAINING = {"bcp": 4.0, "fg-cutmix": 7.0, "mean-teacher": 7.0, "ua-mt": 15.0, "mc-net": 9.0}
+"""Cost of a step, in forward passes over the labeled images of a batch. A backward pass costs two forward passes.
+
+These are the methods that can be planned. The cost of self-training includes the passes of the teacher.
+"""
+OTHER_SELF_TRAINING = 7.0
+"""Assumed cost of a step of the other methods that use unlabeled images."""
+
+
+def step_cost(method: str, *, uses_unlabeled: bool) -> float:
+    """Return the cost of a step of a method."""
+    return SELF_TRAINING.get(method, OTHER_SELF_TRAINING) if uses_unlabeled else SUPERVISED
