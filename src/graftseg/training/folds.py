@@ -88,7 +88,7 @@ def train_folds(
     report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
     work, other_work = run_work(recipe), baseline_work(recipe) if baseline else ()
     labels = fold_labels(len(parts), baseline=baseline, work=work, baseline_work=other_work)
-    evaluation = _train_all(recipe, run, shared, labels[: len(parts)])
+    evaluation = _train_all(recipe, run, shared, labels[: len(parts)], before_baseline=baseline)
     other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
     write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
@@ -142,13 +142,16 @@ def _train_all(
     shared: _Shared,
     labels: Sequence[ProgressLabel],
     after: RunFolder | None = None,
+    *,
+    before_baseline: bool = False,
 ) -> Evaluation:
     """Train all unfinished folds. Return the scores of every case, from the fold that held it out."""
     _start(recipe, run, shared)
     scores = []
     for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
         earlier = None if after is None else after.fold(number)
-        complete(fold_recipe(recipe, part), shared.store, run.fold(number), shared.device, label, earlier)
+        fold = fold_recipe(recipe, part)
+        complete(fold, shared.store, run.fold(number), shared.device, label, earlier, before_baseline)
         scores.append(held_out_scores(run.fold(number), shared.store, part, shared.references, shared.device))
         dice = format_value(mean_metrics(scores[-1])["dice"])
         shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")

@@ -28,7 +28,7 @@ def train_with_baseline(
         unlabeled = unlabeled_cases(recipe, data, run)
         recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
     label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
-    outcome = train_run(recipe, data, run, device, resume=resume, label=label)
+    outcome = train_run(recipe, data, run, device, resume=resume, label=label, before_baseline=baseline)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps)
     if baseline:
