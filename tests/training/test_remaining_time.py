@@ -3,8 +3,7 @@
 import pytest
 from tiny import tiny_recipe
 
-from graftseg.methods import METHODS
-from graftseg.methods.costs import OTHER_SELF_TRAINING, SELF_TRAINING, SUPERVISED, step_cost
+from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
 from graftseg.training.remaining_time import (
     Pace,
     RemainingTime,
@@ -119,13 +118,6 @@ def test_the_old_estimate_was_off_by_more() -> None:
     """Without the costs of later stages, the estimate is too low by half."""
     errors = Simulation(300, 700, prediction=60.0, pause=15.0).errors([StageWork(300), StageWork(700)])
     assert min(errors) < -0.4
-
-
-def test_costs_of_methods() -> None:
-    assert step_cost("supervised", uses_unlabeled=False) == step_cost("bcp-pretrain", uses_unlabeled=False) == 3.0
-    assert step_cost("bcp", uses_unlabeled=True) == 4.0
-    assert step_cost("dtc", uses_unlabeled=True) == OTHER_SELF_TRAINING
-    assert all(METHODS[name].uses_unlabeled for name in SELF_TRAINING)
 
 
 def test_the_work_of_a_recipe_and_its_baseline() -> None:

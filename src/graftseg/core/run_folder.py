@@ -151,7 +151,7 @@ class RunFolder:
         if content not in ("", expected):
             known = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds", METHODS: "--compare --resume"}
             options = known.get(content)
-            remedy = f"add {options} to continue them, or pass another --out" if options else "pass another --out"
+            remedy = f"add {options} to continue, or pass another --out" if options else "pass another --out"
             finding = f"the folder contains {content}, not {expected}"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if content and resume is False:

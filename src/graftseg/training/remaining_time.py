@@ -72,7 +72,7 @@ def work_of(stage: StageSettings, labeled: int, unlabeled: int) -> StageWork:
     """Return the work of the steps of a stage, for batches of this size."""
     uses_unlabeled = METHODS[stage.method].uses_unlabeled
     images = labeled + unlabeled if uses_unlabeled else labeled
-    return StageWork(stage.steps, step_cost(stage.method, uses_unlabeled=uses_unlabeled), images)
+    return StageWork(stage.steps, step_cost(stage.method, stage.settings, uses_unlabeled=uses_unlabeled), images)
 
 
 def run_work(recipe: Recipe) -> list[StageWork]:
