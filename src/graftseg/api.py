@@ -1,30 +1,33 @@
 """The verbs of the command line as functions, which connect data, training, inference, evaluation and reporting."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from graftseg.core.devices import choose_device, describe_machine
-from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.files import read_object, write_text
-from graftseg.core.run_folder import RESUMABLE, RESUME, RunFolder, ensemble_members, fold_states, store_owner
+from graftseg.core.errors import Code, UserError
+from graftseg.core.files import write_text
+from graftseg.core.run_folder import RunFolder, ensemble_members, store_owner
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
-from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
+from graftseg.data.benchmarks import read_benchmark
 from graftseg.data.drop import find_broken
 from graftseg.data.fix import check_fix_target, write_fixed_copy
 from graftseg.data.layouts import read_layout
-from graftseg.data.sources import Sources, as_data
-from graftseg.data.store import Store, is_store, open_store
+from graftseg.data.sources import Sources, as_data, single_folder
+from graftseg.data.store import Store
 from graftseg.evaluation.comparison import Comparison, compare_runs, write_comparison
 from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.metrics import TOLERANCE, Protocol
 from graftseg.evaluation.scores import Evaluation
+from graftseg.experiments.description import describe
+from graftseg.experiments.method_comparison import MethodComparison, train_methods
 from graftseg.experiments.paper import ALL
 from graftseg.experiments.recording import record_run
-from graftseg.experiments.records import as_run_folder, is_record, read_record, read_scored
+from graftseg.experiments.records import as_run_folder, is_record, read_scored
 from graftseg.experiments.seeds import train_seeds
 from graftseg.experiments.speed.measure import Measurement, Plan, measure
 from graftseg.experiments.strangers import NAME as STRANGERS
@@ -39,21 +42,23 @@ from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
 from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import Ranking, rank_run
+from graftseg.planning.data_settings import choose_data_settings
+from graftseg.planning.method_shares import MethodRecipes, compared_methods, share_plan
 from graftseg.planning.plans import make_plan
-from graftseg.recipes.baseline import adapt_to_data, baseline_of, own_baseline
+from graftseg.planning.probe import seconds_per_step
+from graftseg.recipes.baseline import own_baseline
 from graftseg.recipes.reading import shipped_recipes
-from graftseg.recipes.recipe import Recipe, changed, load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
 from graftseg.reporting.differences import picture
+from graftseg.reporting.methods_page import render_methods
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import FoldCount, Report
 from graftseg.training.folds import train_folds as _train_folds
 from graftseg.training.loop import Outcome
-from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
-from graftseg.training.run import complete, train_run, unlabeled_cases
-from graftseg.training.shipping import shipped_without_labels
+from graftseg.training.with_baseline import train_with_baseline
 
 Folder = str | Path
 Scans = str | Path | Sources
@@ -113,16 +118,8 @@ def prepare(
     A published benchmark is detected from its files unless ``benchmark`` names it. Without ``recipe``, the files of a
     benchmark are stored unchanged, and other scans are prepared with planned settings.
     """
-    dataset = read_layout(as_data(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
-    if recipe is None and dataset.layout in BENCHMARKS:
-        if list(overrides):
-            finding = f"the benchmark {dataset.layout} is stored unchanged"
-            raise UserError(Code.OPTION_INVALID, "--set", finding, "pass a --recipe")
-        settings = preparing.identity_settings(BENCHMARKS[dataset.layout].dimensions)
-    elif recipe is None:
-        settings = changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides).data
-    else:
-        settings = load_recipe(recipe, overrides).data
+    dataset = read_layout(as_data(data)) if benchmark is None else read_benchmark(benchmark, single_folder(data))
+    settings = choose_data_settings(dataset, recipe, overrides)
     if (owner := store_owner(Path(out))) and (change := preparing.first_change(dataset, Path(out), settings)):
         finding = f"the runs in {owner} need this store, which would change ({change})"
         raise UserError(Code.STORE_MISMATCH, out, finding, "choose another folder")
@@ -147,21 +144,9 @@ def train(
     baseline. ``shorter`` divides the step counts in the recipe. Folds in the recipe are ignored: use ``train_folds``.
     """
     loaded = requested_recipe(recipe, overrides, shorter)
-    run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
-    with_baseline = loaded.baseline if baseline is None else baseline
-    if with_baseline or loaded.baseline:
-        unlabeled = unlabeled_cases(loaded, source, run)
-        loaded, with_baseline = adapt_to_data(loaded, unlabeled=unlabeled, baseline=with_baseline)
-    label = BEFORE_BASELINE if with_baseline else ONLY_RUN
-    outcome = train_run(loaded, source, run, chosen, resume=resume, label=label)
-    if outcome.stopped_by is not None:
-        raise StoppedError(outcome.stopped_by, outcome.steps)
-    if with_baseline:
-        store = open_store(source if is_store(source) else run.store)
-        complete(baseline_of(loaded), store, run.baseline, chosen, BASELINE, after=run)
-    if (shipped := shipped_without_labels(run, has_baseline=with_baseline)) is not None:
-        run.ship(shipped)
-    return outcome
+    run, chosen = RunFolder(Path(out)), choose_device(device)
+    baseline = loaded.baseline if baseline is None else baseline
+    return train_with_baseline(loaded, as_data(data), run, chosen, resume=resume, baseline=baseline)
 
 
 def train_folds(
@@ -190,6 +175,37 @@ def train_folds(
     run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
     baseline = loaded.baseline if baseline is None else baseline
     return _train_folds(loaded, source, run, chosen, count=count, baseline=baseline, resume=resume, report=tell)
+
+
+def compare_methods(
+    recipe: str | Path | Recipe,
+    data: Scans,
+    out: Folder,
+    *,
+    methods: Sequence[str] | None = None,
+    folds: FoldCount | None = None,
+    overrides: Iterable[str] = (),
+    shorter: int = 1,
+    resume: bool = False,
+    device: str = "auto",
+    tell: Report = logger.info,
+) -> MethodComparison:
+    """Cross-validate several methods on the same folds, each with the same share of the training time of a plan.
+
+    ``recipe`` is a plan. ``methods`` are compared with supervised training, by default all methods that can be
+    planned. ``folds`` is by default the largest number, up to 5, with enough steps for every method. The folds of a
+    method are in ``out/METHOD``. ``out/compare.json`` and ``out/report.html`` contain the results.
+    """
+    plan, names = requested_recipe(recipe, overrides, shorter), compared_methods(methods)
+    run, chosen = RunFolder(Path(out)), choose_device(device)
+
+    def share(store: Store, labeled: int) -> dict[str, MethodRecipes]:
+        timer = partial(seconds_per_step, channels=store.channels, classes=len(store.classes), device=chosen)
+        return share_plan(plan, names, timer, labeled=labeled, folds=labeled if folds == "loo" else folds)
+
+    comparison = train_methods(plan, names, as_data(data), run, chosen, share=share, resume=resume, report=tell)
+    render_methods(run, *comparison.table(), comparison.verdict())
+    return comparison
 
 
 def predict(
@@ -370,36 +386,9 @@ def table(name: str, results: Folder | None = None) -> str:
 
 def info(what: Scans) -> dict[str, Any]:
     """Describe a run, a store, a folder of scans or a recipe."""
-    if isinstance(what, Sources):
-        return read_layout(what).description()
-    path = Path(what)
-    if is_store(path):
-        return open_store(path).description()
-    if is_record(path):
-        return {"kind": "run", **read_record(path).facts}
-    run = RunFolder(path)
-    if run.folds_file.is_file():
-        states = fold_states(run)
-        return {"kind": "folds", **read_object(run.folds_file), "state": states, **_how_to_resume(states.values())}
-    if run.exists:
-        return {"kind": "run", **run.manifest(), "status": run.status, **_how_to_resume([run.status])}
-    if path.is_dir():
-        return read_layout(path).description()
-    return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
+    return describe(what)
 
 
 def doctor() -> dict[str, Any]:
     """Return versions, devices, free disk space and shipped recipes."""
     return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
-
-
-def _how_to_resume(states: Collection[str]) -> dict[str, str]:
-    """Return a hint for ``info`` if training was interrupted or stopped and does not run now."""
-    return {"resume": RESUME} if "running" not in states and set(RESUMABLE) & set(states) else {}
-
-
-def _folder(data: Scans) -> Path:
-    if isinstance(data, Sources):
-        finding = "cannot be combined with separate folders"
-        raise UserError(Code.OPTION_CONFLICT, "--benchmark", finding, "pass one folder")
-    return Path(data)

@@ -22,7 +22,8 @@ from graftseg.inference.label_maps import (
     entropy,
     to_levels,
 )
-from graftseg.inference.predictor import Fit, Predictor
+from graftseg.inference.predictor import Predictor
+from graftseg.inference.sliding_window import Fit
 from graftseg.recipes.settings import InferenceSettings
 
 CPU = torch.device("cpu")

@@ -24,6 +24,7 @@ from graftseg.recipes.baseline import adapt_to_data, baseline_of, own_baseline
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, load_recipe, training_differences
 from graftseg.training import run as completion
+from graftseg.training import with_baseline
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
 from loops import for_each
@@ -160,7 +161,7 @@ def test_stop_before_the_baseline_keeps_the_run(scans: Path, tmp_path: Path, mon
     def stops(*_: object, **__: object) -> None:
         raise StoppedError(2, 3)
 
-    monkeypatch.setattr(api, "complete", stops)
+    monkeypatch.setattr(with_baseline, "complete", stops)
     with pytest.raises(StoppedError):
         api.train(tiny_recipe(baseline=True), scans, tmp_path / "run", device="cpu")
     assert RunFolder(tmp_path / "run").manifest()["status"] == "finished"

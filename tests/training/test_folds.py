@@ -224,9 +224,9 @@ def test_resume_keeps_finished_folds(
     shutil.rmtree(again.baseline.fold(1).path)
     (again.fold(1).predictions / "metrics.csv").unlink()
 
-    def note(recipe: Any, store: Any, at: RunFolder, device: Any, label: ProgressLabel, after: Any) -> None:
+    def note(recipe: Any, store: Any, at: RunFolder, *options: Any) -> None:
         began.append(at.path.relative_to(again.path).as_posix() if not at.exists else "")
-        complete(recipe, store, at, device, label, after)
+        complete(recipe, store, at, *options)
 
     monkeypatch.setattr(folds, "complete", note)
     with user_error(Code.TARGET_EXISTS, again.path, "--resume"):
@@ -253,8 +253,8 @@ def test_resume_refuses_other_folds_and_recipes(
 def test_a_stop_leaves_what_was_done(
     cli: CommandLine, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stops(*asked: Any) -> None:
-        raise StoppedError(2, 3, where=asked[-2].name)
+    def stops(recipe: Any, store: Any, at: Any, device: Any, label: ProgressLabel, *options: Any) -> None:
+        raise StoppedError(2, 3, where=label.name)
 
     monkeypatch.setattr(folds, "complete", stops)
     recipe = tmp_path / "recipe.yaml"

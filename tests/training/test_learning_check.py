@@ -1,8 +1,19 @@
 """Warnings at the end of training about classes that were not learned and losses that did not fall."""
 
+from pathlib import Path
 from typing import Any
 
-from graftseg.training.learning_check import learning_warnings
+import pytest
+from command_line import CommandLine
+from tiny import tiny_recipe
+
+from graftseg.core.errors import Code
+from graftseg.core.files import write_json
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.store import Store
+from graftseg.training import run as training
+from graftseg.training.learning_check import learning_warnings, require_learned
+from user_errors import user_error
 
 
 def log_of(*totals: float) -> list[dict[str, Any]]:
@@ -27,3 +38,48 @@ def test_a_flat_loss() -> None:
 def test_other_stages_and_scores_are_ignored() -> None:
     later = [{"stage": 1, "total": 5.0, "global_step": 60}, {"stage": 0, "dice": 0.1, "global_step": 50}]
     assert learning_warnings({}, [*FALLING, *later]) == []
+
+
+def finished(run: RunFolder, *warnings: str) -> RunFolder:
+    run.update_manifest({"status": "finished", "warnings": list(warnings)})
+    run.recipe_file.write_text("")
+    return run
+
+
+def with_folds(run: RunFolder, *warnings: str) -> RunFolder:
+    """Write two finished folds, the second with these warnings."""
+    run.path.mkdir(parents=True)
+    write_json(run.folds_file, {"folds": [{"held_out": ["a"]}, {"held_out": ["b"]}]})
+    finished(run.fold(0))
+    finished(run.fold(1), *warnings)
+    return run
+
+
+def test_runs_without_warnings_have_learned(tmp_path: Path) -> None:
+    run = with_folds(RunFolder(tmp_path / "run"))
+    with_folds(run.baseline)
+    require_learned([run, finished(RunFolder(tmp_path / "single"))])
+
+
+def test_every_fold_and_every_baseline_must_have_learned(tmp_path: Path) -> None:
+    run = with_folds(RunFolder(tmp_path / "run"), "class ring not learned; train longer")
+    with user_error(Code.CLASS_NOT_LEARNED, run.fold(1).path, "ring"):
+        require_learned([finished(RunFolder(tmp_path / "single")), run])
+    other = with_folds(RunFolder(tmp_path / "other"))
+    with_folds(other.baseline, "the loss did not fall; train longer")
+    with user_error(Code.CLASS_NOT_LEARNED, other.baseline.fold(1).path, "loss"):
+        require_learned([other])
+    single = finished(RunFolder(tmp_path / "last"))
+    finished(single.baseline, "the loss did not fall; train longer")
+    with user_error(Code.CLASS_NOT_LEARNED, single.baseline.path, "loss"):
+        require_learned([single])
+
+
+def test_strict_checks_folds(store: Store, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "learning_warnings", lambda dice, log: ["class ring not learned; train longer"])
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(tiny_recipe(stages=[{"method": "supervised", "steps": 1}]).to_yaml())
+    options = ("--data", store.path, "--out", tmp_path / "run", "--folds", 2, "--device", "cpu")
+    status, _, error = cli("train", recipe, *options, "--strict")
+    assert status == 2 and f"[{Code.CLASS_NOT_LEARNED}]" in error and "fold-0" in error
+    cli.works("train", recipe, *options, "--resume")

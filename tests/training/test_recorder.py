@@ -20,6 +20,7 @@ from graftseg.training.recorder import (
     Recorder,
     fold_labels,
 )
+from graftseg.training.remaining_time import StageWork
 
 
 def place(step: int) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def add(recorder: Recorder, step: int, **terms: float) -> None:
 
 
 def opened(folder: Path, *, every: int = 2, done: int = 0, tensorboard: bool = False) -> Recorder:
-    return Recorder(RunFolder(folder), 20, done, every=every, tensorboard=tensorboard)
+    return Recorder(RunFolder(folder), [StageWork(20)], done, every=every, tensorboard=tensorboard)
 
 
 def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ Shown = Sequence[tuple[float, int, int]]
 
 def told(
     shown: Shown,
-    total: int,
+    work: Sequence[StageWork],
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     label: ProgressLabel = ONLY_RUN,
@@ -240,7 +241,7 @@ def told(
     times = iter([0.0, *(seconds for seconds, _, _ in shown)])
     monkeypatch.setattr(module, "monotonic", lambda: next(times))
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    with Recorder(RunFolder(folder), total, done, every=1, tensorboard=False, label=label) as recording:
+    with Recorder(RunFolder(folder), work, done, every=1, tensorboard=False, label=label) as recording:
         for _, stage, step in shown:
             at = {"stage": stage, "method": ("first", "second")[stage], "step": step, "global_step": step}
             recording.add(at, ("L",), torch.tensor([0.5, 0.5]))
@@ -277,11 +278,10 @@ def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told(shown, 8, tmp_path, monkeypatch)
+    told(shown, [StageWork(2), StageWork(6)], tmp_path, monkeypatch)
     names = {step: ("first", "second")[stage] for _, stage, step in shown}
     assert capsys.readouterr().err.splitlines() == [
-        f"{names[step]}: step {step} of 8, loss 0.500" + (f", {left} left at this pace" if left else "")
-        for step, left in lines
+        f"{names[step]}: step {step} of 8, loss 0.500" + (f", {left} left" if left else "") for step, left in lines
     ]
 
 
@@ -299,17 +299,50 @@ def test_a_line_that_is_shown_is_not_told_again(
                 add(recorder, step, L=0.5)
                 recorder.flush()
             recorder.show({})
-    assert capsys.readouterr().err == "bcp: step 12 of 20, loss 0.500, 4 minutes left at this pace\n"
+    assert capsys.readouterr().err == "bcp: step 12 of 20, loss 0.500, 4 minutes left\n"
 
 
 def test_a_resumed_run_has_no_pace_from_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told([(60.0, 0, 110), (120.0, 0, 120)], 140, tmp_path, monkeypatch, done=100)
+    told([(60.0, 0, 110), (120.0, 0, 120)], [StageWork(140)], tmp_path, monkeypatch, done=100)
     assert capsys.readouterr().err.splitlines() == [
         "first: step 110 of 140, loss 0.500",
-        "first: step 120 of 140, loss 0.500, 2 minutes left at this pace",
+        "first: step 120 of 140, loss 0.500, 2 minutes left",
     ]
+
+
+def test_a_line_counts_later_stages_and_later_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step takes 60 s, a step of the second stage 120 s: 2 + 2 x 2 minutes are left, and 10 for the baseline."""
+    label = ProgressLabel(next="the baseline", later=(StageWork(10),))
+    work = [StageWork(4), StageWork(2, cost=2.0)]
+    told([(10.0, 0, 1), (70.0, 0, 2)], work, tmp_path, monkeypatch, label)
+    expected = "first: step 2 of 6, loss 0.500, 6 minutes left, 16 minutes with all later runs; next: the baseline\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_an_interruption_is_not_part_of_the_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with opened(tmp_path) as recorder:
+        for seconds, step in ((10.0, 1), (400.0, 2)):
+            now[0] = seconds
+            recorder.leave_out(330.0 if step == 2 else 0.0)
+            add(recorder, step, L=0.5)
+            recorder.flush()
+            recorder.show({})
+    assert capsys.readouterr().err == "bcp: step 12 of 20, loss 0.500, 8 minutes left\n"
+
+
+def test_the_work_of_later_folds() -> None:
+    run, baseline = StageWork(5), StageWork(3)
+    labels = fold_labels(2, baseline=True, work=[run], baseline_work=[baseline])
+    assert [label.later for label in labels] == [(run, baseline, baseline), (baseline, baseline), (baseline,), ()]
 
 
 @pytest.mark.parametrize(
@@ -328,8 +361,8 @@ def test_a_line_tells_which_training_it_is_and_what_comes_next(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told([(10.0, 0, 1), (70.0, 0, 2)], 4, tmp_path, monkeypatch, label)
-    assert capsys.readouterr().err == f"{start} of 4, loss 0.500, 2 minutes left at this pace{end}\n"
+    told([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
+    assert capsys.readouterr().err == f"{start} of 4, loss 0.500, 2 minutes left{end}\n"
 
 
 @pytest.mark.parametrize(("columns", "next_is_told"), [("200", True), ("80", False)])
@@ -343,7 +376,7 @@ def test_the_bar_tells_which_training_it_is_and_where_there_is_room_what_comes_n
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", columns)
     label = fold_labels(3, baseline=False)[0]
-    with Recorder(RunFolder(tmp_path), 20, 0, every=1, tensorboard=False, label=label) as recorder:
+    with Recorder(RunFolder(tmp_path), [StageWork(20)], 0, every=1, tensorboard=False, label=label) as recorder:
         add(recorder, 1, L=0.5)
         recorder.flush()
         recorder.show({"forward": 0.03})

@@ -67,3 +67,23 @@ def test_a_baseline_with_another_first_stage_is_trained_from_its_start(scans: Pa
     api.train(tiny.tiny_recipe(baseline=True), scans, tmp_path / "run", device="cpu")
     run = RunFolder(tmp_path / "run")
     assert run.baseline.manifest()["steps"] == 9 and not run.first_stage_file.exists()
+
+
+def test_folds_share_the_first_stage_too(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.train_folds(recipe(), scans, tmp_path / "alone", folds=2, device="cpu", baseline=False)
+    api.train_folds(baseline_of(recipe()), scans, tmp_path / "base", folds=2, device="cpu")
+    drawn: list[int] = []
+    draw = Batches.draw
+
+    def counted(batches: Batches, stage: int, step: int, *, unlabeled: bool = True) -> Any:
+        drawn.append(stage)
+        return draw(batches, stage, step, unlabeled=unlabeled)
+
+    monkeypatch.setattr(Batches, "draw", counted)
+    api.train_folds(recipe(), scans, tmp_path / "run", folds=2, device="cpu")
+    assert drawn == ([0] * 4 + [1] * 5) * 2 + [1] * 5 * 2
+    run = RunFolder(tmp_path / "run")
+    for number in range(2):
+        assert not run.fold(number).first_stage_file.exists()
+        assert same_weights(run.fold(number).path, tmp_path / "alone" / f"fold-{number}")
+        assert same_weights(run.baseline.fold(number).path, tmp_path / "base" / f"fold-{number}")

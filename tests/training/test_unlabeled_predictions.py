@@ -16,6 +16,7 @@ from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import step as stepping
+from graftseg.training.remaining_time import StageWork
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 from user_errors import user_error
 
@@ -117,3 +118,15 @@ def test_volumes_too(tmp_path: Path) -> None:
     scans = tiny.write_scans(tmp_path / "scans", 3, labeled=2, unlabeled=2, test=0)
     api.train(aimed_recipe(3), scans, tmp_path / "run")
     assert RunFolder(tmp_path / "run").foreground_file(1).is_file()
+
+
+def test_the_work_of_a_stage_includes_predictions(store: Store, tmp_path: Path) -> None:
+    """Five scans of one window each, with batches of two labeled images."""
+    recipe, run = aimed_recipe(), RunFolder(tmp_path)
+    batches = Batches(store, recipe.batches, seed=0, device="cpu")
+    first, second = recipe.stages
+    predictions = UnlabeledPredictions(recipe, store, batches, run)
+    assert predictions.work(first, 0) == StageWork(4, 3.0, 2)
+    assert predictions.work(second, 1) == StageWork(5, 4.0, 4, before=2.5)
+    checked = second.model_copy(update={"check_teacher": True})
+    assert predictions.work(checked, 1) == StageWork(5, 4.0, 4, before=2.5, pause=2.5, pauses=5)

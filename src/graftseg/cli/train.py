@@ -1,4 +1,4 @@
-"""The command train: one network, several seeds, or cross-validation, with or without a baseline."""
+"""The command train: one network, several seeds, cross-validation, or a comparison of methods."""
 
 from pathlib import Path
 from shlex import quote
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli.arguments import Device, Given, Overrides, Shorter, print_table, takes_sources
+from graftseg.cli.arguments import Device, Given, Overrides, Shorter, data_options, print_table, takes_sources
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -44,6 +44,13 @@ def train(
             min=0, max=MAX_SEEDS, help="Train and test this number of seeds, one run per seed, in OUT/seed-N."
         ),
     ] = 0,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Cross-validate several methods, each with an equal share of the plan's time."),
+    ] = False,
+    methods: Annotated[
+        str | None, typer.Option(help="With --compare: methods separated by commas; by default, all planned methods.")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with an error if a class was not learned or the loss did not fall.")
     ] = False,
@@ -55,20 +62,29 @@ def train(
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     count = _fold_count(folds, leave_one_out)
     options: Options = {"overrides": chosen, "shorter": shorter, "device": device}
+    _check_compare(compare, methods, {"--seeds": seeds, "--baseline": baseline is not None, "--folds 0": count == 0})
     if seeds:
         if count or baseline:
             finding = "cannot be combined with --folds or --baseline"
             raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or omit --folds and --baseline")
         api.train_seeds(recipe, data, out, seeds, tell=typer.echo, **options)
+        if strict:
+            _require_learned(*sorted(out.glob("seed-*")))
         return
     try:
-        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, strict=strict)
+        if compare:
+            names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+            _compare(recipe, data, out, count, options | {"resume": resume, "methods": names}, strict=strict)
+            return
+        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline})
+        if strict:
+            _require_learned(out)
     except StoppedError as stopped:
         stopped.remedy = "run the same command with --resume"
         raise
 
 
-def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options, *, strict: bool) -> None:
+def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
@@ -88,9 +104,37 @@ def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Op
     run = quote(str(out))
     test = f"graftseg test {run}, or " if _has_test(data) else ""
     typer.echo(f"next: {test}graftseg predict {run} SCANS --out LABELS")
-    if strict and outcome.warnings:
-        finding, remedy = outcome.warnings[0].split("; ", 1)
-        raise UserError(Code.CLASS_NOT_LEARNED, out, finding, remedy)
+
+
+def _check_compare(compare: bool, methods: str | None, others: dict[str, object]) -> None:
+    """Raise a UserError for options that cannot be combined with --compare, and for --methods without it."""
+    if methods is not None and not compare:
+        raise UserError(Code.OPTION_CONFLICT, "--methods", "needs --compare", "add --compare, or omit --methods")
+    if compare and (given := [name for name, value in others.items() if value]):
+        raise UserError(Code.OPTION_CONFLICT, "--compare", f"cannot be combined with {given[0]}", f"omit {given[0]}")
+
+
+def _compare(recipe: str, data: Given, out: Path, folds: Count | None, options: Options, *, strict: bool) -> None:
+    """Train several methods; print their scores and the command that trains the best one on all labeled cases."""
+    from graftseg import api
+
+    result = api.compare_methods(recipe, data, out, folds=folds, tell=typer.echo, **options)
+    print_table(*result.table())
+    for sentence in result.verdict():
+        typer.echo(sentence)
+    final = f"{quote(str(result.final_recipe))} {data_options(data)} --out {quote(str(out / 'final'))}"
+    typer.echo(f"report: {out / 'report.html'}")
+    typer.echo(f"next, to train {result.best.method} on all labels: graftseg train {final}")
+    if strict:
+        _require_learned(*(out / one.method for one in result.results))
+
+
+def _require_learned(*folders: Path) -> None:
+    """Raise a UserError if a finished run, a fold or a baseline did not learn a class."""
+    from graftseg.core.run_folder import RunFolder
+    from graftseg.training.learning_check import require_learned
+
+    require_learned(RunFolder(folder) for folder in folders)
 
 
 def _has_test(data: Given) -> bool:

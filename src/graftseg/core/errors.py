@@ -8,6 +8,7 @@ class Code(StrEnum):
     """Stable names of all user errors. ``docs/reference/errors.md`` explains the cause and the fix of each error."""
 
     BENCHMARK_MISMATCH = "benchmark-mismatch"
+    BUDGET_TOO_SMALL = "budget-too-small"
     CASE_DUPLICATE = "case-duplicate"
     CASE_NAME = "case-name"
     CHANNELS_MISMATCH = "channels-mismatch"

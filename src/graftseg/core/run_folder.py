@@ -33,7 +33,7 @@ INTERRUPTED = "interrupted"
 RESUMABLE = (INTERRUPTED, "stopped")
 RESUME = "repeat the train command with --resume (with --seeds, repeat it unchanged)"
 LOG_REMEDY = "restore the file or train again"
-SINGLE_RUN, FOLDS, SEEDS = "a single run", "folds", "several seeds"
+SINGLE_RUN, FOLDS, SEEDS, METHODS = "a single run", "folds", "several seeds", "a comparison of methods"
 """Possible contents of a folder, as phrases for messages."""
 
 
@@ -85,6 +85,7 @@ class RunFolder:
         self.path = path
         self.manifest_file = path / "run.json"
         self.folds_file = path / "folds.json"
+        self.compare_file = path / "compare.json"
         self.recipe_file = path / "recipe.yaml"
         self.log_file = path / "log.jsonl"
         self.teacher_file = path / "teacher.json"
@@ -141,14 +142,16 @@ class RunFolder:
     def content(self) -> str:
         """A phrase for the content of the folder, or an empty string if a run can start here."""
         found = {SINGLE_RUN: self.exists, FOLDS: self.folds_file.is_file(), SEEDS: self.seeds}
+        found[METHODS] = self.compare_file.is_file()
         return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
         """Reject content other than ``expected``. ``resume=True`` needs content. ``resume=False`` forbids content."""
         content = self.content
         if content not in ("", expected):
-            options = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds"}.get(content)
-            remedy = f"add {options} to continue them, or pass another --out" if options else "pass another --out"
+            known = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds", METHODS: "--compare --resume"}
+            options = known.get(content)
+            remedy = f"add {options} to continue, or pass another --out" if options else "pass another --out"
             finding = f"the folder contains {content}, not {expected}"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if content and resume is False:
@@ -245,9 +248,9 @@ def _damaged(path: Path, detail: str) -> UserError:
 
 
 def store_owner(store: Path) -> Path | None:
-    """Return the parent folder of a store if runs, folds or seeds in that folder use the store, else None."""
+    """Return the parent folder of a store if runs in that folder use the store, else None."""
     folder = RunFolder(store.resolve().parent)
-    is_used = folder.exists or folder.folds_file.is_file() or folder.seeds
+    is_used = folder.content in (SINGLE_RUN, FOLDS, SEEDS, METHODS)
     return folder.path if is_used and folder.store.name == store.resolve().name else None
 
 

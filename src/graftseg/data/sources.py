@@ -77,3 +77,11 @@ Data = Path | Sources
 def as_data(data: str | Path | Sources) -> Data:
     """Convert a string to a path. Return ``Sources`` unchanged."""
     return data if isinstance(data, Sources) else Path(data)
+
+
+def single_folder(data: str | Path | Sources) -> Path:
+    """Return the data folder. Raise a UserError for separate folders, which a benchmark does not have."""
+    if isinstance(data, Sources):
+        finding = "cannot be combined with separate folders"
+        raise UserError(Code.OPTION_CONFLICT, "--benchmark", finding, "pass one folder")
+    return Path(data)

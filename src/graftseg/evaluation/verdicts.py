@@ -28,8 +28,8 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN)
     missed = {name: label for label, name in never_found(baseline).items() if label in never_found(run)}
     rest = [_without(one, set(missed.values())) for one in (baseline, run)]
     if not missed or not rest[0].rows or not rest[1].rows:
-        return verdict(_dice_effect(baseline, run), scope)
-    return f"without {' and '.join(missed)}, which neither network finds: {verdict(_dice_effect(*rest), scope)}"
+        return verdict(dice_effect(baseline, run), scope)
+    return f"without {' and '.join(missed)}, which neither network finds: {verdict(dice_effect(*rest), scope)}"
 
 
 def missed_classes(who: str, evaluation: Evaluation) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _without(evaluation: Evaluation, labels: set[int]) -> Evaluation:
     return replace(evaluation, rows=tuple(row for row in evaluation.rows if row.label not in labels))
 
 
-def _dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
+def dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
     """Return the effect on the mean Dice over classes, which is the last Dice entry of ``paired``."""
     return effect_of([pairs for pairs in paired(baseline, run) if pairs.metric == "dice"][-1])
 

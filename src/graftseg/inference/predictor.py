@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
-from typing import Literal
 
 import numpy as np
 import torch
@@ -25,10 +23,8 @@ from graftseg.inference.label_maps import (
     to_levels,
 )
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
-from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs, windows_along
+from graftseg.inference.sliding_window import Fit, Segment, is_slicewise, probability_slabs, window_count
 from graftseg.recipes.settings import InferenceSettings
-
-Fit = Literal["crop", "stretch"]
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,7 @@ class Predictor:
 
     def windows_in(self, shape: tuple[int, ...]) -> int:
         """Return the number of windows or slices in a prepared image of this shape."""
-        slices = prod(shape[2:]) if len(self.patch) == 2 else 1
-        if self.fit == "stretch":
-            return slices
-        return slices * prod(map(len, windows_along(shape[: len(self.patch)], self.patch, self.settings)))
+        return window_count(shape, self.patch, self.settings, self.fit)
 
     @torch.inference_mode()
     def prepared_maps(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice, product
-from typing import TypeVar
+from math import prod
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from graftseg.recipes.settings import InferenceSettings
 Segment = Callable[[Tensor], Tensor]
 """A function from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
 
+Fit = Literal["crop", "stretch"]
 Index = tuple[int, ...]
 Item = TypeVar("Item")
 
@@ -31,6 +33,14 @@ def window_starts(size: int, patch: int, stride: int) -> list[int]:
 def windows_along(shape: Index, patch: Index, settings: InferenceSettings) -> list[list[int]]:
     """Return the window starts along each axis of an image of this shape."""
     return [window_starts(*axis) for axis in zip(shape, patch, _stride(patch, settings), strict=True)]
+
+
+def window_count(shape: Index, patch: Index, settings: InferenceSettings, fit: Fit = "crop") -> int:
+    """Return the number of windows or slices of a prepared image of this shape."""
+    slices = prod(shape[2:]) if len(patch) == 2 else 1
+    if fit == "stretch":
+        return slices
+    return slices * prod(map(len, windows_along(shape[: len(patch)], patch, settings)))
 
 
 def is_slicewise(image: Tensor, patch: Index) -> bool:

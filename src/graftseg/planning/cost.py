@@ -6,7 +6,10 @@ from functools import lru_cache
 from math import prod
 from typing import Literal
 
+from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
+
+__all__ = ["SELF_TRAINING", "SUPERVISED"]
 
 GIB = 2**30
 ABSENT_GPU = 16 * GIB
@@ -19,13 +22,6 @@ LOSS_COPIES = 10
 """Number of arrays with the size of the class probabilities that losses and pseudo-labels need."""
 WEIGHT_COPIES = 5
 """Number of arrays with the size of the weights: student, teacher, gradients and two momenta."""
-
-SUPERVISED = 3.0
-SELF_TRAINING = {"bcp": 4.0, "fg-cutmix": 7.0, "mean-teacher": 7.0, "ua-mt": 15.0, "mc-net": 9.0}
-"""Cost of a step, in forward passes over the labeled images of a batch. A backward pass costs two forward passes.
-
-These are the methods that can be planned. The cost of self-training includes the passes of the teacher.
-"""
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,14 @@ class StepTimes:
         first = first_stage_steps(steps)
         return first * self.supervised + (steps - first) * self.self_training, (steps - first) * self.supervised
 
-    def steps_in(self, budget: float) -> int:
+    def steps_in(self, budget: float, *, baseline: bool = True) -> int:
         """Return the largest number of steps for which a run and its baseline together fit into ``budget`` seconds.
 
-        A result of ``MAX_STEPS + 1`` means that more than ``MAX_STEPS`` would fit.
+        A result of ``MAX_STEPS + 1`` means that more than ``MAX_STEPS`` would fit. ``baseline=False`` leaves no time
+        for the baseline.
         """
-        return bisect_right(range(MAX_STEPS + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
+        parts = 2 if baseline else 1
+        return bisect_right(range(MAX_STEPS + 2), budget, key=lambda steps: sum(self.seconds(steps)[:parts])) - 1
 
     def minutes_for(self, steps: int, runs: int = 1) -> int:
         """Return the --minutes to recommend, so that ``runs`` runs of ``steps`` steps fit, each with its baseline."""
@@ -129,8 +131,8 @@ def choose_length(
     steps = round_down(min(max(fits, MIN_STEPS), most))
     first_steps = first_stage_steps(steps) if uses_unlabeled else 0
     limit = f"{DEFAULT_MINUTES:g} minutes (change with --minutes)" if minutes is None else requested(minutes)
-    choices = _stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit), method)
-    choices |= _optimizer_choices([first_steps, steps - first_steps] if uses_unlabeled else [steps])
+    choices = stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit), method)
+    choices |= optimizer_choices([first_steps, steps - first_steps] if uses_unlabeled else [steps])
     choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
     choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is already supervised")
@@ -166,7 +168,8 @@ def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> 
     return f"the number that fits into the {limit}"
 
 
-def _stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
+def stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
+    """Choose methods, steps and length-dependent settings of the stages. Without a first stage, choose one stage."""
     if not first:
         supervised = Choice("supervised", "there are no unlabeled scans, or too few steps to learn from them")
         return {"stages.0.method": supervised, "stages.0.steps": Choice(second, reason)}
@@ -202,7 +205,7 @@ def teacher_decay(steps: int) -> float:
     return float(f"{min(max(1 - TEACHER_LAG / steps, MIN_DECAY), MAX_DECAY):.3g}")
 
 
-def _optimizer_choices(stages: Sequence[int]) -> Choices:
+def optimizer_choices(stages: Sequence[int]) -> Choices:
     """Choose the optimizer of stages with these numbers of steps."""
     is_short = sum(stages) < MIN_PUBLISHED_STEPS
     decay = "decays to zero, so that the last steps change the network little and no checkpoint has to be selected"

@@ -146,7 +146,7 @@ def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target,
     settings = {} if method is None else METHODS[method].Config.model_fields
     components = component_choices(facts, frame, pseudo_labels="largest_component" in settings)
     general = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(target)
-    return general | _method_choices(frame, method) | augmentation_choices(facts, frame) | components
+    return general | method_choices(frame.dimensions, method) | augmentation_choices(facts, frame) | components
 
 
 def _unused_lines(facts: Facts, method: str | None, length: TrainingLength) -> list[str]:
@@ -186,12 +186,12 @@ def _other_choices(target: Target) -> Choices:
     }
 
 
-def _method_choices(frame: Frame, method: str | None) -> Choices:
+def method_choices(dimensions: int, method: str | None) -> Choices:
     """Choose the settings of the methods of both stages; ``method`` is None without unlabeled scans."""
     choices = {"stages.0.settings.dice": Choice("classes", "Dice over the batch, for all classes and the background")}
     if method is None:
         choices["batches.unlabeled"] = Choice(0, "a supervised recipe uses no unlabeled scans")
-    elif method in ("bcp", "fg-cutmix") and frame.dimensions == 2:
+    elif method in ("bcp", "fg-cutmix") and dimensions == 2:
         published = "as published for slices"
         choices["stages.1.settings.dice"] = Choice("over-batch", published)
         choices["stages.1.settings.ema_scope"] = Choice("state", published)

@@ -23,6 +23,7 @@ from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabe
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
+from graftseg.training.remaining_time import baseline_work, run_work
 from graftseg.training.run import complete, for_training_arguments
 from graftseg.training.shipping import shipped_after_folds
 
@@ -65,14 +66,18 @@ def train_folds(
     baseline: bool,
     resume: bool = False,
     report: Report = logger.info,
+    store: Store | None = None,
 ) -> CrossValidation:
     """Train every fold into ``run/fold-N`` and score its held-out cases. With ``baseline``, also train baseline folds.
 
-    ``resume`` keeps finished folds and continues a stopped fold. ``run/metrics.csv`` contains the scores of all cases.
+    ``store`` contains the prepared scans of ``data``. Without it, the scans are prepared into ``run/store``. ``resume``
+    keeps finished folds and continues a stopped fold. ``run/metrics.csv`` contains the scores of all cases.
     ``run/folds.json`` lists the cases of each fold, and the means of all scores. The baseline is in ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
-    store = _store(recipe, data, run, count, baseline=baseline)
+    if store is None:
+        is_started = run.folds_file.is_file()
+        store = store_of_folds(recipe, data, run, count, baseline=baseline, is_started=is_started)
     unlabeled = training_cases(store, recipe.batches).unlabeled
     recipe, baseline = adapt_to_data(recipe, unlabeled=len(unlabeled), baseline=baseline)
     require_unlabeled(recipe, len(unlabeled), store.path)
@@ -81,8 +86,9 @@ def train_folds(
     _refuse_duplicates(store, recipe, cases)
     shared = _Shared(store, parts, references_of(data, store, cases), device, report)
     report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
-    labels = fold_labels(len(parts), baseline=baseline)
-    evaluation = _train_all(recipe, run, shared, labels[: len(parts)])
+    work, other_work = run_work(recipe), baseline_work(recipe) if baseline else ()
+    labels = fold_labels(len(parts), baseline=baseline, work=work, baseline_work=other_work)
+    evaluation = _train_all(recipe, run, shared, labels[: len(parts)], before_baseline=baseline)
     other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
     write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
@@ -102,11 +108,13 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
     run.check_target(FOLDS, resume=resume)
 
 
-def _store(recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool) -> Store:
-    """Open the store ``data``. For scans, open the store of resumed folds, or prepare a store for new folds."""
+def store_of_folds(
+    recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool, is_started: bool
+) -> Store:
+    """Open the store ``data``. For scans, open the store of started folds, or prepare a store for new folds."""
     if is_store(data):
         return open_store(data)
-    if run.folds_file.is_file():
+    if is_started:
         return open_store(run.store)
     batches, dataset = recipe.batches, read_layout(data).for_training(*for_training_arguments(recipe))
     seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
@@ -134,13 +142,16 @@ def _train_all(
     shared: _Shared,
     labels: Sequence[ProgressLabel],
     after: RunFolder | None = None,
+    *,
+    before_baseline: bool = False,
 ) -> Evaluation:
     """Train all unfinished folds. Return the scores of every case, from the fold that held it out."""
     _start(recipe, run, shared)
     scores = []
     for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
         earlier = None if after is None else after.fold(number)
-        complete(fold_recipe(recipe, part), shared.store, run.fold(number), shared.device, label, earlier)
+        fold = fold_recipe(recipe, part)
+        complete(fold, shared.store, run.fold(number), shared.device, label, earlier, before_baseline)
         scores.append(held_out_scores(run.fold(number), shared.store, part, shared.references, shared.device))
         dice = format_value(mean_metrics(scores[-1])["dice"])
         shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")

@@ -1,11 +1,13 @@
 """Check at the end of training that every class was learned, on the labeled scans, and that the loss fell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import torch
 
+from graftseg.core.errors import Code, UserError
+from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.types import Precision
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store
@@ -49,3 +51,13 @@ def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]
             f"the loss did not fall ({start:.3g} at the start, {end:.3g} at the end); use a lower learning rate"
         )
     return found
+
+
+def require_learned(runs: Iterable[RunFolder]) -> None:
+    """Raise a UserError for the first warning of finished runs, of their folds, or of their baselines."""
+    for run in runs:
+        baselines = [run.baseline] if run.baseline.exists or run.baseline.folds_file.is_file() else []
+        for member in (one for folder in (run, *baselines) for one in ensemble_members(folder)):
+            for warning in member.manifest().get("warnings", ()):
+                finding, remedy = warning.split("; ", 1)
+                raise UserError(Code.CLASS_NOT_LEARNED, member.path, finding, remedy)

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -25,6 +26,7 @@ from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_latest_of_run, save_checkpoint
 from graftseg.training.clock import StepClock
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
+from graftseg.training.remaining_time import StageWork, work_of
 from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
@@ -117,13 +119,14 @@ def fit(
     messages start with ``label``. ``keep_first_stage`` copies the last checkpoint of the first stage.
     """
     at, stages = _position(list(stages), run, device, identity, selector, predictions, resume=resume)
-    total = sum(stage.settings.steps for stage in stages)
-    recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
+    work = partial(_work, batches=batches, predictions=predictions)
+    recorder = Recorder(run, work(stages), at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
     with recorder, _stop_signals() as stop:
         parts = _Parts(batches, run, loop, selector, recorder, StepClock(device), stop, predictions)
         while True:
             if (drift := _train_stage(at, stages[at.stage].settings, parts)) is not None:
                 stages = adapted(stages, drift)
+                recorder.replan(work(stages))
             if stop:
                 break
             at.method.finish()
@@ -134,7 +137,16 @@ def fit(
             if at.stage == 0 and keep_first_stage:
                 copy_latest(run.checkpoints, run.first_stage_file)
             stages = _start_next_stage(at, stages, selector, predictions)
+            recorder.replan(work(stages))
     return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, parts.clock.split())
+
+
+def _work(stages: Sequence[Stage], batches: Batches, predictions: UnlabeledPredictions | None) -> list[StageWork]:
+    """Return the work of all stages."""
+    if predictions is not None:
+        return [predictions.work(stage.settings, index) for index, stage in enumerate(stages)]
+    sizes = batches.settings.labeled, batches.settings.unlabeled
+    return [work_of(stage.settings, *sizes) for stage in stages]
 
 
 @dataclass(frozen=True)
@@ -213,7 +225,9 @@ def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherChe
     """Check the network at intervals of a stage that checks its teacher. After a drift, restore the last good state."""
     if parts.predictions is None or not stage.check_teacher or at.step % max(1, stage.steps // INTERVALS):
         return None
+    began = monotonic()
     drift = parts.predictions.drift(at.method, stage, at.stage, at.step)
+    parts.recorder.leave_out(monotonic() - began)
     if drift is not None and at.good is not None:
         at.method.load_state_dict(at.good)
     at.good = {name: tensor.detach().clone() for name, tensor in at.method.state_dict().items()}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -14,15 +15,20 @@ from torch import Tensor
 
 from graftseg.core.progress import REPORT_SECONDS, error_console
 from graftseg.core.run_folder import RunFolder, RunLog
+from graftseg.training.remaining_time import RemainingTime, StageWork
 
 
 @dataclass(frozen=True)
 class ProgressLabel:
-    """The name of one of several runs, its position ("2 of 10") and the name of the next run. Empty for one run."""
+    """The name of one of several runs, its position ("2 of 10") and the name of the next run. Empty for one run.
+
+    ``later`` is the work of all later runs.
+    """
 
     name: str = ""
     position: str = ""
     next: str = ""
+    later: tuple[StageWork, ...] = ()
 
     @property
     def prefix(self) -> str:
@@ -41,11 +47,19 @@ BASELINE = ProgressLabel("the baseline")
 BEFORE_BASELINE = ProgressLabel(next=BASELINE.name)
 
 
-def fold_labels(folds: int, *, baseline: bool) -> Sequence[ProgressLabel]:
-    """Return the labels of all folds, followed by the labels of the baseline's folds if there is a baseline."""
+def fold_labels(
+    folds: int, *, baseline: bool, work: Sequence[StageWork] = (), baseline_work: Sequence[StageWork] = ()
+) -> Sequence[ProgressLabel]:
+    """Return the labels of all folds, followed by the labels of the baseline's folds if there is a baseline.
+
+    ``work`` is the work of a fold, and ``baseline_work`` is the work of a fold of the baseline.
+    """
     names = [f"fold {number}{of}" for of in ("", f" of {BASELINE.name}")[: 1 + baseline] for number in range(folds)]
+    works = [*[tuple(work)] * folds, *[tuple(baseline_work)] * folds][: len(names)]
     labels = [ProgressLabel(name, f"{number} of {len(names)}") for number, name in enumerate(names, start=1)]
-    return [replace(label, next=name) for label, name in zip(labels, [*names[1:], ""], strict=True)]
+    later = [tuple(chain.from_iterable(works[number:])) for number in range(1, len(names) + 1)]
+    following = zip(labels, [*names[1:], ""], later, strict=True)
+    return [replace(label, next=name, later=work_left) for label, name, work_left in following]
 
 
 WIDE_TERMINAL = 110
@@ -69,7 +83,7 @@ class Recorder:
     def __init__(
         self,
         run: RunFolder,
-        total_steps: int,
+        work: Sequence[StageWork],
         done: int,
         *,
         every: int,
@@ -82,7 +96,7 @@ class Recorder:
         self._in_transfer: _Transfer | None = None
         self._last: dict[str, Any] | None = None
         self._shown: dict[str, Any] | None = None
-        self._bar = _Bar(total_steps, done, label)
+        self._bar = _Bar(work, done, label)
         self._events = _events(run.tensorboard, done) if tensorboard else None
 
     def __enter__(self) -> Self:
@@ -109,6 +123,14 @@ class Recorder:
     def busy(self, note: str) -> None:
         """Show a note in the progress bar between two steps."""
         self._bar.note(note)
+
+    def replan(self, work: Sequence[StageWork]) -> None:
+        """Estimate the remaining time for other stages."""
+        self._bar.times.stages = list(work)
+
+    def leave_out(self, seconds: float) -> None:
+        """Leave an interruption of the steps out of the measured pace."""
+        self._bar.times.leave_out(seconds)
 
     def show(self, split: dict[str, float]) -> None:
         """Move the bar to the last written step; ``split`` is the mean time of each phase of a step, in seconds."""
@@ -201,56 +223,55 @@ class _Bar:
     Without a terminal, a line is printed to stderr twice a minute instead.
     """
 
-    def __init__(self, total: int, done: int, label: ProgressLabel) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    def __init__(self, work: Sequence[StageWork], done: int, label: ProgressLabel) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self._console = error_console()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.fields[note]}"),
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._total, self._label, self._printed_at = total, label, monotonic()
-        # the pace is measured from this stage, step and time: the last printed line, or the first line of a stage
-        self._stage, self._from_step, self._from_time = -1, 0, 0.0
-        self._task = self.progress.add_task("training", total=total, completed=done, note="")
+        self.times, self._label, self._left = RemainingTime(work, label.later), label, ""
+        self._total, self._reported_at = sum(stage.steps for stage in work), monotonic()
+        self._task = self.progress.add_task("training", total=self._total, completed=done, left="", note="")
 
     def show(self, line: dict[str, Any], split: dict[str, float]) -> None:
-        step, note = line["global_step"], f"loss {line['total']:.3f}"
-        name = f"{self._label.prefix}{line['method']}"
+        now, step, note = monotonic(), line["global_step"], f"loss {line['total']:.3f}"
+        name, total = f"{self._label.prefix}{line['method']}", sum(split.values()) or 1.0
+        self.times.begin(line["stage"], step, now)
+        is_due = now - self._reported_at >= REPORT_SECONDS
+        if is_due or not self._left:
+            self._left = _format_left(self.times.left(step, now, split.get("batch", 0.0) / total))
+        if is_due:
+            self._reported_at = now
+            self.times.restart(step, now)
         if not self._console.is_terminal:
-            self._print(f"{name}: step {step} of {self._total}, {note}", line["stage"], step)
+            if is_due:
+                left = f", {self._left}" if self._left else ""
+                text = f"{name}: step {step} of {self._total}, {note}{left}{self._label.suffix}"
+                self._console.print(text, soft_wrap=True, highlight=False)
             return
         if self._console.width >= WIDE_TERMINAL:
-            total = sum(split.values()) or 1.0
             shares = " ".join(f"{phase} {seconds / total:.0%}" for phase, seconds in split.items())
             note += f" · {1000 * total:.0f} ms: {shares}{self._label.suffix}"
-        self.progress.update(self._task, completed=step, description=name, note=note)
+        self.progress.update(self._task, completed=step, description=name, left=self._left, note=note)
 
     def note(self, note: str) -> None:
         self.progress.update(self._task, note=note)
 
-    def _print(self, text: str, stage: int, step: int) -> None:
-        """Print a line with the remaining time, estimated from the pace since the last line.
 
-        The first steps of a stage are not counted, because they may include a compilation.
-        """
-        now = monotonic()
-        if stage != self._stage:
-            self._stage, self._from_step, self._from_time = stage, step, now
-        if now - self._printed_at < REPORT_SECONDS:
-            return
-        left = ""
-        if self._from_step < step < self._total:
-            pace = (now - self._from_time) / (step - self._from_step)
-            left = f", {_format_minutes(pace * (self._total - step))} left at this pace"
-        self._printed_at = self._from_time = now
-        self._from_step = step
-        self._console.print(f"{text}{left}{self._label.suffix}", soft_wrap=True, highlight=False)
+def _format_left(seconds: tuple[float, float] | None) -> str:
+    """Return the remaining time of a run and, if runs follow, of all runs."""
+    if seconds is None:
+        return ""
+    own, everything = seconds
+    later = f", {_format_minutes(everything)} with all later runs" if everything > own else ""
+    return f"{_format_minutes(own)} left{later}"
 
 
 def _format_minutes(seconds: float) -> str:

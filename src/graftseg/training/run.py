@@ -58,17 +58,21 @@ def train_run(
     resume: bool,
     label: ProgressLabel = ONLY_RUN,
     after: RunFolder | None = None,
+    before_baseline: bool = False,
 ) -> Outcome:
     """Train into a locked run folder. Check everything that can be checked before the folder is touched.
 
     A new run continues from the first stage of the run ``after``, if both have the same first stage.
+    ``before_baseline`` keeps the first stage for the baseline.
     """
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
     with _reporting_out_of_memory(device):
-        return _train(recipe, store, run, device, resume=resume, label=label, after=after)
+        return _train(
+            recipe, store, run, device, resume=resume, label=label, after=after, before_baseline=before_baseline
+        )
 
 
 def _train(
@@ -80,6 +84,7 @@ def _train(
     resume: bool,
     label: ProgressLabel,
     after: RunFolder | None,
+    before_baseline: bool,
 ) -> Outcome:
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
@@ -107,7 +112,7 @@ def _train(
                 predictions=UnlabeledPredictions(recipe, store, batches, run),
                 identity=identity,
                 label=label,
-                keep_first_stage=recipe.baseline and shares_first_stage(recipe, baseline_of(recipe)),
+                keep_first_stage=before_baseline and shares_first_stage(recipe, baseline_of(recipe)),
             )
         except BaseException:
             run.update_manifest({"status": "failed"})
@@ -333,15 +338,18 @@ def complete(
     device: torch.device,
     label: ProgressLabel = ONLY_RUN,
     after: RunFolder | None = None,
+    before_baseline: bool = False,
 ) -> None:
     """Start or resume a run; do nothing if the run has finished with the same recipe and store.
 
     ``label`` appears in progress messages and in the message of a stopped run. A new run continues from the first
-    stage of the run ``after``, if both have the same first stage.
+    stage of the run ``after``, if both have the same first stage. ``before_baseline`` keeps the first stage for the
+    baseline.
     """
     if is_complete(recipe, store, run):
         return
-    outcome = train_run(recipe, store.path, run, device, resume=run.exists, label=label, after=after)
+    options: dict[str, Any] = {"label": label, "after": after, "before_baseline": before_baseline}
+    outcome = train_run(recipe, store.path, run, device, resume=run.exists, **options)
     if after is not None:
         after.first_stage_file.unlink(missing_ok=True)
     if outcome.stopped_by is not None:

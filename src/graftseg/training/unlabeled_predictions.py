@@ -7,6 +7,7 @@ read.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,12 +23,22 @@ from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.inference.label_maps import ExtraMaps, clean_labels
 from graftseg.inference.predictor import Predictor
+from graftseg.inference.sliding_window import window_count
 from graftseg.methods import METHODS, Method
 from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
+from graftseg.training.remaining_time import StageWork, work_of
 from graftseg.training.step import autocast, effective_precision, uncompiled
-from graftseg.training.teacher_check import ScanSummary, TeacherCheck, check_teacher, drifted_class, summarize
+from graftseg.training.teacher_check import (
+    INTERVALS,
+    MAX_WATCHED,
+    ScanSummary,
+    TeacherCheck,
+    check_teacher,
+    drifted_class,
+    summarize,
+)
 
 WITH_UNCERTAINTY = ExtraMaps(uncertainty=True)
 logger = logging.getLogger(__name__)
@@ -82,6 +93,18 @@ class UnlabeledPredictions:
         write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
         logger.warning("%s: %s", in_one_line(str(self._run.path)), check.sentence)
         return check
+
+    def work(self, stage: StageSettings, index: int) -> StageWork:
+        """Return the work of stage number ``index``, with the predictions before and during the stage."""
+        batches = self._recipe.batches
+        work = work_of(stage, batches.labeled, batches.unlabeled)
+        if not self._is_needed(stage, index):
+            return work
+        settings, patch = self._recipe.inference, batches.patch
+        windows = [window_count(case.shape, patch, settings, batches.fit) for case in self._cases.unlabeled]
+        watched = sum(windows[:MAX_WATCHED]) / batches.labeled if stage.check_teacher else 0.0
+        pauses = INTERVALS if stage.check_teacher else 0
+        return replace(work, before=sum(windows) / batches.labeled, pause=watched, pauses=pauses)
 
     def restore(self, stage: StageSettings, index: int) -> None:
         """Use the saved positions and checks in a resumed stage number ``index``."""

@@ -1,0 +1,122 @@
+"""The remaining time of a run, estimated from the pace of the current stage and the costs of the later work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graftseg.methods import METHODS
+from graftseg.methods.costs import step_cost
+from graftseg.recipes.baseline import baseline_of, shares_first_stage
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import StageSettings
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """The work of a stage. All costs are in forward passes over the labeled images of a batch.
+
+    ``images`` is the number of images of a batch. Predictions before the stage cost ``before``. Predictions interrupt
+    the stage ``pauses`` times, at equal intervals, and cost ``pause`` each time.
+    """
+
+    steps: int
+    cost: float = 1.0
+    images: int = 1
+    before: float = 0.0
+    pause: float = 0.0
+    pauses: int = 0
+
+    def pauses_after(self, step: int) -> int:
+        """Return the number of interruptions after this step of the stage, with one that follows it directly."""
+        interval = max(1, self.steps // max(1, self.pauses))
+        return max(0, self.pauses - max(0, step - 1) // interval)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds per step of the current stage. A ``batch_share`` of each step is spent on gathering the batch."""
+
+    seconds: float
+    batch_share: float = 0.0
+
+    def step_seconds(self, now: StageWork, other: StageWork) -> float:
+        """Return the expected seconds of a step of another stage. A batch takes longer if it has more images."""
+        network = (1 - self.batch_share) * other.cost / now.cost
+        return self.seconds * (network + self.batch_share * other.images / now.images)
+
+    def forward_seconds(self, now: StageWork) -> float:
+        """Return the expected seconds of a forward pass over the labeled images of a batch."""
+        return self.seconds * (1 - self.batch_share) / now.cost
+
+
+def remaining_seconds(stages: Sequence[StageWork], done: int, pace: Pace) -> float:
+    """Return the expected seconds after ``done`` steps of all stages."""
+    index, step = position(stages, done)
+    now, later = stages[index], stages[index + 1 :]
+    left = now.steps - step
+    predictions = now.pauses_after(step) * now.pause + sum(one.before + one.pauses * one.pause for one in later)
+    steps = left * pace.seconds + sum(one.steps * pace.step_seconds(now, one) for one in later)
+    return steps + predictions * pace.forward_seconds(now)
+
+
+def position(stages: Sequence[StageWork], done: int) -> tuple[int, int]:
+    """Return the stage of the last of ``done`` steps, and the number of its finished steps."""
+    step = done
+    for index, stage in enumerate(stages[:-1]):
+        if step <= stage.steps:
+            return index, step
+        step -= stage.steps
+    return len(stages) - 1, step
+
+
+def work_of(stage: StageSettings, labeled: int, unlabeled: int) -> StageWork:
+    """Return the work of the steps of a stage, for batches of this size."""
+    uses_unlabeled = METHODS[stage.method].uses_unlabeled
+    images = labeled + unlabeled if uses_unlabeled else labeled
+    return StageWork(stage.steps, step_cost(stage.method, stage.settings, uses_unlabeled=uses_unlabeled), images)
+
+
+def run_work(recipe: Recipe) -> list[StageWork]:
+    """Return the work of all stages of a recipe, without predictions."""
+    return [work_of(stage, recipe.batches.labeled, recipe.batches.unlabeled) for stage in recipe.stages]
+
+
+def baseline_work(recipe: Recipe) -> list[StageWork]:
+    """Return the work of the baseline of a recipe, which starts after the first stage if both share it."""
+    baseline = baseline_of(recipe)
+    work = run_work(baseline)
+    return work[1:] if shares_first_stage(recipe, baseline) else work
+
+
+class RemainingTime:
+    """Measure the pace of a run, and estimate the remaining seconds of the run and of the runs that follow it.
+
+    The first steps of a stage are not counted, because they may include a compilation.
+    """
+
+    def __init__(self, stages: Sequence[StageWork], later: Sequence[StageWork] = ()) -> None:
+        self.stages, self._later = list(stages), list(later)
+        self._stage = self._from_step = -1
+        self._from_time = 0.0
+
+    def begin(self, stage: int, done: int, now: float) -> None:
+        """Start to measure at the first known step of a stage."""
+        if stage != self._stage:
+            self._stage = stage
+            self.restart(done, now)
+
+    def restart(self, done: int, now: float) -> None:
+        """Measure the pace from this step and time."""
+        self._from_step, self._from_time = done, now
+
+    def leave_out(self, seconds: float) -> None:
+        """Do not count an interruption of the steps."""
+        self._from_time += seconds
+
+    def left(self, done: int, now: float, batch_share: float = 0.0) -> tuple[float, float] | None:
+        """Return the seconds until the end of the run and of all later runs, or None if the pace is unknown."""
+        if not self._from_step < done < sum(stage.steps for stage in self.stages):
+            return None
+        pace = Pace((now - self._from_time) / (done - self._from_step), batch_share)
+        own, current = remaining_seconds(self.stages, done, pace), self.stages[position(self.stages, done)[0]]
+        later = sum(one.steps * pace.step_seconds(current, one) for one in self._later)
+        return own, own + later

@@ -1,0 +1,39 @@
+"""Train one network and then its supervised baseline, and choose the network that predicts."""
+
+from dataclasses import replace
+
+import torch
+
+from graftseg.core.errors import StoppedError
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.sources import Data
+from graftseg.data.store import is_store, open_store
+from graftseg.recipes.baseline import adapt_to_data, baseline_of
+from graftseg.recipes.recipe import Recipe
+from graftseg.training.loop import Outcome
+from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
+from graftseg.training.remaining_time import baseline_work
+from graftseg.training.run import complete, train_run, unlabeled_cases
+from graftseg.training.shipping import shipped_without_labels
+
+
+def train_with_baseline(
+    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, baseline: bool
+) -> Outcome:
+    """Train a recipe into ``run`` and, with ``baseline``, a supervised run into ``run/baseline``.
+
+    Raise a StoppedError after a signal. ``resume`` continues the run and then its baseline.
+    """
+    if baseline or recipe.baseline:
+        unlabeled = unlabeled_cases(recipe, data, run)
+        recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
+    label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
+    outcome = train_run(recipe, data, run, device, resume=resume, label=label, before_baseline=baseline)
+    if outcome.stopped_by is not None:
+        raise StoppedError(outcome.stopped_by, outcome.steps)
+    if baseline:
+        store = open_store(data if is_store(data) else run.store)
+        complete(baseline_of(recipe), store, run.baseline, device, BASELINE, after=run)
+    if (shipped := shipped_without_labels(run, has_baseline=baseline)) is not None:
+        run.ship(shipped)
+    return outcome
