@@ -2,6 +2,9 @@
 
 A job makes the data and calls ``graftseg plan``, ``train`` and ``test``, with nothing set by hand. Recorded jobs are
 skipped, so the script can be stopped and started again. ``graftseg table strangers`` prints the result.
+
+The jobs on a CPU are splits of Hippocampus and four families of phantoms. The jobs on a GPU are LA, ACDC and one split
+of Hippocampus.
 """
 
 import argparse
@@ -9,12 +12,14 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks_to_nifti import SCANS_PER_LABEL, write_benchmark
 from families import FAMILIES, hippocampus_split
+from ranking import correlations
 
 import graftseg
 from graftseg.core.devices import choose_device, hardware_name
@@ -24,6 +29,11 @@ from graftseg.evaluation.verdicts import never_found
 from graftseg.recipes.recipe import load_recipe
 
 SEEDS = (0, 1)
+LABELED: dict[str, dict[str, tuple[int, ...]]] = {
+    "cpu": {"hippocampus": (6, 3, 10, 20)},
+    "cuda": {"la": (4, 8), "acdc": (3, 7), "hippocampus": (10,)},
+}
+"""Numbers of labeled scans by device and data set. For ACDC, they are numbers of patients."""
 
 
 @dataclass(frozen=True)
@@ -40,37 +50,41 @@ class Job:
         """The name of the record."""
         return f"{self.data}-{self.labeled}-split{self.split}-seed{self.seed}"
 
-    def write(self, source: Path | None, out: Path) -> None:
+    def write(self, sources: Mapping[str, Path], out: Path) -> None:
         """Make the data set."""
-        if self.data != "hippocampus":
+        if self.data in FAMILIES:
             FAMILIES[self.data](out, self.split)
-        elif source is not None:
-            hippocampus_split(source, out, split=self.split, labeled=self.labeled)
+        elif self.data == "hippocampus":
+            hippocampus_split(sources[self.data], out, split=self.split, labeled=self.labeled)
+        else:
+            write_benchmark(self.data, sources[self.data], out, self.labeled)
 
 
-def jobs(has_hippocampus: bool) -> Iterator[Job]:
-    """Yield all jobs, one of every kind first."""
-    for split in SEEDS:
-        for family in FAMILIES:
-            yield Job(family, 6, split, split)
-        for labeled in (6, 3, 10, 20) if has_hippocampus else ():
-            yield Job("hippocampus", labeled, split, split)
-    for split in SEEDS:
-        for labeled in (6, 3, 10, 20) if has_hippocampus else ():
-            yield Job("hippocampus", labeled, split, 1 - split)
+def jobs(device: str) -> Iterator[Job]:
+    """Yield all jobs for a device, one of every kind first."""
+    labeled = LABELED[device]
+    for seed in SEEDS:
+        if device == "cpu":
+            yield from (Job(family, 6, seed, seed) for family in FAMILIES)
+        yield from (Job(name, count, seed, seed) for name in labeled for count in labeled[name])
+    if device == "cpu":
+        for split in SEEDS:
+            yield from (Job(name, count, split, 1 - split) for name in labeled for count in labeled[name])
 
 
-def run(job: Job, source: Path | None, work: Path, minutes: float, device: str) -> dict[str, object]:
+def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, device: str) -> dict[str, object]:
     """Run one job and return its record."""
     folder = work / job.name
     shutil.rmtree(folder, ignore_errors=True)
-    job.write(source, folder / "scans")
+    job.write(sources, folder / "scans")
     began = time.monotonic()
     plan = graftseg.plan(folder / "scans", folder / "plan.yaml", device=device, minutes=minutes)
+    planned = time.monotonic()
     graftseg.train(plan, folder / "scans", folder / "run", overrides=[f"seed={job.seed}"], device=device)
-    seconds = time.monotonic() - began
+    trained = time.monotonic()
     tested = graftseg.test(folder / "run", device=device)
-    own, baseline = (tested.scores[folder / "run"], tested.scores[folder / "run" / "baseline"])
+    own = tested.scores[folder / "run"]
+    baseline = tested.scores.get(folder / "run" / "baseline", own)
     shipped = RunFolder(folder / "run").shipped()
     kept = baseline if shipped is not None and shipped.network == "baseline" else own
     checks = RunFolder(folder / "run").teacher_checks()
@@ -80,10 +94,9 @@ def run(job: Job, source: Path | None, work: Path, minutes: float, device: str) 
         "split": job.split,
         "seed": job.seed,
         "minutes": minutes,
-        "seconds": round(seconds, 1),
+        "seconds": {"plan": round(planned - began, 1), "train": round(trained - planned, 1)},
         "steps": [stage.steps for stage in load_recipe(folder / "run" / "recipe.yaml").stages],
         "hardware": hardware_name(choose_device(device)),
-        "commit": _commit(),
         "checkpoint": "last",
         "supervised": dice_of(baseline),
         "unlabeled": dice_of(own),
@@ -91,6 +104,7 @@ def run(job: Job, source: Path | None, work: Path, minutes: float, device: str) 
         "lost": list(never_found(kept).values()),
         "network": None if shipped is None else shipped.sentence,
         "teacher": [{"decision": check["decision"], "rejected": len(check["rejected"])} for check in checks],
+        "ranking": correlations(folder / "run", folder / "scans" / "imagesTs", device),
     }
 
 
@@ -109,21 +123,28 @@ def main() -> None:
     """Run all jobs that are not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hippocampus", type=Path, help="folder with imagesTr and labelsTr of MSD Hippocampus")
+    for name in SCANS_PER_LABEL:
+        parser.add_argument(f"--{name}", type=Path, help=f"folder of the published files of {name.upper()}")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--work", type=Path, default=Path("runs/strangers"))
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", choices=LABELED, default="cpu")
     parser.add_argument("--only", default="", help="run only jobs whose name contains this text")
+    parser.add_argument("--commit", help="commit to record, by default the commit of this repository")
     arguments = parser.parse_args()
-    for job in jobs(arguments.hippocampus is not None):
-        target = arguments.results / "strangers" / f"{job.name}.json"
+    sources = {name: path for name in ("hippocampus", *SCANS_PER_LABEL) if (path := getattr(arguments, name))}
+    for job in jobs(arguments.device):
+        if job.data not in {*FAMILIES, *sources}:
+            continue
+        target = arguments.results / "strangers" / f"{arguments.device}-{job.name}.json"
         if target.exists() or arguments.only not in job.name:
             continue
-        record = run(job, arguments.hippocampus, arguments.work, arguments.minutes, arguments.device)
+        record = run(job, sources, arguments.work, arguments.minutes, arguments.device)
+        record["commit"] = arguments.commit or _commit()
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(record, indent=1) + "\n")
         means = {key: round(fmean(record[key].values()), 2) for key in ("supervised", "unlabeled", "shipped")}
-        print(job.name, means, record["teacher"], f"{record['seconds']} s", flush=True)
+        print(job.name, means, record["teacher"], record["seconds"], flush=True)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from graftseg.inference.predict import Predicted, PredictionSettings, predict_sc
 from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning.data_settings import choose_data_settings
+from graftseg.planning.length import DEFAULT_METHOD
 from graftseg.planning.method_shares import MethodRecipes, compared_methods, share_plan
 from graftseg.planning.plans import make_plan
 from graftseg.planning.probe import seconds_per_step
@@ -92,7 +93,9 @@ def check(
     return examination
 
 
-def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | None = None, method: str = "bcp") -> Path:
+def plan(
+    data: Scans, out: Folder, *, device: str = "auto", minutes: float | None = None, method: str = DEFAULT_METHOD
+) -> Path:
     """Write a recipe that fits the scans and the device, with the reason for every value.
 
     ``minutes`` limits the total training time, including folds and baseline. ``device`` need not be in this machine.

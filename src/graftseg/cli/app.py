@@ -82,9 +82,9 @@ def plan(
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
     ] = None,
     method: Annotated[
-        Literal["bcp", "fg-cutmix", "mean-teacher", "ua-mt", "mc-net"],
+        Literal["graft", "bcp", "fg-cutmix", "mean-teacher", "ua-mt", "mc-net"],
         typer.Option(help="Method that learns from the unlabeled scans."),
-    ] = "bcp",
+    ] = "graft",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda:N, or cuda (even if there is no GPU here).")] = "auto",
 ) -> None:
     """Write a recipe that fits the scans and the device, with the reason for every value."""

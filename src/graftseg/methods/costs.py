@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SUPERVISED = 3.0
-SELF_TRAINING = {"bcp": 4.0, "fg-cutmix": 7.0, "mean-teacher": 7.0, "ua-mt": 15.0, "mc-net": 9.0}
+SELF_TRAINING = {"graft": 5.5, "bcp": 4.0, "fg-cutmix": 7.0, "mean-teacher": 7.0, "ua-mt": 15.0, "mc-net": 9.0}
 """Cost of a step, in forward passes over the labeled images of a batch. A backward pass costs two forward passes.
 
 These are the methods that can be planned. The cost of self-training includes the passes of the teacher.

@@ -29,11 +29,13 @@ TIME_MARGIN = 1.1
 FIRST_FRACTION, MAX_FIRST_FRACTION = 0.3, 0.6
 MIN_FIRST_STEPS = 5000
 """If ``FIRST_FRACTION`` of all steps is fewer than this, the first stage takes up to ``MAX_FIRST_FRACTION``."""
-MIN_UNLABELED_STEPS = 1000
+MIN_UNLABELED_STEPS = 500
 """A plan with fewer steps is supervised, because unlabeled scans lowered the score of shorter runs."""
 RAMP_FRACTION = 0.4
 """Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
+DEFAULT_METHOD = "graft"
 METHOD_REASONS = {
+    "graft": "pseudo-labels for unlabeled scans, weighted by the confidence of the teacher",
     "bcp": "bidirectional copy-paste between labeled and unlabeled scans",
     "fg-cutmix": "patches exchanged between labeled and unlabeled scans",
     "mean-teacher": "predictions that agree with a mean teacher under noise",
@@ -45,8 +47,8 @@ MIN_DECAY, MAX_DECAY = 0.8, 0.99
 """The EMA decay of the teacher is ``1 - TEACHER_LAG / steps``, within these limits."""
 ADAM_REACH = 4.0
 MIN_ADAM_RATE, MAX_ADAM_RATE = 1e-3, 1e-2
-"""Adam changes a weight by at most the learning rate per step. The rate of a short stage is ``ADAM_REACH`` divided by
-its steps, within these limits, so that every weight can move far enough."""
+"""Adam changes a weight by at most the learning rate per step. The rate of a short run is ``ADAM_REACH`` divided by its
+steps, within these limits, so that every weight can move far enough."""
 
 
 @dataclass(frozen=True)
@@ -110,19 +112,17 @@ def check_minutes(minutes: float | None) -> None:
         raise UserError(Code.OPTION_INVALID, f"--minutes {minutes:g}", "not a valid training time", remedy)
 
 
-def choose_length(
-    facts: Facts,
-    frame: Frame,
-    operations: float,
-    speed: Speed,
-    minutes: float | None,
-    method: str = "bcp",
-    *,
-    uses_unlabeled: bool,
-) -> TrainingLength:
-    """Choose steps and folds. ``operations`` is the cost of a forward pass over the labeled images of a batch."""
+def estimated_times(speed: Speed, operations: float, method: str) -> StepTimes:
+    """Estimate the seconds per step; ``operations`` is the cost of a forward pass over the labeled images."""
     self_training, supervised = (speed.seconds(work * operations) for work in (SELF_TRAINING[method], SUPERVISED))
-    step_times = StepTimes(self_training, supervised, uses_unlabeled)
+    return StepTimes(self_training, supervised, uses_unlabeled=True)
+
+
+def choose_length(
+    facts: Facts, frame: Frame, step_times: StepTimes, minutes: float | None, method: str
+) -> TrainingLength:
+    """Choose steps and folds."""
+    uses_unlabeled = step_times.uses_unlabeled
     budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
     most = PUBLISHED_STEPS[frame.dimensions] if minutes is None else MAX_STEPS
     suggested = suggested_folds(facts.labeled, has_test=facts.has_test)
@@ -210,19 +210,23 @@ def optimizer_choices(stages: Sequence[int]) -> Choices:
     is_short = sum(stages) < MIN_PUBLISHED_STEPS
     decay = "decays to zero, so that the last steps change the network little and no checkpoint has to be selected"
     schedule = Choice("poly", decay)
+    constant = Choice("constant", "constant in the first stage; the rate decays in the last stage")
+    name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")
+    if is_short:
+        name = Choice("adam", f"learns faster than SGD in {sum(stages)} steps")
+        rate = Choice(adam_rate(sum(stages)), f"initial value; high, because the run has only {sum(stages)} steps")
     choices: Choices = {}
-    for stage, steps in enumerate(stages):
-        name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")
-        if is_short:
-            name = Choice("adam", f"learns faster than SGD in {sum(stages)} steps")
-            rate = Choice(adam_rate(steps), f"initial value; high, because the stage has only {steps} steps")
-        chosen = {"name": name, "learning_rate": rate, "schedule.name": schedule}
+    for stage in range(len(stages)):
+        is_last = stage == len(stages) - 1
+        chosen = {"name": name, "learning_rate": rate, "schedule.name": schedule if is_last else constant}
         choices |= {f"stages.{stage}.optimizer.{key}": choice for key, choice in chosen.items()}
+    if len(stages) > 1:
+        choices["stages.1.carry_optimizer"] = Choice(True, "continue with the optimizer of the first stage")
     return choices
 
 
 def adam_rate(steps: int) -> float:
-    """Return the learning rate of Adam for a stage."""
+    """Return the learning rate of Adam for a run."""
     return float(f"{min(max(ADAM_REACH / steps, MIN_ADAM_RATE), MAX_ADAM_RATE):.2g}")
 
 

@@ -14,17 +14,20 @@ from graftseg.methods import METHODS
 from graftseg.planning.augmentation import augmentation_choices
 from graftseg.planning.choices import Choice, Choices, size_text, tree_of
 from graftseg.planning.components import component_choices
-from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Speed, Target, network_load, target_of
+from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Target, network_load, target_of
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
 from graftseg.planning.length import (
+    DEFAULT_METHOD,
     MIN_FOLD_STEPS,
     MIN_STEPS,
     MIN_UNLABELED_STEPS,
+    StepTimes,
     TrainingLength,
     check_minutes,
     choose_length,
+    estimated_times,
     requested,
 )
 from graftseg.planning.patches import StepShape, choose_step_shape
@@ -43,6 +46,16 @@ ONE_LABELED_SCAN = (
     "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the network, and "
     "the network learns the labels of one patient only. Label a few more scans."
 )
+MEASURED = "measured here on a few steps"
+GRAFT = {
+    "alpha": Choice(1.0, "voxels with pseudo-labels finally count as much as labeled voxels"),
+    "dice": Choice("over-batch", "the same Dice loss as in the first stage"),
+    "ema_scope": Choice("state", "the teacher also averages batch-norm statistics"),
+    "labeled_weight": Choice(1.0, "unmixed labeled images, as in the first stage"),
+    "rise": Choice(0.3, "fraction of the stage in which the weight of pseudo-labels rises"),
+    "confidence": Choice(True, "uncertain pseudo-labels count less"),
+    "average": Choice(False, "off, because the learning rate decays to zero"),
+}
 MAX_BUSY_CORES = 0.4
 """Number of cores used by other programs above which a plan warns."""
 TRAIN_LINE = "Train this plan with `graftseg train THIS_FILE --data DATA --out RUN`."
@@ -69,7 +82,7 @@ def make_plan(
     device: str = "auto",
     minutes: float | None = None,
     timed: bool = True,
-    method: str = "bcp",
+    method: str = DEFAULT_METHOD,
 ) -> Plan:
     """Read the training scans and make a plan for a device. Time a few steps if ``timed`` is true.
 
@@ -97,7 +110,7 @@ def choose(
     minutes: float | None = None,
     timed: StepTimer | None = None,
     busy: float | None = None,
-    method: str = "bcp",
+    method: str = DEFAULT_METHOD,
 ) -> Plan:
     """Plan a run. Without ``timed``, the seconds per step come from a table. Other programs use ``busy`` cores."""
     check_minutes(minutes)
@@ -106,25 +119,22 @@ def choose(
         raise UserError(Code.OPTION_INVALID, f"--method {method}", finding, f"choose one of {', '.join(SELF_TRAINING)}")
     frame = choose_frame(facts)
     shape = choose_step_shape(facts, frame, target)
-    load = network_load(shape.network, facts.channels, len(facts.classes))
-    operations = shape.batch * prod(shape.patch) * load.operations
     used = method if facts.unlabeled else None
-    fixed, speed = _fixed_choices(facts, frame, shape, target, used), SPEEDS[target.kind]
+    fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (used, None)}
+    load = network_load(shape.network, facts.channels, len(facts.classes))
+    times = estimated_times(SPEEDS[target.kind], shape.batch * prod(shape.patch) * load.operations, method)
 
     def length_for(name: str | None) -> TrainingLength:
-        uses_unlabeled = name is not None
-        return choose_length(facts, frame, operations, speed, minutes, method, uses_unlabeled=uses_unlabeled)
+        return choose_length(facts, frame, replace(times, uses_unlabeled=name is not None), minutes, method)
 
     if timed is not None:
-        seconds = timed(_recipe(fixed | length_for(used).choices))
-        work = SUPERVISED if used is None else SELF_TRAINING[used]
-        speed = Speed(work * operations / seconds, 0.0, "measured here on a few steps")
+        seconds = {name: timed(_recipe(choices | length_for(name).choices)) for name, choices in fixed.items()}
+        times = StepTimes(seconds[used], seconds[None], used is not None)
     length = length_for(used)
     if used is not None and length.first + length.second < MIN_UNLABELED_STEPS:
         # recommended minutes are for a recipe that uses the unlabeled scans
         used, length = None, replace(length_for(None), times=length.times)
-        fixed = _fixed_choices(facts, frame, shape, target, None)
-    choices = fixed | length.choices
+    choices = fixed[used] | length.choices
     forward = scan_seconds(frame, shape, length.times.supervised, choices["inference.overlap"].value)
     check = 0.0 if used is None else facts.unlabeled * forward
     head = (
@@ -132,7 +142,7 @@ def choose(
         *_unused_lines(facts, used, length),
         *intensity_lines(facts, choices),
         _memory_line(shape, target),
-        *_time_lines(length, speed, minutes, check),
+        *_time_lines(length, SPEEDS[target.kind].source if timed is None else MEASURED, minutes, check),
         *_busy_lines(busy),
         *_score_lines(facts, length),
         "",
@@ -191,6 +201,8 @@ def method_choices(dimensions: int, method: str | None) -> Choices:
     choices = {"stages.0.settings.dice": Choice("classes", "Dice over the batch, for all classes and the background")}
     if method is None:
         choices["batches.unlabeled"] = Choice(0, "a supervised recipe uses no unlabeled scans")
+    elif method == "graft":
+        choices |= {f"stages.1.settings.{name}": choice for name, choice in GRAFT.items()}
     elif method in ("bcp", "fg-cutmix") and dimensions == 2:
         published = "as published for slices"
         choices["stages.1.settings.dice"] = Choice("over-batch", published)
@@ -232,14 +244,14 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.2g}" if size >= GIB // 1000 else "less than 0.001"
 
 
-def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None, check: float) -> list[str]:
+def _time_lines(length: TrainingLength, source: str, minutes: float | None, check: float) -> list[str]:
     steps, total = length.first + length.second, length.total_seconds + (length.folds or 1) * check
     baseline = f" and {duration(length.baseline_seconds)} for the supervised baseline" if length.first else ""
     baseline = f", {duration(check)} to predict the unlabeled scans{baseline}" if check else baseline
     folds = f", for each of {length.folds} folds" if length.folds else ""
     lines = [
         f"Time: about {duration(total)} in total: {duration(length.seconds)} for {steps} steps{baseline}{folds}. "
-        f"Seconds per step are {speed.source}. Reading, preparing and scoring take additional time."
+        f"Seconds per step are {source}. Reading, preparing and scoring take additional time."
     ]
     if minutes is not None and total / 60 > TIME_TOLERANCE * minutes:
         lines.append(

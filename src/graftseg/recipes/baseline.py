@@ -45,7 +45,8 @@ def baseline_of(recipe: Recipe) -> Recipe:
     stages = [stage]
     if recipe.stages[0].method == SUPERVISED and len(recipe.stages) > 1:
         first = recipe.stages[0].model_dump(mode="json")
-        stages = [first, {**first, "steps": stage["steps"] - first["steps"], "optimizer": stage["optimizer"]}]
+        kept = {"optimizer": stage["optimizer"], "carry_optimizer": last.carry_optimizer}
+        stages = [first, {**first, "steps": stage["steps"] - first["steps"], **kept}]
     tree = recipe.model_dump(mode="json") | {
         "name": f"{recipe.name}-{SUPERVISED}",
         "about": f"supervised baseline of {recipe.name}",

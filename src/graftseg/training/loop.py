@@ -260,17 +260,21 @@ def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
     if check.decision == "continue":
         return list(stages)
     first, steps = before[-1], checked.settings.steps
+    schedule = {key: getattr(checked.settings, key) for key in ("optimizer", "carry_optimizer")}
     if check.decision == "stop":
         remaining = steps - check.step + sum(stage.settings.steps for stage in rest)
-        return [*before, _with_steps(checked, check.step), *([_with_steps(first, remaining)] if remaining else [])]
+        last = [_changed(first, steps=remaining, **schedule)] if remaining else []
+        return [*before, _changed(checked, steps=check.step), *last]
     if check.decision == "skip":
-        return [*before, _with_steps(first, steps + sum(stage.settings.steps for stage in rest))]
+        total = steps + sum(stage.settings.steps for stage in rest)
+        return [*before, _changed(first, steps=total, **schedule)]
     extra = max(1, min(first.settings.steps, steps // 2))
-    return [*before, _with_steps(first, extra), _with_steps(checked, steps - extra), *rest]
+    extended = _changed(first, steps=extra, carry_optimizer=checked.settings.carry_optimizer)
+    return [*before, extended, _changed(checked, steps=steps - extra), *rest]
 
 
-def _with_steps(stage: Stage, steps: int) -> Stage:
-    return Stage(stage.settings.model_copy(update={"steps": steps}), stage.build)
+def _changed(stage: Stage, **settings: Any) -> Stage:
+    return Stage(stage.settings.model_copy(update=settings), stage.build)
 
 
 def _start_next_stage(

@@ -1,4 +1,4 @@
-"""Compare the ranking of scans with the true Dice: ``python benchmarks/ranking.py IMAGES RUN [RUN ...]``.
+"""Compare the ranking of scans with the true Dice: ``python benchmarks/strangers/ranking.py IMAGES RUN [RUN ...]``.
 
 IMAGES is a folder of scans that every run has been tested on with ``graftseg test``. The ranking is good if a scan with
 a low Dice gets a high uncertainty, so the Spearman correlation of uncertainty and error (1 - Dice) should be near 1.
