@@ -104,6 +104,15 @@ def test_the_number_of_folds_leaves_enough_steps() -> None:
     assert choose_folds(times, 1e9, labeled=2) == 2
 
 
+def test_a_supervised_plan_can_be_shared() -> None:
+    """A plan without time for unlabeled scans has no unlabeled images in its batches."""
+    batches = {"patch": [16, 16], "labeled": 4, "unlabeled": 0}
+    short = tiny_recipe(stages=[{"method": "supervised", "steps": 20000}], batches=batches)
+    recipes = share_plan(short, ("supervised", "bcp"), seconds_of, labeled=4)
+    assert {one.compared.batches.unlabeled for one in recipes.values()} == {4}
+    assert sum(stage.steps for stage in recipes["supervised"].compared.stages) == 20000 // 2 // 3
+
+
 def test_given_folds_are_kept() -> None:
     recipes = share_plan(plan(20000, 20000), ("supervised", "bcp"), seconds_of, labeled=6, folds=6)
     assert {one.compared.folds for one in recipes.values()} == {6}

@@ -53,6 +53,7 @@ def share_plan(
 
     ``timer`` measures the seconds per step. ``folds`` is chosen so that enough steps remain, unless it is given.
     """
+    plan = _with_unlabeled_images(plan)
     seconds = step_seconds(plan, methods, timer)
     times = {name: StepTimes(seconds[name], seconds[SUPERVISED], name != SUPERVISED) for name in methods}
     budget = planned_seconds(plan, seconds)
@@ -74,6 +75,14 @@ def share_plan(
         )
         for name in methods
     }
+
+
+def _with_unlabeled_images(plan: Recipe) -> Recipe:
+    """Return a plan whose batches have unlabeled images, which a supervised plan leaves out."""
+    batches = plan.batches
+    if batches.unlabeled:
+        return plan
+    return plan.model_copy(update={"batches": batches.model_copy(update={"unlabeled": batches.labeled})})
 
 
 def choose_folds(times: Mapping[str, StepTimes], budget: float, labeled: int) -> int:
