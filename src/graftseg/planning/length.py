@@ -29,7 +29,7 @@ TIME_MARGIN = 1.1
 FIRST_FRACTION, MAX_FIRST_FRACTION = 0.3, 0.6
 MIN_FIRST_STEPS = 5000
 """If ``FIRST_FRACTION`` of all steps is fewer than this, the first stage takes up to ``MAX_FIRST_FRACTION``."""
-MIN_UNLABELED_STEPS = 500
+MIN_UNLABELED_STEPS = 400
 """A plan with fewer steps is supervised, because unlabeled scans lowered the score of shorter runs."""
 RAMP_FRACTION = 0.4
 """Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
