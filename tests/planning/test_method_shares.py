@@ -119,10 +119,10 @@ def test_given_folds_are_kept() -> None:
 
 
 def test_a_plan_that_is_too_short_names_the_minutes() -> None:
-    """1000 steps of mean-teacher take 600 + 4 x 400 s: 3 methods on 2 folds need 13200 s, which is 220 minutes."""
-    with user_error(Code.BUDGET_TOO_SMALL, "recipe tiny", "--minutes 243"):
-        share_plan(plan(13199 - 2 * 1000, 1000), tuple(SECONDS), seconds_of, labeled=4)
-    enough = plan(round(1.02 * 13200) - 2 * 1000, 1000)
+    """400 steps of mean-teacher take 240 + 4 x 160 s: 3 methods on 2 folds need 5280 s, which is 88 minutes."""
+    with user_error(Code.BUDGET_TOO_SMALL, "recipe tiny", "--minutes 97"):
+        share_plan(plan(5279 - 2 * 1000, 1000), tuple(SECONDS), seconds_of, labeled=4)
+    enough = plan(round(1.02 * 5280) - 2 * 1000, 1000)
     assert share_plan(enough, tuple(SECONDS), seconds_of, labeled=4)["mean-teacher"].compared.folds == 2
 
 

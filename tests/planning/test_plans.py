@@ -9,7 +9,7 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_fakes import CPU, CT, GPU, any_facts, case, facts, usual
+from planning_fakes import CPU, CT, GPU, any_facts, case, facts, steps_of, usual
 
 from graftseg.core.errors import Code
 from graftseg.inference.model import build_method
@@ -46,7 +46,7 @@ def test_every_plan_loads_and_builds(
     uses_unlabeled = any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
     steps = sum(stage.steps for stage in recipe.stages)
     assert uses_unlabeled == recipe.baseline and (known.unlabeled > 0 or not uses_unlabeled)
-    assert not uses_unlabeled or steps >= 1000
+    assert not uses_unlabeled or steps >= 400
     assert recipe.batches.unlabeled == (recipe.batches.labeled if uses_unlabeled else 0)
     assert ("supervised recipe" in plan.text) == (not uses_unlabeled)
     assert ("one labeled scan" in " ".join(plan.head)) == (known.labeled == 1)
@@ -100,12 +100,13 @@ def test_a_plan_for_volumes_on_a_gpu() -> None:
     recipe = plan.recipe
     assert (recipe.network.name, recipe.network.width, recipe.network.levels) == ("vnet-bn", 16, 5)
     assert (recipe.batches.patch, recipe.batches.labeled, recipe.batches.unlabeled) == ((112, 112, 80), 4, 4)
-    assert [stage.method for stage in recipe.stages] == ["supervised", "bcp"]
+    assert [stage.method for stage in recipe.stages] == ["supervised", "graft"]
     assert [stage.check_teacher for stage in recipe.stages] == [False, True]
     assert recipe.network.leaky and not recipe.network.channels_last
     assert recipe.batches.warp is not None and recipe.batches.intensity is not None
     assert recipe.stages[0].steps + recipe.stages[1].steps <= 17_000
-    assert all(stage.optimizer.schedule.name == "poly" for stage in recipe.stages)
+    assert [stage.optimizer.schedule.name for stage in recipe.stages] == ["constant", "poly"]
+    assert [stage.carry_optimizer for stage in recipe.stages] == [False, True]
     assert recipe.batches.foreground == 0
     assert "a complete typical scan" in of(plan, "batches.patch")[1]
 
@@ -159,8 +160,8 @@ def test_scans_larger_than_the_memory_are_read_from_disk() -> None:
 
 def test_a_measured_step_decides_the_number_of_steps() -> None:
     """A step takes one second, so an hour has 3600 steps, including those of the baseline and the folds."""
-    slow = choose(facts(*usual(), test_count=9), CPU, timed=lambda recipe: 1.0)
-    fast = choose(facts(*usual(), test_count=9), CPU, timed=lambda recipe: 0.1)
+    slow = choose(facts(*usual(), test_count=9), CPU, timed=steps_of(1.0))
+    fast = choose(facts(*usual(), test_count=9), CPU, timed=steps_of(0.1))
     total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
     # a step of the first stage and of the baseline, which starts after the first stage, costs 3 / 4 of a second
     assert total == [3000, 17_000] and slow.recipe.stages[0].steps == 1800
@@ -172,13 +173,13 @@ def test_a_measured_step_decides_the_number_of_steps() -> None:
 
 @pytest.mark.parametrize("minutes", [5.0, 60.0, 600.0])
 def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
-    plan = choose(facts(*usual()), CPU, minutes=minutes, timed=lambda recipe: 0.25)
+    plan = choose(facts(*usual()), CPU, minutes=minutes, timed=steps_of(0.25))
     assert 0.8 * minutes <= plan.minutes <= minutes
     assert f"requested {minutes:g} minutes" in plan.text
 
 
 def test_warning_about_too_little_time() -> None:
-    plan = choose(facts(*usual()), CPU, minutes=1, timed=lambda recipe: 5.0)
+    plan = choose(facts(*usual()), CPU, minutes=1, timed=steps_of(5.0))
     assert [(stage.method, stage.steps) for stage in plan.recipe.stages] == [("supervised", 400)]
     assert any("too short to learn from the unlabeled scans" in line for line in plan.head)
     assert "longer than the requested minute" in plan.text and plan.minutes > 1
@@ -193,11 +194,11 @@ def recommended_minutes(plan: Plan, begin: str) -> int:
 
 def test_recommended_minutes() -> None:
     """A step of one second, of the first stage and of the baseline 3 / 4; a tenth is added where steps must fit."""
-    plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
+    plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=steps_of(1.0))
     # 400 supervised steps take 400 * 3 / 4 / 60 = 5 minutes
     assert recommended_minutes(plan, "Warning: this is more than") == 5
-    # 1.1 * (600 * 3 / 4 + 400 * 7 / 4) / 60 = 21.1
-    assert recommended_minutes(plan, "Warning: the time is too short") == 22
+    # 1.1 * (240 * 3 / 4 + 160 * 7 / 4) / 60 = 8.4
+    assert recommended_minutes(plan, "Warning: the time is too short") == 9
     # 1.1 * (900 * 3 / 4 + 600 * 7 / 4) / 60 = 31.6
     assert recommended_minutes(plan, "Warning: 400 steps") == 32
     # 4 * 1.1 * (1200 * 3 / 4 + 800 * 7 / 4) / 60 = 168.7
@@ -210,7 +211,7 @@ def test_recommended_minutes_are_enough(seconds: float, labeled: int, uses_unlab
     known = facts(*usual(labeled=labeled, unlabeled=8 * uses_unlabeled))
 
     def planned(minutes: float) -> Plan:
-        return choose(known, CPU, minutes=minutes, timed=lambda recipe: seconds)
+        return choose(known, CPU, minutes=minutes, timed=steps_of(seconds))
 
     short = planned(0.01)
     for begin in ("Warning: this is more than", "Warning: 400 steps", "Warning: this run cannot be scored"):
@@ -238,7 +239,7 @@ def test_invalid_minutes_are_rejected(minutes: float) -> None:
 def test_folds_only_without_a_test_set(
     labeled: int, has_test: bool, seconds: float, folds: int | None, reason: str
 ) -> None:
-    plan = choose(facts(*usual(labeled=labeled), test_count=9 * has_test), CPU, timed=lambda recipe: seconds)
+    plan = choose(facts(*usual(labeled=labeled), test_count=9 * has_test), CPU, timed=steps_of(seconds))
     assert plan.recipe.folds == folds
     assert reason in of(plan, "folds")[1]
 
@@ -259,7 +260,7 @@ def test_warning_about_missing_scores(
     labeled: int, unlabeled: int, tested: int, seconds: float, begin: str | None
 ) -> None:
     known = facts(*usual(labeled=labeled, unlabeled=unlabeled), test_count=tested)
-    head = choose(known, CPU, timed=lambda recipe: seconds).head
+    head = choose(known, CPU, timed=steps_of(seconds)).head
     warnings = [line for line in head if line.startswith(("Warning: this run cannot", "Note: "))]
     assert len(warnings) == (begin is not None) and all(line.startswith(str(begin)) for line in warnings)
 
@@ -274,22 +275,22 @@ def test_warning_about_missing_scores(
 )
 def test_warning_recommends_folds(labeled: int, folds: str, minutes: int) -> None:
     """A step of one second: 3000 steps and their baseline take (1800 * 0.75 + 1200 * 1.75) / 60 = 57.5 minutes."""
-    plan = choose(facts(*usual(labeled=labeled)), CPU, timed=lambda recipe: 1.0)
+    plan = choose(facts(*usual(labeled=labeled)), CPU, timed=steps_of(1.0))
     (line,) = (line for line in plan.head if line.startswith("Warning: this run cannot be scored"))
     assert f"train this plan with {folds}; or plan with --minutes {minutes} or more" in line
     assert line.endswith("or put test scans into imagesTs and their labels into labelsTs.")
 
 
 def test_separate_folders_are_named_by_their_options() -> None:
-    plan = choose(replace(facts(*usual(unlabeled=0)), has_layout=False), CPU, timed=lambda recipe: 1.5)
+    plan = choose(replace(facts(*usual(unlabeled=0)), has_layout=False), CPU, timed=steps_of(1.5))
     head = " ".join(plan.head)
     assert "pass test scans with --test-images and their labels with --test-labels." in head
     assert "Pass a folder of scans with --unlabeled and plan again" in head and "imagesUn" not in head
 
 
 def test_short_trainings_use_adam() -> None:
-    short = choose(facts(*usual()), CPU, timed=lambda recipe: 1.0)
-    long = choose(facts(*usual()), CPU, timed=lambda recipe: 0.01)
+    short = choose(facts(*usual()), CPU, timed=steps_of(1.0))
+    long = choose(facts(*usual()), CPU, timed=steps_of(0.01))
     assert {stage.optimizer.name for stage in short.recipe.stages} == {"adam"}
     assert {stage.optimizer.name for stage in long.recipe.stages} == {"sgd"}
 
@@ -298,7 +299,7 @@ def test_short_trainings_use_adam() -> None:
 @pytest.mark.parametrize("shape", [(112, 100, 80), (256, 240)])
 def test_other_methods_can_be_planned(method: str, shape: tuple[int, ...]) -> None:
     scans = usual(shape, (1.0,) * len(shape))
-    recipe = choose(facts(*scans), CPU, method=method, minutes=5, timed=lambda recipe: 0.1).recipe
+    recipe = choose(facts(*scans), CPU, method=method, minutes=5, timed=steps_of(0.1)).recipe
     assert [stage.method for stage in recipe.stages] == ["supervised", method]
     ramp, steps = recipe.stages[1].settings.get("ramp"), recipe.stages[1].steps
     assert ramp is None or ramp * 150 == pytest.approx(0.4 * steps, rel=0.05)

@@ -85,10 +85,14 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """Steps of both stages, folds, and expected seconds per fold. ``first`` is 0 without unlabeled scans."""
+    """Steps of both stages, folds, and expected seconds per fold. ``first`` is 0 without unlabeled scans.
+
+    ``fits`` is the number of steps that fit into the time. A plan may have more steps, because it has a minimum.
+    """
 
     first: int
     second: int
+    fits: int
     folds: int | None
     seconds: float
     baseline_seconds: float
@@ -136,7 +140,8 @@ def choose_length(
     choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
     choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is already supervised")
-    return TrainingLength(first_steps, steps - first_steps, folds, *step_times.seconds(steps), choices, step_times)
+    lengths = (first_steps, steps - first_steps, fits)
+    return TrainingLength(*lengths, folds, *step_times.seconds(steps), choices, step_times)
 
 
 def requested(minutes: float) -> str:

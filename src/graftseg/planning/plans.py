@@ -131,7 +131,7 @@ def choose(
         seconds = {name: timed(_recipe(choices | length_for(name).choices)) for name, choices in fixed.items()}
         times = StepTimes(seconds[used], seconds[None], used is not None)
     length = length_for(used)
-    if used is not None and length.first + length.second < MIN_UNLABELED_STEPS:
+    if used is not None and length.fits < MIN_UNLABELED_STEPS:
         # recommended minutes are for a recipe that uses the unlabeled scans
         used, length = None, replace(length_for(None), times=length.times)
     choices = fixed[used] | length.choices
