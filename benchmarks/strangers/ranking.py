@@ -1,7 +1,8 @@
 """Compare the ranking of scans with the true Dice: ``python benchmarks/strangers/ranking.py IMAGES RUN [RUN ...]``.
 
-IMAGES is a folder of scans that every run has been tested on with ``graftseg test``. The ranking is good if a scan with
-a low Dice gets a high uncertainty, so the Spearman correlation of uncertainty and error (1 - Dice) should be near 1.
+IMAGES is the folder imagesTs of a data set that every run has been tested on with ``graftseg test``. The ranking is
+good if a scan with a low Dice gets a high uncertainty, so the Spearman correlation of uncertainty and error (1 - Dice)
+should be near 1.
 """
 
 import argparse
@@ -26,10 +27,20 @@ def errors_of(run: RunFolder) -> dict[str, float]:
 
 def correlations(run: Path, images: Path, device: str) -> dict[str, float]:
     """Return the Spearman correlation of every measure of the ranking with the error."""
-    errors, ranked = errors_of(RunFolder(run)), graftseg.rank(run, images, device=device).rows
+    errors, ranked = errors_of(RunFolder(run)), graftseg.rank(run, _as_unlabeled(images), device=device).rows
     common = [row for row in ranked if row.case in errors]
     truth = [errors[row.case] for row in common]
     return {name: float(spearmanr([getattr(row, name) for row in common], truth).statistic) for name in MEASURES}
+
+
+def _as_unlabeled(images: Path) -> Path:
+    """Link a data set whose unlabeled scans are the given test scans; ``rank`` needs labeled and unlabeled scans."""
+    out = images.parent.with_name("ranked")
+    out.mkdir(exist_ok=True)
+    for name, source in {"imagesTr": "imagesTr", "labelsTr": "labelsTr", "imagesUn": images.name}.items():
+        if not (out / name).exists():
+            (out / name).symlink_to((images.parent / source).resolve(), target_is_directory=True)
+    return out
 
 
 def main() -> None:

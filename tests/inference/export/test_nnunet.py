@@ -143,7 +143,7 @@ def test_a_run_moved_with_its_store(run: RunFolder, data: Path, tmp_path: Path) 
 
 def test_two_label_maps_of_a_case_are_an_error(run: RunFolder, data: Path, tmp_path: Path) -> None:
     write_predictions(run.predictions, data, "unlabeled_000")
-    (run.predictions / "unlabeled_000.dcm").write_bytes(b"no label map is read from it")
+    (run.predictions / "unlabeled_000.txt").write_bytes(b"no label map is read from it")
     export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))
     (run.predictions / "unlabeled_000.nrrd").write_bytes(b"never read")
     with user_error(Code.CASE_DUPLICATE, "unlabeled_000.nrrd"):
