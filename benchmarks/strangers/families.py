@@ -4,7 +4,9 @@ import argparse
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
@@ -34,11 +36,6 @@ def hippocampus_split(
         _copy_pair(source, out, name, "Ts")
     for name in rest[labeled : labeled + unlabeled]:
         shutil.copy(source / "imagesTr" / name, out / "imagesUn" / name)
-
-
-def all_labels(source: Path, out: Path, *, split: int, test: int = 30, most: int = 66) -> None:
-    """Link the same test scans with all other scans as labeled scans, for the upper bound."""
-    hippocampus_split(source, out, split=split, labeled=most, unlabeled=0, test=test)
 
 
 def _copy_pair(source: Path, out: Path, name: str, split: str) -> None:
@@ -92,10 +89,11 @@ def look(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
     return (1000 * (image + rng.normal(0, rng.uniform(0.04, 0.08), image.shape))).astype(np.int16)
 
 
-def phantoms(family: Draw, out: Path, seed: int) -> None:
-    """Write a data set of one family as NIfTI files."""
+def phantoms(family: Draw, out: Path, seed: int, *, all_labeled: bool) -> None:
+    """Write a data set of one family as NIfTI files. With ``all_labeled``, the unlabeled scans have labels, too."""
     geometry = Geometry((SIDE,) * 3, tuple(tuple(row) for row in np.eye(4).tolist()))
-    for number, (split, (images, labels)) in enumerate(FOLDERS.items()):
+    folders = FOLDERS | ({"unlabeled": FOLDERS["labeled"]} if all_labeled else {})
+    for number, (split, (images, labels)) in enumerate(folders.items()):
         for index in range(COUNTS[split]):
             rng = np.random.default_rng((seed, number, index))
             label = family(rng)
@@ -104,17 +102,24 @@ def phantoms(family: Draw, out: Path, seed: int) -> None:
                 write_label(out / labels / f"{split}{index:03d}.nii.gz", label, geometry)
 
 
-def shifted(out: Path, seed: int) -> None:
-    """Write the phantoms of the demo, with labeled scans from one scanner and unlabeled scans from another, too."""
-    write_phantoms(out, shape=(SIDE,) * 3, counts=dict(COUNTS), seed=100 + seed, shift=0.7)
+def shifted(out: Path, seed: int, *, all_labeled: bool) -> None:
+    """Write the phantoms of the demo, with labeled scans from one scanner and unlabeled scans from another, too.
+
+    With ``all_labeled``, there are as many labeled scans as otherwise labeled and unlabeled scans, from all scanners.
+    """
+    counts: dict[Any, int] = dict(COUNTS)
+    if all_labeled:
+        counts |= {"labeled": COUNTS["labeled"] + COUNTS["unlabeled"], "unlabeled": 0}
+    write_phantoms(out, shape=(SIDE,) * 3, counts=counts, seed=100 + seed, shift=0.0 if all_labeled else 0.7)
 
 
-FAMILIES: dict[str, Callable[[Path, int], None]] = {
-    "small": lambda out, seed: phantoms(small, out, seed),
-    "thin": lambda out, seed: phantoms(thin, out, seed),
-    "islands": lambda out, seed: phantoms(islands, out, seed),
+FAMILIES: dict[str, Callable[..., None]] = {
+    "small": partial(phantoms, small),
+    "thin": partial(phantoms, thin),
+    "islands": partial(phantoms, islands),
     "shift": shifted,
 }
+"""Writers of a data set, called with a folder, a seed and ``all_labeled``."""
 
 
 def main() -> None:
@@ -124,7 +129,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    FAMILIES[arguments.family](arguments.out, arguments.seed)
+    FAMILIES[arguments.family](arguments.out, arguments.seed, all_labeled=False)
 
 
 if __name__ == "__main__":

@@ -34,28 +34,39 @@ LABELED: dict[str, dict[str, tuple[int, ...]]] = {
     "cuda": {"la": (4, 8), "acdc": (3, 7), "hippocampus": (10,)},
 }
 """Numbers of labeled scans by device and data set. For ACDC, they are numbers of patients."""
+ALL_LABELED = {
+    "cpu": {"hippocampus": 66, "small": 36, "thin": 36, "islands": 36, "shift": 36},
+    "cuda": {"la": 80, "acdc": 70},
+}
+"""Numbers of labeled scans of the upper bounds."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One planned run: a data set, its split or seed, the number of labels and the seed of training."""
+    """One planned run: a data set, its split or seed, the number of labels and the seed of training.
+
+    With ``all_labeled``, all scans but the test scans are labeled, for the upper bound.
+    """
 
     data: str
     labeled: int
     split: int
     seed: int
+    all_labeled: bool = False
 
     @property
     def name(self) -> str:
         """The name of the record."""
-        return f"{self.data}-{self.labeled}-split{self.split}-seed{self.seed}"
+        labeled = "all" if self.all_labeled else self.labeled
+        return f"{self.data}-{labeled}-split{self.split}-seed{self.seed}"
 
     def write(self, sources: Mapping[str, Path], out: Path) -> None:
         """Make the data set."""
+        unlabeled = 0 if self.all_labeled else 60
         if self.data in FAMILIES:
-            FAMILIES[self.data](out, self.split)
+            FAMILIES[self.data](out, self.split, all_labeled=self.all_labeled)
         elif self.data == "hippocampus":
-            hippocampus_split(sources[self.data], out, split=self.split, labeled=self.labeled)
+            hippocampus_split(sources[self.data], out, split=self.split, labeled=self.labeled, unlabeled=unlabeled)
         else:
             write_benchmark(self.data, sources[self.data], out, self.labeled)
 
@@ -67,6 +78,7 @@ def jobs(device: str) -> Iterator[Job]:
         if device == "cpu":
             yield from (Job(family, 6, seed, seed) for family in FAMILIES)
         yield from (Job(name, count, seed, seed) for name in labeled for count in labeled[name])
+    yield from (Job(name, count, 0, 0, all_labeled=True) for name, count in ALL_LABELED[device].items())
     if device == "cpu":
         for split in SEEDS:
             yield from (Job(name, count, split, 1 - split) for name in labeled for count in labeled[name])
@@ -90,7 +102,9 @@ def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, devic
     checks = RunFolder(folder / "run").teacher_checks()
     return {
         "data": job.data,
+        "device": device,
         "labeled": job.labeled,
+        "all_labeled": job.all_labeled,
         "split": job.split,
         "seed": job.seed,
         "minutes": minutes,

@@ -12,23 +12,29 @@ from statistics import fmean
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
+from graftseg.evaluation.table_metrics import NO_VALUE
 from graftseg.experiments.tables import markdown
 
 NAME = "strangers"
-HEAD = ("data", "labeled", "runs", "supervised", "with unlabeled", "shipped", "gain", "worst gain", "lost classes")
+HEAD = (
+    "data", "device", "labeled", "runs", "supervised", "with unlabeled", "shipped", "gain", "worst gain", "all labels",
+    "lost classes",
+)  # fmt: skip
 NOTE = (
     "Mean test Dice in percent over all runs of a row, from planned recipes without any change by hand. *gain* is "
-    "*shipped* minus *supervised*, *worst gain* is the lowest gain of a single run. *lost classes* counts classes that "
-    "a shipped network finds in no test case.\n"
+    "*shipped* minus *supervised*, *worst gain* is the lowest gain of a single run. *all labels* is a supervised run "
+    "with labels for all training scans. *lost classes* counts classes that a shipped network finds in no test case.\n"
 )
 
 
 @dataclass(frozen=True)
 class Stranger:
-    """The scores of one planned run."""
+    """The scores of one planned run. With ``all_labeled``, the run is an upper bound."""
 
     data: str
+    device: str
     labeled: int
+    all_labeled: bool
     supervised: float
     unlabeled: float
     shipped: float
@@ -40,7 +46,8 @@ class Stranger:
         content = read_object(path)
         try:
             means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
-            return cls(content["data"], content["labeled"], **means, lost=len(content["lost"]))
+            kind = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
+            return cls(**kind, **means, lost=len(content["lost"]))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             remedy = "restore the file, or run benchmarks/strangers/run.py again"
             raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited ({error})", remedy) from None
@@ -53,16 +60,21 @@ class Stranger:
 
 def strangers_page(results: Path) -> str:
     """Return the table as Markdown."""
-    groups: dict[tuple[str, int], list[Stranger]] = defaultdict(list)
+    groups: dict[tuple[str, str, int], list[Stranger]] = defaultdict(list)
+    bounds: dict[tuple[str, str], float] = {}
     for path in sorted((results / NAME).glob("*.json")):
         one = Stranger.read(path)
-        groups[one.data, one.labeled].append(one)
-    rows = [_row(runs) for _, runs in sorted(groups.items())]
+        if one.all_labeled:
+            bounds[one.data, one.device] = one.supervised
+        else:
+            groups[one.data, one.device, one.labeled].append(one)
+    rows = [_row(runs, bounds.get(key[:2])) for key, runs in sorted(groups.items())]
     return f"## Planned recipes on data nobody tuned on\n\n{markdown([HEAD, *rows])}\n{NOTE}"
 
 
-def _row(runs: Sequence[Stranger]) -> tuple[str, ...]:
+def _row(runs: Sequence[Stranger], bound: float | None) -> tuple[str, ...]:
     means = [fmean(getattr(run, key) for run in runs) for key in ("supervised", "unlabeled", "shipped", "gain")]
     numbers = [f"{mean:.2f}" for mean in means[:3]] + [f"{means[3]:+.2f}", f"{min(run.gain for run in runs):+.2f}"]
+    highest = NO_VALUE if bound is None else f"{bound:.2f}"
     lost = str(sum(run.lost for run in runs))
-    return (runs[0].data, str(runs[0].labeled), str(len(runs)), *numbers, lost)
+    return (runs[0].data, runs[0].device, str(runs[0].labeled), str(len(runs)), *numbers, highest, lost)
