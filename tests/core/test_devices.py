@@ -12,7 +12,16 @@ import torch
 
 import graftseg
 from graftseg.core import devices as environment
-from graftseg.core.devices import choose_device, describe_machine, devices, free_memory, source_digest, versions
+from graftseg.core.devices import (
+    busy_cores,
+    choose_device,
+    contested_cores,
+    describe_machine,
+    devices,
+    free_memory,
+    source_digest,
+    versions,
+)
 from graftseg.core.errors import Code
 from user_errors import user_error
 
@@ -145,3 +154,22 @@ def test_the_source_digest_depends_on_the_content(tmp_path: Path) -> None:
     (tmp_path / "two" / "part" / "a.py").write_text("a = 2")
     source_digest.cache_clear()
     assert source_digest(tmp_path / "two") != first
+
+
+def test_busy_cores_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 ticks on 8 cores, 25 are busy, so two cores are busy."""
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 100 0 50 800 50 0 0 0 0 0\n")
+    monkeypatch.setattr(environment, "sleep", lambda _: stat.write_text("cpu 115 5 55 870 55 0 0 0 0 0\n"))
+    monkeypatch.setattr(environment.os, "cpu_count", lambda: 8)
+    assert busy_cores(stat=stat) == pytest.approx(2.0)
+    assert busy_cores(stat=tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(
+    ("busy", "threads", "cores", "contested"), [(8.0, 2, 16, 0.0), (1.5, 2, 2, 1.5), (5.0, 4, 8, 1.0)]
+)
+def test_cores_that_training_shares_with_other_programs(
+    busy: float, threads: int, cores: int, contested: float
+) -> None:
+    assert contested_cores(busy, threads, cores) == contested

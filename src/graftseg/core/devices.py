@@ -76,6 +76,11 @@ def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float |
     return (os.cpu_count() or 1) * busy / total if total > 0 else None
 
 
+def contested_cores(busy: float, threads: int, cores: int | None = None) -> float:
+    """Return how many of the cores that ``threads`` need are used by other programs, which use ``busy`` cores."""
+    return max(0.0, busy - ((cores or os.cpu_count() or 1) - threads))
+
+
 def choose_device(name: str) -> torch.device:
     """Return a device by name and make ``cuda:N`` the current GPU. ``auto`` is the GPU if available, else the CPU."""
     if name == "auto":

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from graftseg.core.devices import busy_cores
+from graftseg.core.devices import busy_cores, contested_cores
 from graftseg.core.durations import duration
 from graftseg.core.errors import Code, UserError
 from graftseg.data.checks.findings import counted
@@ -92,7 +92,7 @@ def make_plan(
     target, facts = target_of(device), facts_of(dataset)
     if not (timed and target.present):
         return choose(facts, target, minutes=minutes, method=method)
-    busy = busy_cores() if target.kind == "cpu" else None
+    busy = _contested() if target.kind == "cpu" else None
 
     def measure(recipe: Recipe) -> float:
         from graftseg.core.devices import choose_device
@@ -112,7 +112,7 @@ def choose(
     busy: float | None = None,
     method: str = DEFAULT_METHOD,
 ) -> Plan:
-    """Plan a run. Without ``timed``, the seconds per step come from a table. Other programs use ``busy`` cores."""
+    """Plan a run. Without ``timed``, the seconds per step come from a table. Other programs use ``busy`` of its cores."""
     check_minutes(minutes)
     if method not in SELF_TRAINING:
         finding = "not a method that can be planned"
@@ -266,13 +266,21 @@ def _time_lines(length: TrainingLength, source: str, minutes: float | None, chec
     return lines
 
 
+def _contested() -> float | None:
+    """Return how many of the cores that training uses are used by other programs, or None if this is unknown."""
+    import torch
+
+    busy = busy_cores()
+    return None if busy is None else contested_cores(busy, torch.get_num_threads())
+
+
 def _busy_lines(busy: float | None) -> list[str]:
     """Warn if the measured time is too long, because other programs used the cores."""
     if busy is None or busy < MAX_BUSY_CORES:
         return []
     return [
-        f"Warning: other programs used about {busy:.1f} cores during the measurement, so this plan may have too few "
-        "steps. Plan again when they have finished."
+        f"Warning: other programs used about {busy:.1f} of the cores for training during the measurement, so this plan "
+        "may have too few steps. Plan again when they have finished."
     ]
 
 
