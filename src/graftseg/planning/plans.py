@@ -112,7 +112,7 @@ def choose(
     busy: float | None = None,
     method: str = DEFAULT_METHOD,
 ) -> Plan:
-    """Plan a run. Without ``timed``, the seconds per step come from a table. Other programs use ``busy`` of its cores."""
+    """Plan a run. Without ``timed``, the seconds per step come from a table. ``busy`` cores are shared with others."""
     check_minutes(minutes)
     if method not in SELF_TRAINING:
         finding = "not a method that can be planned"
