@@ -26,11 +26,13 @@ def errors_of(run: RunFolder) -> dict[str, float]:
 
 
 def correlations(run: Path, images: Path, device: str) -> dict[str, float]:
-    """Return the Spearman correlation of every measure of the ranking with the error."""
+    """Return the Spearman correlation of every measure of the ranking with the error, if the measure varies."""
     errors, ranked = errors_of(RunFolder(run)), graftseg.rank(run, _as_unlabeled(images), device=device).rows
     common = [row for row in ranked if row.case in errors]
     truth = [errors[row.case] for row in common]
-    return {name: float(spearmanr([getattr(row, name) for row in common], truth).statistic) for name in MEASURES}
+    values = {name: [getattr(row, name) for row in common] for name in MEASURES}
+    varying = {name: numbers for name, numbers in values.items() if len(set(numbers)) > 1}
+    return {name: round(float(spearmanr(numbers, truth).statistic), 3) for name, numbers in varying.items()}
 
 
 def _as_unlabeled(images: Path) -> Path:
@@ -52,7 +54,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for run in arguments.runs:
         found = correlations(run, arguments.images, arguments.device)
-        print(json.dumps({"run": run.name, **{name: round(value, 3) for name, value in found.items()}}), flush=True)
+        print(json.dumps({"run": run.name, **found}), flush=True)
 
 
 if __name__ == "__main__":
