@@ -1,4 +1,4 @@
-"""The table of planned recipes on data nobody tuned on."""
+"""The table of planned recipes with nothing set by hand."""
 
 import json
 from pathlib import Path

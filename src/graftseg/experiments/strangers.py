@@ -69,7 +69,7 @@ def strangers_page(results: Path) -> str:
         else:
             groups[one.data, one.device, one.labeled].append(one)
     rows = [_row(runs, bounds.get(key[:2])) for key, runs in sorted(groups.items())]
-    return f"## Planned recipes on data nobody tuned on\n\n{markdown([HEAD, *rows])}\n{NOTE}"
+    return f"## Planned recipes with nothing set by hand\n\n{markdown([HEAD, *rows])}\n{NOTE}"
 
 
 def _row(runs: Sequence[Stranger], bound: float | None) -> tuple[str, ...]:
