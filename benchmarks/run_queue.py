@@ -47,6 +47,7 @@ def sweep_command(run: Mapping[str, Any], queue: Mapping[str, Any], arguments: a
     options += [("--data", pair) for pair in arguments.data]
     options += [("--set", setting) for setting in (*queue["set"], *run.get("set", ()))]
     options.append(("--variant", run.get("variant", queue["variant"])))
+    options.append(("--shorter", str(run.get("shorter", queue.get("shorter", 1)))))
     return [sys.executable, "-m", "graftseg", "sweep", "all", *(word for option in options for word in option)]
 
 

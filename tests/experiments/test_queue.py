@@ -14,6 +14,7 @@ from markdown_pages import ROOT, load
 
 script = load(ROOT / "benchmarks" / "run_queue.py")
 QUEUE = yaml.safe_load(script.QUEUE.read_text())
+SCREENING = yaml.safe_load(script.QUEUE.with_name("screening.yaml").read_text())
 
 
 def options_of(run: dict[str, Any]) -> tuple[list[str], str]:
@@ -40,6 +41,17 @@ def test_the_variant_fast_changes_only_what_it_says(run: dict[str, Any]) -> None
         requested_recipe(run["recipe"], ["fast=true"]), requested_recipe(run["recipe"], overrides)
     )
     assert bool(differences) == (variant != "fast")
+
+
+@for_each("run", SCREENING["runs"])
+def test_screening_runs_are_valid(run: dict[str, Any]) -> None:
+    overrides, _ = options_of(run)
+    assert requested_recipe(run["recipe"], overrides, SCREENING["shorter"]).fast and run["seconds"] > 0
+
+
+def test_screening_variants_are_distinct() -> None:
+    names = [(run["recipe"], run["variant"]) for run in SCREENING["runs"]]
+    assert len(set(names)) == len(names)
 
 
 def test_a_run_has_its_own_settings_and_variant() -> None:
