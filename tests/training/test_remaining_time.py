@@ -127,3 +127,11 @@ def test_the_work_of_a_recipe_and_its_baseline() -> None:
     stage = {"optimizer": {"name": "adam"}}
     stages = [{"method": "supervised", "steps": 4, **stage}, {"method": "bcp", "steps": 5, **stage}]
     assert baseline_work(tiny_recipe(stages=stages)) == [StageWork(5, 3.0, 2)]
+
+
+def test_one_slow_interval_changes_the_estimate_little() -> None:
+    """Steps of 1 s, then 10 steps of 5 s: the pace is 0.7 * 1 + 0.3 * 5 = 2.2 s, so 80 steps take 176 s."""
+    times = RemainingTime([StageWork(100)])
+    times.begin(0, 0, 0.0)
+    times.restart(10, 10.0)
+    assert times.left(20, 60.0) == (pytest.approx(176.0), pytest.approx(176.0))

@@ -9,6 +9,9 @@ from graftseg.recipes.baseline import baseline_of, shares_first_stage
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 
+KEPT = 0.7
+"""Share of the earlier pace in the moving average of the pace."""
+
 
 @dataclass(frozen=True)
 class StageWork:
@@ -90,23 +93,32 @@ def baseline_work(recipe: Recipe) -> list[StageWork]:
 class RemainingTime:
     """Measure the pace of a run, and estimate the remaining seconds of the run and of the runs that follow it.
 
-    The first steps of a stage are not counted, because they may include a compilation.
+    The first steps of a stage are not counted, because they may include a compilation. The pace is a moving average of
+    the intervals between calls of ``restart``, because other programs may slow down a single interval.
     """
 
     def __init__(self, stages: Sequence[StageWork], later: Sequence[StageWork] = ()) -> None:
         self.stages, self._later = list(stages), list(later)
         self._stage = self._from_step = -1
         self._from_time = 0.0
+        self._mean: float | None = None
 
     def begin(self, stage: int, done: int, now: float) -> None:
         """Start to measure at the first known step of a stage."""
         if stage != self._stage:
-            self._stage = stage
-            self.restart(done, now)
+            self._stage, self._mean = stage, None
+            self._from_step, self._from_time = done, now
 
     def restart(self, done: int, now: float) -> None:
-        """Measure the pace from this step and time."""
+        """End an interval at this step and time, and begin the next one."""
+        if done > self._from_step:
+            self._mean = self._seconds_per_step(done, now)
         self._from_step, self._from_time = done, now
+
+    def _seconds_per_step(self, done: int, now: float) -> float:
+        """Return the moving average with the current interval."""
+        latest = (now - self._from_time) / (done - self._from_step)
+        return latest if self._mean is None else KEPT * self._mean + (1 - KEPT) * latest
 
     def leave_out(self, seconds: float) -> None:
         """Do not count an interruption of the steps."""
@@ -116,7 +128,7 @@ class RemainingTime:
         """Return the seconds until the end of the run and of all later runs, or None if the pace is unknown."""
         if not self._from_step < done < sum(stage.steps for stage in self.stages):
             return None
-        pace = Pace((now - self._from_time) / (done - self._from_step), batch_share)
+        pace = Pace(self._seconds_per_step(done, now), batch_share)
         own, current = remaining_seconds(self.stages, done, pace), self.stages[position(self.stages, done)[0]]
         later = sum(one.steps * pace.step_seconds(current, one) for one in self._later)
         return own, own + later
