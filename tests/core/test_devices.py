@@ -161,7 +161,7 @@ def test_busy_cores_of_other_programs(tmp_path: Path, monkeypatch: pytest.Monkey
     stat = tmp_path / "stat"
     stat.write_text("cpu 100 0 50 800 50 0 0 0 0 0\n")
     monkeypatch.setattr(environment, "sleep", lambda _: stat.write_text("cpu 115 5 55 870 55 0 0 0 0 0\n"))
-    monkeypatch.setattr(environment.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
     assert busy_cores(stat=stat) == pytest.approx(2.0)
     assert busy_cores(stat=tmp_path / "missing") is None
 

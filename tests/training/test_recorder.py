@@ -253,10 +253,10 @@ def told(
 @pytest.mark.parametrize(
     ("shown", "lines"),
     [
-        # 15 s a step, then 60: what is left goes by the latest
+        # 15 s a step, then 60: the average is 28.5 s, then 29 s
         (
             [(15.0, 0, 1), (30.0, 0, 2), (90.0, 0, 3), (95.0, 0, 4), (150.0, 0, 5)],
-            [(2, "2 minutes"), (3, "5 minutes"), (5, "2 minutes")],
+            [(2, "2 minutes"), (3, "2 minutes"), (5, "1 minute")],
         ),
         # a compilation of 100 s, then 20 s a step: 5 of them are left, not 5 of 120 s
         ([(120.0, 0, 1), (140.0, 0, 2), (160.0, 0, 3)], [(1, ""), (3, "2 minutes")]),

@@ -45,9 +45,9 @@ class Stranger:
         """Read a record."""
         content = read_object(path)
         try:
-            means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
-            kind = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
-            return cls(**kind, **means, lost=len(content["lost"]))
+            kind = [content[key] for key in ("data", "device", "labeled", "all_labeled")]
+            means = [fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")]
+            return cls(*kind, *means, lost=len(content["lost"]))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             remedy = "restore the file, or run benchmarks/strangers/run.py again"
             raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited ({error})", remedy) from None
