@@ -47,7 +47,7 @@ class Stranger:
         try:
             kind = [content[key] for key in ("data", "device", "labeled", "all_labeled")]
             means = [fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")]
-            return cls(*kind, *means, lost=len(content["lost"]))
+            return cls(*kind, *means, len(content["lost"]))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             remedy = "restore the file, or run benchmarks/strangers/run.py again"
             raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited ({error})", remedy) from None
