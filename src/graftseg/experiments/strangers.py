@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
@@ -45,9 +46,10 @@ class Stranger:
         """Read a record."""
         content = read_object(path)
         try:
-            kind = [content[key] for key in ("data", "device", "labeled", "all_labeled")]
-            means = [fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")]
-            return cls(*kind, *means, len(content["lost"]))
+            kind = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
+            means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
+            values: dict[str, Any] = {**kind, **means, "lost": len(content["lost"])}
+            return cls(**values)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             remedy = "restore the file, or run benchmarks/strangers/run.py again"
             raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited ({error})", remedy) from None
