@@ -14,7 +14,7 @@ from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.recipes.recipe import Recipe
-from graftseg.training import teacher_check, unlabeled_predictions
+from graftseg.training import loop, teacher_check, unlabeled_predictions
 
 pytestmark = pytest.mark.slow
 
@@ -90,5 +90,32 @@ def test_a_stopped_run_resumes_to_the_same_weights(
         api.train(recipe(), scans, tmp_path / "cut", device="cpu")
     monkeypatch.setattr(Batches, "draw", draw)
     api.train(recipe(), scans, tmp_path / "cut", device="cpu", resume=True)
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_check_without_its_checkpoint_is_made_again(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends after the check is written and before the checkpoint of the restored network."""
+    drifting_at(monkeypatch, 2)
+    api.train(recipe(), scans, tmp_path / "whole", device="cpu")
+    drifting_at(monkeypatch, 2)
+    save = loop._save
+
+    def cut(run: RunFolder, at: loop.Position, *parts: Any) -> None:
+        if any(check["decision"] == "stop" for check in run.teacher_checks()):
+            raise KeyboardInterrupt
+        save(run, at, *parts)
+
+    monkeypatch.setattr(loop, "_save", cut)
+    with pytest.raises(KeyboardInterrupt):
+        api.train(recipe(), scans, tmp_path / "cut", device="cpu")
+    assert checks(tmp_path / "cut")[-1] == ("stop", 4)
+    monkeypatch.setattr(loop, "_save", save)
+    # the last checkpoint is that of step 3, so the first prediction after it is the one at step 4
+    drifting_at(monkeypatch, 1)
+    api.train(recipe(), scans, tmp_path / "cut", device="cpu", resume=True)
+    assert checks(tmp_path / "cut") == checks(tmp_path / "whole")
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(one[name], two[name]) for name in one)

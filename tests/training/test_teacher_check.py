@@ -144,8 +144,10 @@ def test_a_stopped_stage_is_followed_by_the_stage_before() -> None:
         ({"a": [90, 50], "b": [10, 50]}, {"a": [40, 50], "b": [0, 50]}, None),
         ({"a": [90, 50], "b": [10, 50]}, {"a": [30, 50], "b": [0, 50]}, 0),
         ({"a": [90, 50]}, {"a": [90, 151]}, 1),
-        ({"a": [0, 50]}, {"a": [4, 50]}, 0),
-        ({"a": [0, 50]}, {"a": [3, 50]}, None),
+        ({"a": [10, 50]}, {"a": [31, 50]}, 0),
+        # a mean of fewer than ten voxels per scan is not checked
+        ({"a": [0, 50]}, {"a": [400, 50]}, None),
+        ({"a": [9, 50], "b": [10, 50]}, {"a": [0, 50], "b": [0, 50]}, None),
     ],
 )
 def test_a_class_drifts_if_its_volume_changes_by_more_than_a_factor_of_three(
@@ -153,6 +155,12 @@ def test_a_class_drifts_if_its_volume_changes_by_more_than_a_factor_of_three(
 ) -> None:
     drift = drifted_class(before, now)
     assert (drift and drift[0]) == found if found is None or drift is None else drift[0] == found
+
+
+def test_one_unlabeled_scan_is_too_few() -> None:
+    check = check_teacher(LABELED, {"only": GOOD}, stage=1, may_extend=False)
+    assert (check.decision, dict(check.rejected)) == ("skip", {})
+    assert "at least 2 unlabeled scans" in check.sentence and "without the unlabeled scans" in check.sentence
 
 
 def test_plausible_scans_are_watched() -> None:

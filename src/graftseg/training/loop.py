@@ -176,7 +176,7 @@ def _position(
     """Return the start of the first stage, or the last checkpoint, and the stages, which earlier checks may change."""
     saved = load_latest_of_run(run.checkpoints, device, identity) if resume else None
     index = saved.state["stage"] if saved else 0
-    for check in predictions.load_checks(index) if saved and predictions else ():
+    for check in predictions.load_checks(index, saved.state["step"]) if saved and predictions else ():
         stages = adapted(stages, check)
     method = stages[index].build().train()
     at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
@@ -222,8 +222,12 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
 
 
 def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
-    """Check the network at intervals of a stage that checks its teacher. After a drift, restore the last good state."""
-    if parts.predictions is None or not stage.check_teacher or at.step % max(1, stage.steps // INTERVALS):
+    """Check the network at intervals of a stage that checks its teacher. After a drift, restore the last good state.
+
+    Nothing is checked after the last step, because no step is left to train without the unlabeled scans.
+    """
+    is_due = at.step % max(1, stage.steps // INTERVALS) == 0 and at.step < stage.steps
+    if parts.predictions is None or not stage.check_teacher or not is_due:
         return None
     began = monotonic()
     drift = parts.predictions.drift(at.method, stage, at.stage, at.step)

@@ -139,9 +139,10 @@ def _take_first_stage(source: RunFolder, run: RunFolder, recipe: Recipe, identit
     if not source.first_stage_file.is_file() or not shares_first_stage(load_recipe(source.recipe_file), recipe):
         return False
     state = load_checkpoint(source.first_stage_file)
-    save_checkpoint(run.checkpoints, state["done"], state | {"run": identity})
     lines = [line for line in read_log(source.log_file) if line["global_step"] <= state["done"]]
+    # the checkpoint is written last, because a resumed run with a checkpoint does not copy the log again
     write_text(run.log_file, "".join(json.dumps(line) + "\n" for line in lines))
+    save_checkpoint(run.checkpoints, state["done"], state | {"run": identity})
     return True
 
 

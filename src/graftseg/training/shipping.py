@@ -22,5 +22,5 @@ def shipped_without_labels(run: RunFolder, *, has_baseline: bool) -> Shipped | N
         return None
     checks = run.teacher_checks()
     if checks and checks[-1]["decision"] == "skip":
-        return Shipped("run", "trained without the unlabeled scans, because most predictions of them were implausible")
+        return Shipped("run", "trained without the unlabeled scans, because too few predictions of them were plausible")
     return Shipped("run", "whether the unlabeled scans helped is unknown, because no labels were held out")

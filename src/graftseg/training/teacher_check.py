@@ -39,6 +39,8 @@ MAX_WATCHED = 6
 """Maximum number of scans that are predicted again during self-training."""
 MAX_DRIFT = 3.0
 """Factor by which the volume of a class in the watched scans may fall or rise during self-training."""
+MIN_DRIFT_VOXELS = 10
+"""Mean number of voxels per watched scan below which a class is not checked for drift."""
 INTERVALS = 5
 """Number of intervals of self-training. The watched scans are predicted after each interval."""
 
@@ -132,15 +134,17 @@ class TeacherCheck:
         if self.decision == "stop":
             name, change = next(iter(self.rejected.items()))
             return f"self-training stopped after {self.step} steps, because class {name} {change} in unlabeled scans"
-        if not self.rejected:
+        if not self.rejected and self.decision == "continue":
             return f"the predictions of all {self.scans} unlabeled scans are plausible"
-        reasons = Counter(self.rejected.values()).most_common()
-        found = ", ".join(f"{count} with {reason}" for reason, count in reasons)
         then = {
             "continue": f"self-training uses the other {self.scans - len(self.rejected)}",
             "extend": "the first stage is extended before self-training",
             "skip": "training continues without the unlabeled scans",
         }[self.decision]
+        if not self.rejected:
+            return f"self-training needs at least {MIN_SCANS} unlabeled scans, but there is only {self.scans}; {then}"
+        reasons = Counter(self.rejected.values()).most_common()
+        found = ", ".join(f"{count} with {reason}" for reason, count in reasons)
         few = f"{len(self.rejected)} of {self.scans}"
         return f"the predictions of {few} unlabeled scans are implausible ({found}); {then}"
 
@@ -165,11 +169,16 @@ def check_teacher(
 
 
 def drifted_class(before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]]) -> tuple[int, str] | None:
-    """Return the first class, counted from 0, whose volume in the watched scans changed too much, and the change."""
+    """Return the first class, counted from 0, whose volume in the watched scans changed too much, and the change.
+
+    A class with few voxels at the start is not checked, because a small change would be large relative to its volume.
+    """
     first, second = (np.array([volumes[name] for name in before]).sum(axis=0) for volumes in (before, now))
     for value, (old, new) in enumerate(zip(first, second, strict=True)):
-        if old and new * MAX_DRIFT < old:
+        if old < MIN_DRIFT_VOXELS * len(before):
+            continue
+        if new * MAX_DRIFT < old:
             return value, f"shrank to {new / old:.0%} of its volume"
-        if new > MAX_DRIFT * max(old, 1):
-            return value, f"grew to {new / max(old, 1):.0%} of its volume"
+        if new > MAX_DRIFT * old:
+            return value, f"grew to {new / old:.0%} of its volume"
     return None

@@ -67,12 +67,12 @@ class UnlabeledPredictions:
         if not stage.check_teacher:
             return None
         named = dict(zip((case.name for case in self._cases.unlabeled), summaries, strict=True))
-        may_extend = all(check.decision != "extend" for check in self.checks)
+        may_extend = stage.steps > 1 and all(check.decision != "extend" for check in self.checks)
         check = check_teacher(self._labeled(), named, stage=index, may_extend=may_extend)
         self.checks.append(check)
         write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
         self._apply(check)
-        level = logging.WARNING if check.rejected else logging.INFO
+        level = logging.WARNING if check.rejected or check.decision != "continue" else logging.INFO
         logger.log(level, "%s: %s", in_one_line(str(self._run.path)), check.sentence)
         return check
 
@@ -113,11 +113,14 @@ class UnlabeledPredictions:
         for check in self.checks:
             self._apply(check)
 
-    def load_checks(self, index: int) -> list[TeacherCheck]:
-        """Load the checks before stage number ``index`` and all earlier stages."""
+    def load_checks(self, index: int, step: int) -> list[TeacherCheck]:
+        """Load the checks up to step ``step`` of stage number ``index``.
+
+        A later check is left out: the run was interrupted after the check, but before the next checkpoint.
+        """
         if self._run.teacher_file.is_file():
             saved = [TeacherCheck(**check) for check in read_json(self._run.teacher_file)["checks"]]
-            self.checks = [check for check in saved if check.stage <= index]
+            self.checks = [check for check in saved if (check.stage, check.step) <= (index, step)]
         return self.checks
 
     def _apply(self, check: TeacherCheck) -> None:
