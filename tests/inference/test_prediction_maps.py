@@ -143,8 +143,18 @@ def test_a_warp_that_mirrors_flips_only_its_axes(run: Path, scan: Path, tmp_path
     (copied / "recipe.yaml").write_text(load_recipe(copied / "recipe.yaml", overrides).to_yaml())
     networks = Ensemble.load([RunFolder(copied)], torch.device("cpu"), [FLIPS], "shipped")
     assert (networks.mirrored_axes, networks.predictor.flip_axes) == ((1,), (1,))
+    assert not api.predict(copied, scan, tmp_path / "flips", overrides=[FLIPS], device="cpu").warnings
+
+
+def test_a_warp_that_does_not_mirror_is_never_flipped(run: Path, scan: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    overrides = ["batches.augment={rotate_flip: 0, rotate: 0}", "batches.warp={mirror: []}"]
+    (copied / "recipe.yaml").write_text(load_recipe(copied / "recipe.yaml", overrides).to_yaml())
+    api.predict(copied, scan, tmp_path / "plain", device="cpu")
     flipped = api.predict(copied, scan, tmp_path / "flips", overrides=[FLIPS], device="cpu")
-    assert not flipped.warnings
+    assert len(flipped.warnings) == 1 and "no flips" in flipped.warnings[0]
+    same = [(tmp_path / name / "test_000.nii.gz").read_bytes() for name in ("plain", "flips")]
+    assert same[0] == same[1]
 
 
 def test_folds_are_averaged(folds: Path, scan: Path, tmp_path: Path) -> None:

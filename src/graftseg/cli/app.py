@@ -144,7 +144,8 @@ def predict(
         bool, typer.Option("--pictures", help="Also write CASE.png for 2-D scans: class numbers as gray values.")
     ] = False,
     tta: Annotated[
-        bool, typer.Option("--tta", help="Average over all flips: 4 times the work in 2-D, 8 times in 3-D.")
+        bool,
+        typer.Option("--tta", help="Average over flips along the axes that training mirrored: 2 to 8 times the work."),
     ] = False,
     fold: Annotated[
         int | None, typer.Option(min=0, help="Use only this cross-validation fold instead of the mean of all folds.")

@@ -118,9 +118,9 @@ class Ensemble:
 
     @property
     def flip_axes(self) -> tuple[int, ...] | None:
-        """Return the axes of ``inference.flips``: those of a warp that mirrors, or None for all axes, as published."""
+        """Return the axes of ``inference.flips``: those that the warps mirror, or None for all axes, as published."""
         is_warped = all(member.recipe.batches.warp is not None for member in self.members)
-        return self.mirrored_axes if is_warped and self.mirrored_axes else None
+        return self.mirrored_axes if is_warped else None
 
     @property
     def uncertainty_source(self) -> str:

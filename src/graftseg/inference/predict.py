@@ -26,9 +26,9 @@ from graftseg.inference.output_folder import OTHER_FOLDER, OutputFolder, check_i
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
-    "the network was trained without mirrored scans (batches.augment.rotate_flip is 0 and batches.warp has no mirror), "
-    "so flips may harm label maps"
+    "the network was trained without mirrored scans (batches.augment.rotate_flip is 0), so flips may harm label maps"
 )
+NO_FLIPS = "the network was trained without mirrored scans (batches.warp.mirror is empty), so no flips are used"
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
 
@@ -133,7 +133,8 @@ class PlannedPrediction:
                         progress.end()
             finally:
                 self.target.end(replace(manifest, peak_memory=_peak_memory(networks.device)), done, failures)
-        warnings = [FLIPS_WARNING] if networks.recipe.inference.flips and not networks.is_trained_with_flips else []
+        is_unusual = networks.recipe.inference.flips and not networks.is_trained_with_flips
+        warnings = [FLIPS_WARNING if networks.flip_axes is None else NO_FLIPS] if is_unusual else []
         warnings += [SCORES_REMOVED.format(out)] if has_removed_scores else []
         unfound = tuple(name for value, name in enumerate(networks.classes) if done and value not in found)
         return Predicted(out, tuple(done), tuple(failures.values()), tuple(warnings), unfound, others=others)
