@@ -24,13 +24,16 @@ def test_classes_in_the_middle_are_mirrored_from_left_to_right() -> None:
     assert mirrored(known(*MIDDLE)) == (0,)
 
 
-@pytest.mark.parametrize("name", ["left lung", "kidney_R", "Right", "hippocampus-lh", "L"])
+@pytest.mark.parametrize(
+    "name",
+    ["left lung", "kidney_R", "Right", "hippocampus-lh", "L", "LeftKidney", "LKidney", "kidneyR", "Niere links", "LV"],
+)
 def test_names_of_one_side(name: str) -> None:
     assert mirrored(known(*MIDDLE, names=("background", "a", name))) == ()
 
 
-@pytest.mark.parametrize("name", ["liver", "leftover", "bright core", "artery"])
-def test_names_that_only_contain_a_side(name: str) -> None:
+@pytest.mark.parametrize("name", ["liver", "artery", "Lung", "RECTUM", "Larynx", "class 1"])
+def test_names_without_a_side(name: str) -> None:
     assert mirrored(known(*MIDDLE, names=("background", "a", name))) == (0,)
 
 

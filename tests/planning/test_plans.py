@@ -288,6 +288,12 @@ def test_separate_folders_are_named_by_their_options() -> None:
     assert "Pass a folder of scans with --unlabeled and plan again" in head and "imagesUn" not in head
 
 
+def test_one_unlabeled_scan_is_not_used() -> None:
+    plan = choose(facts(*usual(unlabeled=1)), CPU, timed=steps_of(0.1))
+    assert [stage.method for stage in plan.recipe.stages] == ["supervised"] and not plan.recipe.baseline
+    assert any("only one unlabeled scan" in line for line in plan.head)
+
+
 def test_short_trainings_use_adam() -> None:
     short = choose(facts(*usual()), CPU, timed=steps_of(1.0))
     long = choose(facts(*usual()), CPU, timed=steps_of(0.01))

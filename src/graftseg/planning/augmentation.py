@@ -9,8 +9,12 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
 
-SIDED = re.compile(r"(^|[^a-z])(left|right|l|r|lt|rt|lh|rh)([^a-z]|$)", re.IGNORECASE)
-"""Names of classes on one side of the body."""
+SIDED = re.compile(
+    r"(?i:left|right|links|rechts|gauche|droit)"
+    r"|(?<![A-Za-z])(?i:l|r|lt|rt|lh|rh|lv|rv)(?![a-z])(?=[A-Z][a-z]|[^A-Za-z]|$)"
+    r"|(?<=[a-z])[LR](?![A-Za-z])"
+)
+"""Names of classes on one side of the body, such as ``kidney_left``, ``LKidney``, ``kidneyR`` or ``Niere links``."""
 CENTERED = 0.1
 """A class is centered if its mean position differs from the middle by at most this share of the width of a scan."""
 ORDERED = 0.9

@@ -34,6 +34,7 @@ from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
+from graftseg.training.teacher_check import MIN_SCANS
 
 StepTimer = Callable[[Recipe], float]
 """Function that returns the seconds per step of the last stage of a recipe on the device."""
@@ -119,7 +120,7 @@ def choose(
         raise UserError(Code.OPTION_INVALID, f"--method {method}", finding, f"choose one of {', '.join(SELF_TRAINING)}")
     frame = choose_frame(facts)
     shape = choose_step_shape(facts, frame, target)
-    used = method if facts.unlabeled else None
+    used = method if facts.unlabeled >= MIN_SCANS else None
     fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (used, None)}
     load = network_load(shape.network, facts.channels, len(facts.classes))
     times = estimated_times(SPEEDS[target.kind], shape.batch * prod(shape.patch) * load.operations, method)
@@ -161,7 +162,7 @@ def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target,
 
 def _unused_lines(facts: Facts, method: str | None, length: TrainingLength) -> list[str]:
     """Warn if the time is too short to learn from the unlabeled scans."""
-    if method is not None or not facts.unlabeled:
+    if method is not None or facts.unlabeled < MIN_SCANS:
         return []
     return [
         "Warning: the time is too short to learn from the unlabeled scans, so this is a supervised recipe. Give "
@@ -223,9 +224,10 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
     ]
     if facts.labeled == 1:
         lines.append(ONE_LABELED_SCAN)
-    if not facts.unlabeled:
+    if facts.unlabeled < MIN_SCANS:
+        few = "is only one unlabeled scan" if facts.unlabeled else "are no unlabeled scans"
         folder = "Put unlabeled scans into imagesUn" if facts.has_layout else "Pass a folder of scans with --unlabeled"
-        lines.append(f"Warning: there are no unlabeled scans, so this is a supervised recipe. {folder} and plan again.")
+        lines.append(f"Warning: there {few}, so this is a supervised recipe. {folder} and plan again.")
     return lines
 
 
