@@ -206,7 +206,10 @@ def compare_methods(
         timer = partial(seconds_per_step, channels=store.channels, classes=len(store.classes), device=chosen)
         return share_plan(plan, names, timer, labeled=labeled, folds=labeled if folds == "loo" else folds)
 
-    comparison = train_methods(plan, names, as_data(data), run, chosen, share=share, resume=resume, report=tell)
+    number = None if folds == "loo" else folds
+    comparison = train_methods(
+        plan, names, as_data(data), run, chosen, share=share, folds=number, resume=resume, report=tell
+    )
     render_methods(run, *comparison.table(), comparison.verdict())
     return comparison
 

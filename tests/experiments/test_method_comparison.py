@@ -124,6 +124,8 @@ def test_resume_needs_the_same_plan_and_methods(compared: tuple[RunFolder, Metho
         api.compare_methods(PLAN, scans, run.path, methods=("bcp",), **options)
     with user_error(Code.RUN_MISMATCH, run.recipe_file, "seed"):
         api.compare_methods(PLAN, scans, run.path, methods=METHODS, overrides=["seed=5"], **options)
+    with user_error(Code.RUN_MISMATCH, run.compare_file, "2 folds"):
+        api.compare_methods(PLAN, scans, run.path, methods=METHODS, folds=3, **options)
     with user_error(Code.TARGET_EXISTS, run.path, "--resume"):
         api.compare_methods(PLAN, scans, run.path, methods=METHODS, device="cpu")
     with user_error(Code.TARGET_EXISTS, run.path, "--compare"):

@@ -103,12 +103,14 @@ def train_methods(
     device: torch.device,
     *,
     share: Share,
+    folds: int | None = None,
     resume: bool = False,
     report: Report = logger.info,
 ) -> MethodComparison:
     """Cross-validate each method into ``run/METHOD``, supervised training first. The scans are prepared once.
 
-    ``resume`` keeps finished folds and continues a stopped fold, with the recipes of the first call.
+    ``resume`` keeps finished folds and continues a stopped fold, with the recipes of the first call. ``folds`` is the
+    requested number of folds, if any.
     """
     run.check_target(METHODS, resume=resume)
     if run.path.resolve() == data.resolve():
@@ -116,7 +118,7 @@ def train_methods(
     learning = plan.model_copy(update={"baseline": False})
     store = store_of_folds(learning, data, run, MIN_FOLDS, baseline=False, is_started=resume)
     if resume:
-        _check_same(plan, methods, run)
+        _check_same(plan, methods, folds, run)
     else:
         _start(plan, store, run, share)
     results: list[MethodResult] = []
@@ -160,14 +162,18 @@ def _start(plan: Recipe, store: Store, run: RunFolder, share: Share) -> None:
     write_group(files | {run.compare_file: json_text(about)})
 
 
-def _check_same(plan: Recipe, methods: Sequence[str], run: RunFolder) -> None:
-    """Raise a UserError if the comparison was started with another plan or with other methods."""
+def _check_same(plan: Recipe, methods: Sequence[str], folds: int | None, run: RunFolder) -> None:
+    """Raise a UserError if the comparison was started with another plan, other methods or another number of folds."""
     if changed := training_differences(plan, load_recipe(run.recipe_file)):
         finding = f"the comparison was started with other settings ({first_few(changed)})"
         raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, RECIPE_REMEDY)
     if (known := read_object(run.compare_file).get("methods")) != list(methods):
         finding = f"the comparison was started with other methods ({', '.join(known or ())})"
         raise UserError(Code.RUN_MISMATCH, run.compare_file, finding, "pass the same --methods, or another --out")
+    count = load_recipe(_recipe_file(run, methods[0])).folds
+    if folds is not None and folds != count:
+        finding = f"the comparison was started with {count} folds"
+        raise UserError(Code.RUN_MISMATCH, run.compare_file, finding, f"pass --folds {count}, or another --out")
 
 
 def _recipe_file(run: RunFolder, name: str) -> Path:
