@@ -15,7 +15,7 @@ from graftseg.data.folders import visible_entries
 from graftseg.data.formats import dicom_seg, rtstruct
 from graftseg.data.formats.dicom_members import is_dicom
 from graftseg.data.formats.dicom_planes import Planes, read_planes
-from graftseg.data.formats.dicom_tags import pydicom_package, user_errors
+from graftseg.data.formats.dicom_tags import AGAIN, pydicom_package, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
 from graftseg.data.formats.structures import Structure
 
@@ -166,7 +166,12 @@ def _label_files(folder: Path) -> list[Path]:
 
 
 def _sop_class(file: Path) -> str:
-    """Return the SOP class UID from the beginning of a file."""
+    """Return the SOP class UID from the file meta, or from the data set if the file meta has none."""
     pydicom = pydicom_package()
     with user_errors(file):
-        return str(pydicom.filereader.read_file_meta_info(file).get("MediaStorageSOPClassUID", ""))
+        found = pydicom.filereader.read_file_meta_info(file).get("MediaStorageSOPClassUID")
+    found = found or value(file, read_tags(file, file, ("SOPClassUID",)), "SOPClassUID")
+    if not found:
+        finding = "the file is truncated, or its header has no SOPClassUID"
+        raise UserError(Code.SCAN_DAMAGED, file, finding, AGAIN)
+    return str(found)
