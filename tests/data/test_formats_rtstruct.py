@@ -1,9 +1,11 @@
 """RT structure sets as label maps: filled contours, holes, and the same class values in all cases."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pydicom
 import pytest
 from dicom_label_fakes import Image, write_rtstruct, write_seg
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from graftseg.core.errors import Code
 from graftseg.data.check import check
+from graftseg.data.formats.dicom_tags import numbers
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import grid_difference, read_geometry, read_label, write_label
@@ -41,6 +44,31 @@ def test_a_square_with_a_hole_and_a_keyhole(image: Path, tmp_path: Path) -> None
     expected[2:4, 2:4, [1, 3]] = 0
     assert np.array_equal(found.array, expected) and expected.sum() == 2 * 2 * 21
     assert grid_difference(found.geometry, read_geometry(image)) is None
+
+
+@pytest.mark.filterwarnings("ignore:The value for the data element .* exceeds the size of 64 kByte")
+def test_a_contour_above_64_kb(image: Path, tmp_path: Path) -> None:
+    """Explicit VR cannot store so many values as DS, so they are written as UN and read as bytes."""
+    steps = np.linspace(0, 1, 750, endpoint=False)
+    corners = np.array([*square(0.5, 5.5), square(0.5, 5.5)[0]])
+    points = np.concatenate([start + steps[:, None] * (end - start) for start, end in pairwise(corners)])
+    assert points.shape == (3000, 2)
+    contour = IMAGE.contour([(float(x), float(y)) for x, y in points], 1)
+    path = write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", [contour])])
+    written = pydicom.dcmread(path).ROIContourSequence[0].ContourSequence[0].ContourData
+    assert isinstance(written, bytes) and len(written) > 2**16
+    expected = np.zeros(IMAGE.shape, np.uint8)
+    expected[1:6, 1:6, 1] = 1
+    assert np.array_equal(read_label(path, image, CLASSES).array, expected)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x01\x02\x03", b"ABC", b"1_0\\2\\3", b"1\\\\3", b"nan\\1\\2", b"1\\2\\3\0\0", b"123"]
+)
+def test_bytes_are_not_numbers_unless_they_are_decimal_strings(content: bytes) -> None:
+    assert numbers(Path("a"), {"tag": b"1\\-2.5e1 \\ 3\0"}, "tag", 3) == pytest.approx([1, -25, 3])
+    with user_error(Code.SCAN_HEADER, "a", "tag"):
+        numbers(Path("a"), {"tag": content}, "tag", 3)
 
 
 def test_contours_through_pixel_centers_of_an_oblique_slice(image: Path, tmp_path: Path) -> None:

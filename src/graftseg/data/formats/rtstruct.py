@@ -70,8 +70,7 @@ def _kind(path: Path, contour: Any) -> str:
 
 def _points(path: Path, name: str, contour: Any) -> Floats:
     """Return the LPS coordinates ``(n, 3)`` of a contour."""
-    count = len(value(path, contour, "ContourData") or ())
-    found = numbers(path, contour, "ContourData", count)
-    if found is None or count < 3 or count % 3:
+    found = numbers(path, contour, "ContourData")
+    if found is None or len(found) == 0 or len(found) % 3:
         raise UserError(Code.SCAN_HEADER, path, f"ContourData of {name} is not a list of 3-D points", AGAIN)
     return found.reshape(-1, 3)
