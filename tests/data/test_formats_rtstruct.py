@@ -101,6 +101,22 @@ def test_contours_without_area_and_other_rois_are_reported(image: Path, tmp_path
     assert [guess.taken for guess in found.guesses] == ["BODY", "1 POINT"]
 
 
+def test_closed_contours_with_fewer_than_3_points_are_reported(image: Path, tmp_path: Path) -> None:
+    small = [IMAGE.contour([(1, 1)], 0), IMAGE.contour([(1, 1), (4, 4)], 1), IMAGE.contour([(2, 2), (4, 2)], 1)]
+    kinds = ["CLOSED_PLANAR"] * 2 + ["CLOSEDPLANAR_XOR"]
+    rois = [
+        (
+            1,
+            "liver",
+            [*small, IMAGE.contour(square(0.5, 2.5), 0), IMAGE.contour([(0.5, 0.5), (2.5, 0.5), (0.5, 2.5)], 1)],
+        )
+    ]
+    found = read_label(write_rtstruct(tmp_path / "rs.dcm", rois, kinds=kinds), image, CLASSES)
+    assert found.array.sum() == 4 + 1
+    taken = [guess.taken for guess in found.guesses]
+    assert [text.split(" with")[0] for text in taken] == ["2 CLOSED_PLANAR", "1 CLOSEDPLANAR_XOR"]
+
+
 def test_wrong_contours_are_refused(image: Path, tmp_path: Path) -> None:
     path = tmp_path / "rs.dcm"
     between, tilted = IMAGE.contour(square(1, 3), 1.5), IMAGE.contour(square(1, 3), 1)

@@ -131,8 +131,8 @@ def _guesses(file: Path, structures: Sequence[Structure], values: Mapping[int, i
         yield Guess(file, what, _listed(unlisted), remedy)
     skipped = rtstruct.skipped_contours(file, values) if _is_structure_set(file) else {}
     for kind, count in skipped.items():
-        what, remedy = "contours that enclose no area are ignored", "export them as CLOSED_PLANAR to use them"
-        yield Guess(file, what, f"{count} {kind}", remedy)
+        what = "contours that enclose no area are ignored"
+        yield Guess(file, what, f"{count} {kind}", "export them as CLOSED_PLANAR with at least 3 points to use them")
 
 
 def _listed(names: Sequence[str]) -> str:

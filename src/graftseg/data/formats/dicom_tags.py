@@ -86,6 +86,15 @@ def numbers(where: Path, header: Any, tag: str, count: int | None = None) -> Flo
     return values
 
 
+def count_numbers(header: Any, tag: str) -> int:
+    """Return how many numbers a tag has, without the slow conversion of decimal strings."""
+    element = header.get_item(tag)
+    found = None if element is None else element.value
+    if isinstance(found, bytes):
+        return found.count(b"\\") + 1 if found.strip(b" \0") else 0
+    return 0 if found is None else int(np.size(found))
+
+
 def _decimals(content: bytes) -> list[bytes]:
     """Split a list of decimal strings (DS). pydicom returns bytes if the list has more than 64 kB (written as UN)."""
     if not DECIMALS.fullmatch(content):
