@@ -139,7 +139,7 @@ def test_names_decide_the_values(image: Path, labels: Labels, tmp_path: Path) ->
         read_label(path, image, {0: "background", 1: "kidney"})
     with user_error(Code.LABEL_INVALID, path, "class list"):
         read_label(path, image)
-    with user_error(Code.LABEL_INVALID, path, "two segments or ROIs"):
+    with user_error(Code.LABEL_INVALID, path, "segment 1 and segment 2 have the same name"):
         read_label(write_seg(path, IMAGE, frames_of(labels), {1: "liver", 2: "Liver"}), image, CLASSES)
 
 

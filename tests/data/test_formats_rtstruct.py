@@ -200,6 +200,63 @@ def test_a_mix_with_other_formats_needs_a_class_list(tmp_path: Path) -> None:
         dataset.reader.label(dataset.cases[0])
 
 
+@pytest.mark.parametrize(("name", "keyword"), [("", "no name"), ("left\nliver", "control characters")])
+def test_an_invalid_name_names_the_label_and_the_roi(tmp_path: Path, name: str, keyword: str) -> None:
+    contours = [IMAGE.contour(square(0.5, 2.5), 1)]
+    for case, second in (("a", "spleen"), ("b", name)):
+        IMAGE.write(tmp_path / "imagesTr" / case)
+        write_rtstruct(tmp_path / "labelsTr" / f"{case}.dcm", [(4, "liver", contours), (7, second, [])])
+    dataset = read_layout(tmp_path)
+    (problem,) = dataset.problems
+    assert (problem.code, problem.where) == (Code.LABEL_INVALID, str(tmp_path / "labelsTr" / "b.dcm"))
+    assert "ROI 7" in problem.finding and keyword in problem.finding and "\n" not in problem.finding
+    # a class list makes the name irrelevant
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "liver": 1}}))
+    dataset = read_layout(tmp_path)
+    (guess,) = dataset.reader.label(dataset.cases[1]).guesses
+    assert dataset.problems == () and "\n" not in guess.taken and guess.taken
+
+
+def test_a_repeated_name_names_the_label_and_the_rois(tmp_path: Path) -> None:
+    IMAGE.write(tmp_path / "imagesTr" / "a")
+    rois = [(key, "liver", [IMAGE.contour(square(0.5, 2.5), 1)]) for key in (4, 7)]
+    path = write_rtstruct(tmp_path / "labelsTr" / "a.dcm", rois)
+    with user_error(Code.LABEL_INVALID, path, "ROI 4 and ROI 7"):
+        dataset = read_layout(tmp_path)
+        dataset.reader.label(dataset.cases[0])
+
+
+def test_an_roi_called_background_is_not_a_class(tmp_path: Path) -> None:
+    IMAGE.write(tmp_path / "imagesTr" / "a")
+    rois = [(1, "background", [IMAGE.contour(square(-1, 20), 1)]), (2, "liver", [IMAGE.contour(square(0.5, 2.5), 1)])]
+    write_rtstruct(tmp_path / "labelsTr" / "a.dcm", rois)
+    dataset = read_layout(tmp_path)
+    assert dataset.classes == {0: "background", 1: "liver"} and dataset.problems == ()
+    assert dataset.reader.label(dataset.cases[0]).array.sum() == 4
+
+
+@pytest.mark.parametrize("name", ['the "left" liver', "Milz\u00a0links", "L\u00e4sion"])
+def test_the_suggested_class_list_is_json(tmp_path: Path, name: str) -> None:
+    for case, key in (("a", "spleen"), ("b", name)):
+        IMAGE.write(tmp_path / "imagesTr" / case)
+        write_rtstruct(tmp_path / "labelsTr" / f"{case}.dcm", [(1, key, [IMAGE.contour(square(0.5, 2.5), 1)])])
+    (problem,) = read_layout(tmp_path).problems
+    text = str(problem).split("as in ")[1].removesuffix(f". [{problem.code}]")
+    assert json.loads(text) == {"labels": {"background": 0, "spleen": 1, name: 2}}
+
+
+@pytest.mark.parametrize("numbers", [(1, 3), (2, 4)])
+def test_segment_numbers_with_gaps(tmp_path: Path, numbers: tuple[int, int]) -> None:
+    mask = np.zeros((9, 7))
+    mask[3, 3] = 1
+    IMAGE.write(tmp_path / "imagesTr" / "a")
+    names = dict(zip(numbers, ("liver", "spleen"), strict=True))
+    write_seg(tmp_path / "labelsTr" / "a.dcm", IMAGE, [(numbers[1], 1, mask)], names)
+    dataset = read_layout(tmp_path)
+    assert dataset.classes == CLASSES and dataset.reader.label(dataset.cases[0]).array.max() == 2
+    assert prepare(dataset, tmp_path / "store", identity_settings(3)).classes == ("background", "liver", "spleen")
+
+
 def test_segment_numbers_are_label_values_without_a_class_list(tmp_path: Path) -> None:
     mask = np.zeros((9, 7))
     mask[3, 3] = 1

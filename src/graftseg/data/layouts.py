@@ -137,8 +137,8 @@ def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict
     labels = [case.label for case in cases if case.split == "labeled" and case.label is not None]
     if not all(map(is_dicom_scan, labels)):
         return {}
-    classes, problem = common_classes(labels)
-    problems += [problem] if problem else []
+    classes, invalid = common_classes(labels)
+    problems += invalid
     return classes
 
 

@@ -14,18 +14,18 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_planes import Planes
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, count_numbers, number, numbers, read_tags, value
 from graftseg.data.formats.polygons import fill_polygons
-from graftseg.data.formats.structures import Mask, Structure, structures_in
+from graftseg.data.formats.structures import ROIS, Mask, Structure, structures_in
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.481.3",)
 """RT Structure Set Storage."""
 FILLED = ("CLOSED_PLANAR", "CLOSEDPLANAR_XOR")
 """Geometric types of contours that enclose an area. Points and open lines are skipped."""
-ROIS, CONTOURS = "StructureSetROISequence", "ROIContourSequence"
+CONTOURS = "ROIContourSequence"
 
 
 def regions_of(path: Path) -> list[Structure]:
-    """Return the ROIs in order of their numbers, with the label values 1, 2, 3, ..."""
-    return structures_in(path, read_tags(path, path, (ROIS,)), ROIS, "ROINumber", "ROIName")
+    """Return the ROIs in order of their numbers."""
+    return structures_in(path, read_tags(path, path, (ROIS,)), ROIS)
 
 
 def region_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterator[Mask]:
