@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydicom
 import pytest
-from dicom_label_fakes import Image, write_seg
+from dicom_label_fakes import SEGMENTATION, Image, write_seg
 from numpy.typing import NDArray
 
-from graftseg.core.errors import Code
+from graftseg.core.errors import Code, UserError
+from graftseg.data.layouts import read_layout
 from graftseg.data.scans import grid_difference, is_label_map, read_geometry, read_label, read_scan
 from user_errors import user_error
 
@@ -137,7 +139,7 @@ def test_names_decide_the_values(image: Path, labels: Labels, tmp_path: Path) ->
         read_label(path, image, {0: "background", 1: "kidney"})
     with user_error(Code.LABEL_INVALID, path, "class list"):
         read_label(path, image)
-    with user_error(Code.LABEL_INVALID, path, "two segments or ROIs"):
+    with user_error(Code.LABEL_INVALID, path, "segment 1 and segment 2 have the same name"):
         read_label(write_seg(path, IMAGE, frames_of(labels), {1: "liver", 2: "Liver"}), image, CLASSES)
 
 
@@ -168,6 +170,31 @@ def test_other_files_are_not_labels(image: Path, tmp_path: Path) -> None:
     assert is_label_map(damaged)
     with user_error(Code.SCAN_DAMAGED, damaged):
         read_label(damaged, image, CLASSES)
+
+
+def test_the_class_is_also_read_from_the_data_set(image: Path, labels: Labels, tmp_path: Path) -> None:
+    path = write_seg(tmp_path / "seg.dcm", IMAGE, frames_of(labels), NAMES)
+    one = pydicom.dcmread(path)
+    del one.file_meta.MediaStorageSOPClassUID
+    one.save_as(path)
+    assert is_label_map(path)
+    assert np.array_equal(read_label(path, image, CLASSES).array, labels)
+    del one.SOPClassUID
+    one.save_as(path)
+    assert is_label_map(path)
+    with user_error(Code.SCAN_DAMAGED, path, "SOPClassUID"):
+        read_label(path, image, CLASSES)
+
+
+def test_a_file_cut_in_its_file_meta_is_an_error(image: Path, labels: Labels, tmp_path: Path) -> None:
+    path = write_seg(tmp_path / "labelsTr" / "image.dcm", IMAGE, frames_of(labels), NAMES)
+    IMAGE.write(tmp_path / "imagesTr" / "image")
+    content = path.read_bytes()
+    for size in range(0, content.index(SEGMENTATION.encode()) + 60, 9):
+        path.write_bytes(content[:size])
+        dataset = read_layout(tmp_path)
+        with pytest.raises(UserError):
+            dataset.reader.label(*dataset.of("labeled"))
 
 
 def test_a_missing_package_is_reported_and_the_label_is_not_skipped(

@@ -1,9 +1,11 @@
 """RT structure sets as label maps: filled contours, holes, and the same class values in all cases."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pydicom
 import pytest
 from dicom_label_fakes import Image, write_rtstruct, write_seg
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from graftseg.core.errors import Code
 from graftseg.data.check import check
+from graftseg.data.formats.dicom_tags import numbers
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import grid_difference, read_geometry, read_label, write_label
@@ -43,6 +46,31 @@ def test_a_square_with_a_hole_and_a_keyhole(image: Path, tmp_path: Path) -> None
     assert grid_difference(found.geometry, read_geometry(image)) is None
 
 
+@pytest.mark.filterwarnings("ignore:The value for the data element .* exceeds the size of 64 kByte")
+def test_a_contour_above_64_kb(image: Path, tmp_path: Path) -> None:
+    """Explicit VR cannot store so many values as DS, so they are written as UN and read as bytes."""
+    steps = np.linspace(0, 1, 750, endpoint=False)
+    corners = np.array([*square(0.5, 5.5), square(0.5, 5.5)[0]])
+    points = np.concatenate([start + steps[:, None] * (end - start) for start, end in pairwise(corners)])
+    assert points.shape == (3000, 2)
+    contour = IMAGE.contour([(float(x), float(y)) for x, y in points], 1)
+    path = write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", [contour])])
+    written = pydicom.dcmread(path).ROIContourSequence[0].ContourSequence[0].ContourData
+    assert isinstance(written, bytes) and len(written) > 2**16
+    expected = np.zeros(IMAGE.shape, np.uint8)
+    expected[1:6, 1:6, 1] = 1
+    assert np.array_equal(read_label(path, image, CLASSES).array, expected)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x01\x02\x03", b"ABC", b"1_0\\2\\3", b"1\\\\3", b"nan\\1\\2", b"1\\2\\3\0\0", b"123"]
+)
+def test_bytes_are_not_numbers_unless_they_are_decimal_strings(content: bytes) -> None:
+    assert numbers(Path("a"), {"tag": b"1\\-2.5e1 \\ 3\0"}, "tag", 3) == pytest.approx([1, -25, 3])
+    with user_error(Code.SCAN_HEADER, "a", "tag"):
+        numbers(Path("a"), {"tag": content}, "tag", 3)
+
+
 def test_contours_through_pixel_centers_of_an_oblique_slice(image: Path, tmp_path: Path) -> None:
     path = write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", [IMAGE.contour(square(1, 4), 2)])])
     expected = np.zeros(IMAGE.shape, np.uint8)
@@ -71,6 +99,22 @@ def test_contours_without_area_and_other_rois_are_reported(image: Path, tmp_path
     found = read_label(write_rtstruct(tmp_path / "rs.dcm", rois, kinds=["POINT"]), image, CLASSES)
     assert found.array.sum() == 4
     assert [guess.taken for guess in found.guesses] == ["BODY", "1 POINT"]
+
+
+def test_closed_contours_with_fewer_than_3_points_are_reported(image: Path, tmp_path: Path) -> None:
+    small = [IMAGE.contour([(1, 1)], 0), IMAGE.contour([(1, 1), (4, 4)], 1), IMAGE.contour([(2, 2), (4, 2)], 1)]
+    kinds = ["CLOSED_PLANAR"] * 2 + ["CLOSEDPLANAR_XOR"]
+    rois = [
+        (
+            1,
+            "liver",
+            [*small, IMAGE.contour(square(0.5, 2.5), 0), IMAGE.contour([(0.5, 0.5), (2.5, 0.5), (0.5, 2.5)], 1)],
+        )
+    ]
+    found = read_label(write_rtstruct(tmp_path / "rs.dcm", rois, kinds=kinds), image, CLASSES)
+    assert found.array.sum() == 4 + 1
+    taken = [guess.taken for guess in found.guesses]
+    assert [text.split(" with")[0] for text in taken] == ["2 CLOSED_PLANAR", "1 CLOSEDPLANAR_XOR"]
 
 
 def test_wrong_contours_are_refused(image: Path, tmp_path: Path) -> None:
@@ -154,6 +198,63 @@ def test_a_mix_with_other_formats_needs_a_class_list(tmp_path: Path) -> None:
     assert dataset.classes == {}
     with user_error(Code.LABEL_INVALID, "aTr", "dataset.json"):
         dataset.reader.label(dataset.cases[0])
+
+
+@pytest.mark.parametrize(("name", "keyword"), [("", "no name"), ("left\nliver", "control characters")])
+def test_an_invalid_name_names_the_label_and_the_roi(tmp_path: Path, name: str, keyword: str) -> None:
+    contours = [IMAGE.contour(square(0.5, 2.5), 1)]
+    for case, second in (("a", "spleen"), ("b", name)):
+        IMAGE.write(tmp_path / "imagesTr" / case)
+        write_rtstruct(tmp_path / "labelsTr" / f"{case}.dcm", [(4, "liver", contours), (7, second, [])])
+    dataset = read_layout(tmp_path)
+    (problem,) = dataset.problems
+    assert (problem.code, problem.where) == (Code.LABEL_INVALID, str(tmp_path / "labelsTr" / "b.dcm"))
+    assert "ROI 7" in problem.finding and keyword in problem.finding and "\n" not in problem.finding
+    # a class list makes the name irrelevant
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "liver": 1}}))
+    dataset = read_layout(tmp_path)
+    (guess,) = dataset.reader.label(dataset.cases[1]).guesses
+    assert dataset.problems == () and "\n" not in guess.taken and guess.taken
+
+
+def test_a_repeated_name_names_the_label_and_the_rois(tmp_path: Path) -> None:
+    IMAGE.write(tmp_path / "imagesTr" / "a")
+    rois = [(key, "liver", [IMAGE.contour(square(0.5, 2.5), 1)]) for key in (4, 7)]
+    path = write_rtstruct(tmp_path / "labelsTr" / "a.dcm", rois)
+    with user_error(Code.LABEL_INVALID, path, "ROI 4 and ROI 7"):
+        dataset = read_layout(tmp_path)
+        dataset.reader.label(dataset.cases[0])
+
+
+def test_an_roi_called_background_is_not_a_class(tmp_path: Path) -> None:
+    IMAGE.write(tmp_path / "imagesTr" / "a")
+    rois = [(1, "background", [IMAGE.contour(square(-1, 20), 1)]), (2, "liver", [IMAGE.contour(square(0.5, 2.5), 1)])]
+    write_rtstruct(tmp_path / "labelsTr" / "a.dcm", rois)
+    dataset = read_layout(tmp_path)
+    assert dataset.classes == {0: "background", 1: "liver"} and dataset.problems == ()
+    assert dataset.reader.label(dataset.cases[0]).array.sum() == 4
+
+
+@pytest.mark.parametrize("name", ['the "left" liver', "Milz\u00a0links", "L\u00e4sion"])
+def test_the_suggested_class_list_is_json(tmp_path: Path, name: str) -> None:
+    for case, key in (("a", "spleen"), ("b", name)):
+        IMAGE.write(tmp_path / "imagesTr" / case)
+        write_rtstruct(tmp_path / "labelsTr" / f"{case}.dcm", [(1, key, [IMAGE.contour(square(0.5, 2.5), 1)])])
+    (problem,) = read_layout(tmp_path).problems
+    text = str(problem).split("as in ")[1].removesuffix(f". [{problem.code}]")
+    assert json.loads(text) == {"labels": {"background": 0, "spleen": 1, name: 2}}
+
+
+@pytest.mark.parametrize("numbers", [(1, 3), (2, 4)])
+def test_segment_numbers_with_gaps(tmp_path: Path, numbers: tuple[int, int]) -> None:
+    mask = np.zeros((9, 7))
+    mask[3, 3] = 1
+    IMAGE.write(tmp_path / "imagesTr" / "a")
+    names = dict(zip(numbers, ("liver", "spleen"), strict=True))
+    write_seg(tmp_path / "labelsTr" / "a.dcm", IMAGE, [(numbers[1], 1, mask)], names)
+    dataset = read_layout(tmp_path)
+    assert dataset.classes == CLASSES and dataset.reader.label(dataset.cases[0]).array.max() == 2
+    assert prepare(dataset, tmp_path / "store", identity_settings(3)).classes == ("background", "liver", "spleen")
 
 
 def test_segment_numbers_are_label_values_without_a_class_list(tmp_path: Path) -> None:

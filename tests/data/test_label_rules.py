@@ -10,8 +10,8 @@ from check_fakes import geometry, image, label, put
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.data.labels import check_label_values
-from graftseg.data.layouts import read_layout
+from graftseg.data.labels import check_label_values, refuse_class_list
+from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.sources import Sources
 from graftseg.planning.plans import make_plan
@@ -90,3 +90,10 @@ def test_masks_among_references() -> None:
     for values, classes in (([0, 7], {1: "liver"}), ([0, 255], {1: "a", 2: "b"}), ([0, 1, 255], {1: "a"})):
         with pytest.raises(UserError, match="correct the label map"):
             check_label_values("a", np.array(values), classes)
+
+
+def test_a_missing_dataset_json_is_not_blamed(tmp_path: Path) -> None:
+    dataset = Dataset(tmp_path, "msd", (), {0: "background", 2: "liver"})
+    with user_error(Code.LABEL_INVALID, tmp_path, "0, 2") as caught:
+        refuse_class_list(dataset)
+    assert caught.value.where == str(tmp_path)

@@ -111,6 +111,15 @@ def test_a_damaged_dicom_label_is_not_ignored(tmp_path: Path) -> None:
     assert names(dataset) == [("a_01", "labeled"), ("b", "labeled")] and dataset.ignored == ()
 
 
+@pytest.mark.parametrize("name", ["b.dcm", "b", "b/1.dcm", "b_seg.dcm"])
+def test_other_dicom_files_with_the_name_of_a_case_are_errors(tmp_path: Path, name: str) -> None:
+    write_slice(tmp_path / "labelsTr" / name, np.zeros((4, 4), np.int16), (0, 0, 0))
+    dataset = read_layout(touch(msd(tmp_path), "imagesTr/b.dcm", "imagesTr/c.dcm"))
+    assert names(dataset) == [("a_01", "labeled"), ("b", "labeled"), ("c", "unlabeled")] and dataset.ignored == ()
+    with user_error(Code.SCAN_UNSUPPORTED, tmp_path / "labelsTr" / name.split("/")[0]):
+        dataset.reader.label(dataset.cases[1])
+
+
 def test_labels_of_unlabeled_images_are_not_read(tmp_path: Path) -> None:
     touch(msd(tmp_path), "imagesUn/u.nii.gz", "labelsUn/u.nii.gz", "labelsUn/orphan.nii.gz")
     dataset = read_layout(tmp_path)

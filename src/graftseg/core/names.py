@@ -10,10 +10,21 @@ SEPARATORS = "_-. "
 SUFFIX = re.compile(r"(?P<start>.+)[_\-. ](?P<suffix>[^_\-. ]*[^\W\d_][^_\-. ]*)", re.DOTALL)
 ENCODED_DIFFERENTLY = "differs only in its Unicode form (NFC and NFD)"
 
+UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode categories that break lines or cannot be printed: control codes, surrogates and separators."""
+
+INVISIBLE = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
+"""Characters that have no width or change the text direction. Joiners are allowed, because some scripts need them."""
+
 
 def nfc(name: str) -> str:
     """Return a name in Unicode form NFC, because macOS may store ``é`` as two characters."""
     return unicodedata.normalize("NFC", name)
+
+
+def has_control_characters(name: str) -> bool:
+    """Return whether a name contains characters that break lines, cannot be seen or cannot be printed."""
+    return any(unicodedata.category(letter) in UNPRINTABLE or ord(letter) in INVISIBLE for letter in name)
 
 
 def same_names(names: Iterable[str], others: Iterable[str]) -> set[str]:

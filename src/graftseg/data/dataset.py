@@ -1,6 +1,5 @@
 """The cases of a data set, and the reader of their files."""
 
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,7 @@ from statistics import multimode
 from typing import Any, Generic, Protocol, TypeVar
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import nfc, same_names
+from graftseg.core.names import has_control_characters, nfc, same_names
 from graftseg.core.types import SPLITS, Case, Split
 from graftseg.data.scans import Scan, read_case, read_label
 
@@ -159,20 +158,13 @@ def divide_labeled(
     return LabeledRoles(used[:count], used[count:first_validation], used[first_validation:], left_out)
 
 
-UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode categories that break lines or cannot be printed: control codes, surrogates and separators."""
-
-INVISIBLE = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
-"""Characters that have no width or change the text direction. Joiners are allowed, because some scripts need them."""
-
-
 def name_problem(names: Iterable[str]) -> str | None:
     """Describe the first problem of the class names, or return None. Letters of all scripts are allowed."""
     listed = list(names)
     for name in listed:
         if not name.strip():
             return "a class has no name"
-        if any(unicodedata.category(letter) in UNPRINTABLE or ord(letter) in INVISIBLE for letter in name):
+        if has_control_characters(name):
             return f"the name of the class {name!a:.60} contains control characters"
     name, times = max(Counter(map(nfc, listed)).items(), key=lambda pair: pair[1], default=("", 0))
     return f"{times} classes have the name {name}" if times > 1 else None

@@ -25,6 +25,9 @@ EMPTY_LABELS_REMEDY = "check the label maps of the labeled scans"
 def refuse_class_list(dataset: Dataset) -> None:
     """Refuse a class list with gaps between its values, or with too many classes."""
     values, path = sorted(dataset.classes), dataset.root / "dataset.json"
+    if not path.is_file():
+        # the names in DICOM labels define the classes, or the file is next to a separate folder of labels
+        path = dataset.root
     if values != list(range(len(values))):
         finding = f"the label values {', '.join(map(str, values))} are not consecutive"
         remedy = "number the classes 0, 1, 2, ... in label maps and dataset.json"

@@ -1,7 +1,7 @@
 """The labeled, unlabeled and test cases of a folder of scans, in any of the known layouts."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from graftseg.data.grouping import (
 )
 from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
 from graftseg.data.loose_slices import refuse_loose_slices
-from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, is_scan, scan_stem
+from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, may_be_dicom, scan_stem
 from graftseg.data.sources import Data, Sources
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
@@ -129,7 +129,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
             problems.append(UserError(Code.CASE_DUPLICATE, name, finding, "give every case a unique name"))
     classes = description.classes() or _classes_of_labels(cases, problems)
     reader = ScanFiles(description.named_channels, classes)
-    return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places), reader)
+    return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places, grouped), reader)
 
 
 def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict[int, str]:
@@ -137,14 +137,14 @@ def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict
     labels = [case.label for case in cases if case.split == "labeled" and case.label is not None]
     if not all(map(is_dicom_scan, labels)):
         return {}
-    classes, problem = common_classes(labels)
-    problems += [problem] if problem else []
+    classes, invalid = common_classes(labels)
+    problems += invalid
     return classes
 
 
 def _pair(images: Path, files: Files, labels: Path | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
     """Yield cases with their labels. A training image without a label is unlabeled."""
-    found = group_scans(labels_in(labels), problems, is_numbered=False) if labels else {}
+    found = group_scans(_labels_of(labels, files), problems, is_numbered=False) if labels else {}
     matched = match_labels(found, files)
     label_of = {case: found.pop(label)[0] for label, case in matched.items()}
     for name, channels in files.items():
@@ -155,6 +155,19 @@ def _pair(images: Path, files: Files, labels: Path | None, split: Split, problem
     for name, label_files in found.items():
         if name not in image_stems or CHANNEL.fullmatch(name):
             problems.append(_unmatched(label_files[0], name, files, label_of))
+
+
+def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
+    """Return the label maps in a folder, and other DICOM files with the name of a case.
+
+    A DICOM file that is not a label is included because reading it reports the error. Otherwise its case would be
+    unlabeled.
+    """
+    return [path for path in visible_entries(folder) if is_label_map(path) or _is_named_dicom(path, cases)]
+
+
+def _is_named_dicom(path: Path, cases: Collection[str]) -> bool:
+    return bool(cases_of_name(scan_stem(path), cases)) and may_be_dicom(path)
 
 
 def _unmatched(label: Path, name: str, files: Files, label_of: dict[str, Path]) -> UserError:
@@ -209,12 +222,12 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
     return dataset
 
 
-def _ignored(places: Places) -> tuple[str, ...]:
+def _ignored(places: Places, grouped: Mapping[Path, Files]) -> tuple[str, ...]:
     """Return the files in the folders that are neither images nor labels."""
     ignored = []
     for images, labels, _ in places:
-        for folder, belongs in ((images, is_scan), (labels, is_label_map)):
-            found = visible_entries(folder) if folder is not None else []
-            parts = {part for path in found if is_header(path) for part in files_of(path)}
-            ignored += [path for path in found if path not in parts and not belongs(path)]
+        folders = [(images, scans_in(images))] + ([(labels, _labels_of(labels, grouped[images]))] if labels else [])
+        for folder, scans in folders:
+            used_files = {*scans, *(part for path in scans if is_header(path) for part in files_of(path))}
+            ignored += [path for path in visible_entries(folder) if path not in used_files]
     return tuple(f"{path.parent.name}/{path.name}" for path in ignored)

@@ -18,7 +18,7 @@ from graftseg.core.names import nfc
 from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
 from graftseg.data.formats.dicom_labels import is_dicom_label, read_dicom_label
-from graftseg.data.formats.dicom_members import has_dicom_content
+from graftseg.data.formats.dicom_members import has_dicom_content, is_dicom
 from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
 from graftseg.data.formats.scan import Format
@@ -61,6 +61,14 @@ def is_label_map(path: Path) -> bool:
     if path.is_dir() or suffix == ".dcm" or (suffix is None and has_dicom_content(path)):
         return is_dicom_label(path)
     return suffix is not None and FORMATS[suffix].label is not None
+
+
+def may_be_dicom(path: Path) -> bool:
+    """Return whether a path is a DICOM file, a folder with DICOM files, or a file that cannot be read."""
+    try:
+        return dicom.contains_dicom(path) if path.is_dir() else path.is_file() and is_dicom(path)
+    except UserError:
+        return True
 
 
 def is_header(path: Path) -> bool:

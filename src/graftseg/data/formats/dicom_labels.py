@@ -3,22 +3,25 @@
 The names of segments and ROIs decide which class they are, so their order may differ between cases.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import Code, UserError
-from graftseg.core.names import nfc
+from graftseg.core.errors import Code, UserError, in_one_line
+from graftseg.core.names import has_control_characters, nfc
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats import dicom_seg, rtstruct
 from graftseg.data.formats.dicom_members import is_dicom
 from graftseg.data.formats.dicom_planes import Planes, read_planes
-from graftseg.data.formats.dicom_tags import pydicom_package, user_errors
+from graftseg.data.formats.dicom_tags import AGAIN, pydicom_package, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
 from graftseg.data.formats.structures import Structure
 
+BACKGROUND = "background"
+"""Class name of the value 0. A segment or ROI with this name belongs to no other class."""
 MAX_NAME = 64
 """Length of the longest name in DICOM. Longer class names are compared by their beginning."""
 NAMED_STRUCTURES = 5
@@ -56,32 +59,55 @@ def read_dicom_label(path: Path, image: Path, classes: Mapping[int, str]) -> Sca
         return Scan(labels[None], planes.geometry, tuple(_guesses(file, structures, values)))
 
 
-def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], UserError | None]:
-    """Return the class list that the structures of several labels define, and an error if their names differ.
+def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserError]]:
+    """Return the class list that the structures of several labels define, and errors about their names.
 
-    The first label decides the values. Labels that cannot be read are skipped, because reading them reports the error.
+    The values are 1, 2, 3, ... in the order of the first label. All labels must have the same names. Labels that cannot
+    be read are skipped, because reading them reports the error.
     """
-    named: dict[str, Structure] = {}
-    first, other = None, None
+    names: dict[str, str] = {}
+    problems: list[UserError] = []
+    first: tuple[Path, set[str]] | None = None
+    other = None
     for path in labels:
         try:
-            found = {_key(one.name): one for one in structures_of(path)}
+            structures = structures_of(path)
         except UserError:
             continue
-        if first is None:
-            first, named = path, found
-        elif found.keys() != named.keys():
-            other = other or path
-            new = [one for key, one in found.items() if key not in named]
-            top = max(one.default for one in named.values())
-            named |= {_key(one.name): Structure(0, one.name, top + rank) for rank, one in enumerate(new, start=1)}
-    classes = {0: "background", **{one.default: one.name for one in named.values()}} if named else {}
-    if first is None or other is None:
-        return dict(sorted(classes.items())), None
-    entries = ", ".join(f'"{one.name}": {rank}' for rank, one in enumerate(named.values(), start=1))
+        invalid = [one for one in structures if _name_problem(one)]
+        problems += [_invalid_name(path, one) for one in invalid]
+        found = {_key(one.name): one.name for one in structures if one not in invalid and _key(one.name) != BACKGROUND}
+        names |= {key: name for key, name in found.items() if key not in names}
+        if not invalid:
+            first = first or (path, {*found})
+            other = other or (path if {*found} != first[1] else None)
+    classes = {0: BACKGROUND, **dict(enumerate(names.values(), start=1))} if names else {}
+    if first is not None and other is not None:
+        problems.append(_differing_names(other, first[0], classes))
+    return classes, problems
+
+
+def _name_problem(structure: Structure) -> str:
+    """Describe why a name cannot be the name of a class, or return an empty string."""
+    if not structure.name:
+        return f"{structure} has no name"
+    if has_control_characters(structure.name):
+        return f"the name of {structure} ({structure.name!a:.60}) contains control characters"
+    return ""
+
+
+def _invalid_name(path: Path, structure: Structure) -> UserError:
+    remedy = f"rename the {structure.kind}, or list the classes to use in dataset.json"
+    return UserError(Code.LABEL_INVALID, _label_file(path), _name_problem(structure), remedy)
+
+
+def _differing_names(path: Path, first: Path, classes: Mapping[int, str]) -> UserError:
+    values = {name: value for value, name in classes.items()}
+    # characters that an error escapes are escaped here in the form of JSON
+    is_printable = all(map(str.isprintable, values))
+    listed = json.dumps({"labels": values}, ensure_ascii=not is_printable)
     finding = f"the names of its segments or ROIs differ from those of {first.name}"
-    remedy = f'list the classes to use in dataset.json, as in {{"labels": {{"background": 0, {entries}}}}}'
-    return dict(sorted(classes.items())), UserError(Code.LABEL_INVALID, other, finding, remedy)
+    return UserError(Code.LABEL_INVALID, path, finding, f"list the classes to use in dataset.json, as in {listed}")
 
 
 def _painted(file: Path, values: Mapping[int, int], planes: Planes, classes: Mapping[int, str]) -> NDArray[np.uint16]:
@@ -108,35 +134,35 @@ def _class_values(file: Path, structures: Sequence[Structure], classes: Mapping[
         remedy = 'name the classes in dataset.json, as in {"labels": {"background": 0, "liver": 1}}'
         raise UserError(Code.LABEL_INVALID, file, finding, remedy)
     value_of = {_key(name): value for value, name in classes.items()}
-    found: dict[str, int] = {}
+    found: dict[str, Structure] = {}
     for one in structures:
         if _key(one.name) not in value_of:
             continue
-        if _key(one.name) in found:
-            finding = f"two segments or ROIs have the name {one.name}"
+        if other := found.get(_key(one.name)):
+            finding = f"{other} and {one} have the same name, {one.name}"
             raise UserError(Code.LABEL_INVALID, file, finding, "merge them, or rename one of them")
-        found[_key(one.name)] = one.number
+        found[_key(one.name)] = one
     if not found:
-        listed = _listed([one.name for one in structures])
+        listed = _listed([one.name or str(one) for one in structures])
         finding = (
             f"none of its segments or ROIs ({listed}) has the name of a class ({_listed([*classes.values()][1:])})"
         )
         raise UserError(Code.LABEL_INVALID, file, finding, "use the same names in dataset.json and in the label")
-    return {number: value_of[key] for key, number in found.items() if value_of[key] != 0}
+    return {one.number: value_of[key] for key, one in found.items() if value_of[key] != 0}
 
 
 def _guesses(file: Path, structures: Sequence[Structure], values: Mapping[int, int]) -> Iterator[Guess]:
-    if unlisted := [one.name for one in structures if one.number not in values]:
+    if unlisted := [one.name or str(one) for one in structures if one.number not in values]:
         what, remedy = "segments or ROIs that are not classes are ignored", "name them in dataset.json to use them"
         yield Guess(file, what, _listed(unlisted), remedy)
     skipped = rtstruct.skipped_contours(file, values) if _is_structure_set(file) else {}
     for kind, count in skipped.items():
-        what, remedy = "contours that enclose no area are ignored", "export them as CLOSED_PLANAR to use them"
-        yield Guess(file, what, f"{count} {kind}", remedy)
+        what = "contours that enclose no area are ignored"
+        yield Guess(file, what, f"{count} {kind}", "export them as CLOSED_PLANAR with at least 3 points to use them")
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED_STRUCTURES]) + (", ..." if len(names) > NAMED_STRUCTURES else "")
+    return ", ".join(map(in_one_line, names[:NAMED_STRUCTURES])) + (", ..." if len(names) > NAMED_STRUCTURES else "")
 
 
 def _key(name: str) -> str:
@@ -166,7 +192,12 @@ def _label_files(folder: Path) -> list[Path]:
 
 
 def _sop_class(file: Path) -> str:
-    """Return the SOP class UID from the beginning of a file."""
+    """Return the SOP class UID from the file meta, or from the data set if the file meta has none."""
     pydicom = pydicom_package()
     with user_errors(file):
-        return str(pydicom.filereader.read_file_meta_info(file).get("MediaStorageSOPClassUID", ""))
+        found = pydicom.filereader.read_file_meta_info(file).get("MediaStorageSOPClassUID")
+    found = found or value(file, read_tags(file, file, ("SOPClassUID",)), "SOPClassUID")
+    if not found:
+        finding = "the file is truncated, or its header has no SOPClassUID"
+        raise UserError(Code.SCAN_DAMAGED, file, finding, AGAIN)
+    return str(found)

@@ -12,18 +12,18 @@ from graftseg.data.formats.dicom_planes import OTHER_IMAGE, TOLERANCE, Planes
 from graftseg.data.formats.dicom_series import Slice, pixel_spacing
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, read_tags, value
 from graftseg.data.formats.scan import refuse_bytes
-from graftseg.data.formats.structures import Mask, Structure, structures_in
+from graftseg.data.formats.structures import SEGMENTS, Mask, Structure, structures_in
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 """Segmentation Storage and Label Map Segmentation Storage."""
-HEADER = ("SegmentationType", "SegmentSequence", "FrameOfReferenceUID", "NumberOfFrames", "Rows", "Columns")
+HEADER = ("SegmentationType", SEGMENTS, "FrameOfReferenceUID", "NumberOfFrames", "Rows", "Columns")
 
 
 def segments_of(path: Path) -> list[Structure]:
-    """Return the segments in order of their numbers. The number of a segment is its label value."""
-    found = structures_in(path, read_tags(path, path, HEADER), "SegmentSequence", "SegmentNumber", "SegmentLabel")
+    """Return the segments in order of their numbers."""
+    found = structures_in(path, read_tags(path, path, HEADER), SEGMENTS)
     # a LABELMAP may describe the background as segment 0
-    return [Structure(one.number, one.name, one.number) for one in found if one.number != 0]
+    return [one for one in found if one.number != 0]
 
 
 def segment_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterator[Mask]:

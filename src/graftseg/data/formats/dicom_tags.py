@@ -1,6 +1,7 @@
 """Selected tags of DICOM headers and their numeric values."""
 
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +16,7 @@ from graftseg.core.progress import silence
 from graftseg.data.formats.scan import EMPTY, optional
 
 AGAIN = "copy or download the series again"
+DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
 Floats = NDArray[np.float64]
 
 
@@ -69,18 +71,35 @@ def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
     return single
 
 
-def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
-    """Return the value of a tag as ``count`` numbers, or None if the tag is missing or empty."""
+def numbers(where: Path, header: Any, tag: str, count: int | None = None) -> Floats | None:
+    """Return the value of a tag as ``count`` numbers (None: any count), or None if the tag is missing or empty."""
     found = value(where, header, tag)
     if found is None:
         return None
     try:
-        values = np.array([float(one) for one in found])
+        values = np.array([float(one) for one in (_decimals(found) if isinstance(found, bytes) else found)])
     except (TypeError, ValueError):
-        values = np.zeros(0)
-    if len(values) != count or not np.isfinite(values).all():
-        raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not {count} numbers", AGAIN)
+        values = np.array([np.nan])
+    if count not in (None, len(values)) or not np.isfinite(values).all():
+        expected = "a list of numbers" if count is None else f"{count} numbers"
+        raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not {expected}", AGAIN)
     return values
+
+
+def count_numbers(header: Any, tag: str) -> int:
+    """Return how many numbers a tag has, without the slow conversion of decimal strings."""
+    element = header.get_item(tag)
+    found = None if element is None else element.value
+    if isinstance(found, bytes):
+        return found.count(b"\\") + 1 if found.strip(b" \0") else 0
+    return 0 if found is None else int(np.size(found))
+
+
+def _decimals(content: bytes) -> list[bytes]:
+    """Split a list of decimal strings (DS). pydicom returns bytes if the list has more than 64 kB (written as UN)."""
+    if not DECIMALS.fullmatch(content):
+        raise ValueError("not a list of decimal strings")
+    return content.rstrip(b"\0").split(b"\\")
 
 
 def pydicom_package() -> Any:

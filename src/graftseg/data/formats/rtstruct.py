@@ -12,20 +12,20 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_planes import Planes
-from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags, value
+from graftseg.data.formats.dicom_tags import AGAIN, Floats, count_numbers, number, numbers, read_tags, value
 from graftseg.data.formats.polygons import fill_polygons
-from graftseg.data.formats.structures import Mask, Structure, structures_in
+from graftseg.data.formats.structures import ROIS, Mask, Structure, structures_in
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.481.3",)
 """RT Structure Set Storage."""
 FILLED = ("CLOSED_PLANAR", "CLOSEDPLANAR_XOR")
 """Geometric types of contours that enclose an area. Points and open lines are skipped."""
-ROIS, CONTOURS = "StructureSetROISequence", "ROIContourSequence"
+CONTOURS = "ROIContourSequence"
 
 
 def regions_of(path: Path) -> list[Structure]:
-    """Return the ROIs in order of their numbers, with the label values 1, 2, 3, ..."""
-    return structures_in(path, read_tags(path, path, (ROIS,)), ROIS, "ROINumber", "ROIName")
+    """Return the ROIs in order of their numbers."""
+    return structures_in(path, read_tags(path, path, (ROIS,)), ROIS)
 
 
 def region_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterator[Mask]:
@@ -38,7 +38,7 @@ def region_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterato
     for key, contours in _contours(path, header, wanted):
         polygons: dict[int, list[Floats]] = {}
         for index, contour in enumerate(contours):
-            if _kind(path, contour) in FILLED:
+            if _without_area(path, contour) is None:
                 name = f"contour {index + 1} of ROI {key}"
                 plane, points = planes.locate(path, name, _points(path, name, contour))
                 polygons.setdefault(plane, []).append(points)
@@ -46,10 +46,10 @@ def region_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterato
 
 
 def skipped_contours(path: Path, wanted: Collection[int]) -> Counter[str]:
-    """Return the number of contours without an area in the wanted ROIs, by geometric type."""
+    """Return the number of contours without an area in the wanted ROIs, by kind."""
     found = _contours(path, read_tags(path, path, (CONTOURS,)), wanted)
-    kinds = Counter(_kind(path, contour) for _, contours in found for contour in contours)
-    return Counter({kind: count for kind, count in kinds.items() if kind not in FILLED})
+    kinds = (_without_area(path, contour) for _, contours in found for contour in contours)
+    return Counter(kind for kind in kinds if kind is not None)
 
 
 def _contours(path: Path, header: Any, wanted: Collection[int]) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -64,14 +64,18 @@ def _contours(path: Path, header: Any, wanted: Collection[int]) -> Iterator[tupl
             yield key, value(path, region, "ContourSequence") or ()
 
 
-def _kind(path: Path, contour: Any) -> str:
-    return str(value(path, contour, "ContourGeometricType") or "without type")
+def _without_area(path: Path, contour: Any) -> str | None:
+    """Return the kind of a contour that encloses no area, such as ``POINT``. Return None for a contour to fill."""
+    kind = str(value(path, contour, "ContourGeometricType") or "without type")
+    if kind not in FILLED:
+        return kind
+    # any other number that is not a multiple of 3 is an error
+    return f"{kind} with fewer than 3 points" if count_numbers(contour, "ContourData") in (3, 6) else None
 
 
 def _points(path: Path, name: str, contour: Any) -> Floats:
     """Return the LPS coordinates ``(n, 3)`` of a contour."""
-    count = len(value(path, contour, "ContourData") or ())
-    found = numbers(path, contour, "ContourData", count)
-    if found is None or count < 3 or count % 3:
+    found = numbers(path, contour, "ContourData")
+    if found is None or len(found) == 0 or len(found) % 3:
         raise UserError(Code.SCAN_HEADER, path, f"ContourData of {name} is not a list of 3-D points", AGAIN)
     return found.reshape(-1, 3)

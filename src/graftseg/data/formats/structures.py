@@ -13,11 +13,14 @@ from graftseg.data.formats.dicom_tags import AGAIN, number, value
 
 @dataclass(frozen=True)
 class Structure:
-    """A segment or ROI with its number and name. ``default`` is its label value if no class list gives another."""
+    """A structure with its number and name. ``kind`` is ``segment`` or ``ROI``."""
 
+    kind: str
     number: int
     name: str
-    default: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.number}"
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,14 @@ class Mask:
     pixels: NDArray[np.bool_]
 
 
-def structures_in(path: Path, header: Any, sequence: str, number_tag: str, name_tag: str) -> list[Structure]:
-    """Return the structures of a header, sorted by number. Their default values are 1, 2, 3, ..."""
+SEGMENTS, ROIS = "SegmentSequence", "StructureSetROISequence"
+TAGS = {SEGMENTS: ("segment", "SegmentNumber", "SegmentLabel"), ROIS: ("ROI", "ROINumber", "ROIName")}
+"""Kind of the structures in a sequence, and the tags of their numbers and names."""
+
+
+def structures_in(path: Path, header: Any, sequence: str) -> list[Structure]:
+    """Return the structures in a sequence of a header, sorted by number."""
+    kind, number_tag, name_tag = TAGS[sequence]
     items = value(path, header, sequence) or ()
     named = sorted((int(number(path, one, number_tag, -1)), str(value(path, one, name_tag) or "")) for one in items)
     if not named:
@@ -38,4 +47,4 @@ def structures_in(path: Path, header: Any, sequence: str, number_tag: str, name_
     numbers = [key for key, _ in named]
     if numbers[0] < 0 or len({*numbers}) < len(numbers):
         raise UserError(Code.SCAN_HEADER, path, f"{number_tag} is missing or repeated", AGAIN)
-    return [Structure(key, name.strip(), rank) for rank, (key, name) in enumerate(named, start=1)]
+    return [Structure(kind, key, name.strip()) for key, name in named]
