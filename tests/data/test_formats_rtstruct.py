@@ -48,7 +48,7 @@ def test_a_square_with_a_hole_and_a_keyhole(image: Path, tmp_path: Path) -> None
 
 @pytest.mark.filterwarnings("ignore:The value for the data element .* exceeds the size of 64 kByte")
 def test_a_contour_above_64_kb(image: Path, tmp_path: Path) -> None:
-    """Explicit VR cannot store so many values as DS, so they are written as UN and read as bytes."""
+    """Explicit VR cannot store this number of values as DS, so they are written as UN and read as bytes."""
     steps = np.linspace(0, 1, 750, endpoint=False)
     corners = np.array([*square(0.5, 5.5), square(0.5, 5.5)[0]])
     points = np.concatenate([start + steps[:, None] * (end - start) for start, end in pairwise(corners)])
