@@ -1,4 +1,4 @@
-"""Data sets that no recipe was tuned on: splits of public data, and four families of phantoms."""
+"""Data sets that no recipe was tuned on: splits of public data, and five families of phantoms."""
 
 import argparse
 import random
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy import ndimage
+from thick_slices import draw_thick_slices
 
 from graftseg.core.types import Geometry
 from graftseg.data.phantom import write_phantoms
@@ -18,7 +19,8 @@ from graftseg.data.scans import write_label, write_scan
 SIDE = 40
 COUNTS = {"labeled": 6, "unlabeled": 30, "test": 15}
 FOLDERS = {"labeled": ("imagesTr", "labelsTr"), "unlabeled": ("imagesUn", None), "test": ("imagesTs", "labelsTs")}
-Draw = Callable[[np.random.Generator], np.ndarray]
+Draw = Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray, np.ndarray]]
+"""Draws an image, its label map and its affine."""
 
 
 def hippocampus_split(
@@ -89,15 +91,22 @@ def look(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
     return (1000 * (image + rng.normal(0, rng.uniform(0.04, 0.08), image.shape))).astype(np.int16)
 
 
-def phantoms(family: Draw, out: Path, seed: int, *, all_labeled: bool) -> None:
+def cube(
+    objects: Callable[[np.random.Generator], np.ndarray], rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw a scan with voxels of 1 mm that shows these objects."""
+    label = objects(rng)
+    return look(rng, label), label, np.eye(4)
+
+
+def phantoms(draw: Draw, out: Path, seed: int, *, all_labeled: bool) -> None:
     """Write a data set of one family as NIfTI files. With ``all_labeled``, the unlabeled scans have labels, too."""
-    geometry = Geometry((SIDE,) * 3, tuple(tuple(row) for row in np.eye(4).tolist()))
     folders = FOLDERS | ({"unlabeled": FOLDERS["labeled"]} if all_labeled else {})
     for number, (split, (images, labels)) in enumerate(folders.items()):
         for index in range(COUNTS[split]):
-            rng = np.random.default_rng((seed, number, index))
-            label = family(rng)
-            write_scan(out / images / f"{split}{index:03d}_0000.nii.gz", look(rng, label), geometry)
+            image, label, affine = draw(np.random.default_rng((seed, number, index)))
+            geometry = Geometry(label.shape, tuple(tuple(row) for row in affine.tolist()))
+            write_scan(out / images / f"{split}{index:03d}_0000.nii.gz", image, geometry)
             if labels is not None:
                 write_label(out / labels / f"{split}{index:03d}.nii.gz", label, geometry)
 
@@ -114,10 +123,11 @@ def shifted(out: Path, seed: int, *, all_labeled: bool) -> None:
 
 
 FAMILIES: dict[str, Callable[..., None]] = {
-    "small": partial(phantoms, small),
-    "thin": partial(phantoms, thin),
-    "islands": partial(phantoms, islands),
+    "small": partial(phantoms, partial(cube, small)),
+    "thin": partial(phantoms, partial(cube, thin)),
+    "islands": partial(phantoms, partial(cube, islands)),
     "shift": shifted,
+    "slices": partial(phantoms, draw_thick_slices),
 }
 """Writers of a data set, called with a folder, a seed and ``all_labeled``."""
 

@@ -3,7 +3,7 @@
 A job makes the data and calls ``graftseg plan``, ``train`` and ``test``, with nothing set by hand. Recorded jobs are
 skipped, so the script can be stopped and started again. ``graftseg table strangers`` prints the result.
 
-The jobs on a CPU are splits of Hippocampus and four families of phantoms. The jobs on a GPU are LA, ACDC and one split
+The jobs on a CPU are splits of Hippocampus and five families of phantoms. The jobs on a GPU are LA, ACDC and one split
 of Hippocampus.
 """
 
@@ -35,7 +35,7 @@ LABELED: dict[str, dict[str, tuple[int, ...]]] = {
 }
 """Numbers of labeled scans by device and data set. For ACDC, they are numbers of patients."""
 ALL_LABELED = {
-    "cpu": {"hippocampus": 66, "small": 36, "thin": 36, "islands": 36, "shift": 36},
+    "cpu": {"hippocampus": 66, "small": 36, "thin": 36, "islands": 36, "shift": 36, "slices": 36},
     "cuda": {"la": 80, "acdc": 70},
 }
 """Numbers of labeled scans of the upper bounds."""
