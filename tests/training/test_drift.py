@@ -39,7 +39,7 @@ def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def drifting_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     calls = []
 
-    def drifted(before: Any, now: Any) -> tuple[int, str] | None:
+    def drifted(before: Any, now: Any, usual: Any) -> tuple[int, str] | None:
         calls.append(now)
         return (1, "grew") if len(calls) == call else None
 

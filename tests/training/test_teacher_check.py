@@ -153,8 +153,24 @@ def test_a_stopped_stage_is_followed_by_the_stage_before() -> None:
 def test_a_class_drifts_if_its_volume_changes_by_more_than_a_factor_of_three(
     before: dict[str, list[int]], now: dict[str, list[int]], found: int | None
 ) -> None:
-    drift = drifted_class(before, now)
+    drift = drifted_class(before, now, [None, None])
     assert (drift and drift[0]) == found if found is None or drift is None else drift[0] == found
+
+
+@pytest.mark.parametrize(
+    ("usual", "now", "found"),
+    [
+        # the first predictions were too small: growth up to three times the usual volume is no drift
+        (100.0, 300, None),
+        (100.0, 301, 0),
+        # the first predictions were too large
+        (5.0, 2, None),
+        (5.0, 1, 0),
+    ],
+)
+def test_a_class_does_not_drift_toward_its_usual_volume(usual: float, now: int, found: int | None) -> None:
+    drift = drifted_class({"a": [20], "b": [20]}, {"a": [now], "b": [now]}, [usual])
+    assert (None if drift is None else drift[0]) == found
 
 
 def test_one_unlabeled_scan_is_too_few() -> None:

@@ -6,8 +6,8 @@ network is uncertain. Self-training skips implausible scans. If most scans are i
 once. If most are still implausible, training continues without the unlabeled scans. Fewer than two plausible scans are
 treated in the same way.
 
-During self-training, a few scans are predicted again at intervals. If a class shrinks or grows too much, the network
-of the previous interval is restored, and training continues without the unlabeled scans.
+During self-training, a few scans are predicted again at intervals. If a class shrinks or grows too much, and not toward
+its usual volume, the network of the previous interval is restored, and training continues without the unlabeled scans.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ MIN_SCANS = 2
 MAX_WATCHED = 6
 """Maximum number of scans that are predicted again during self-training."""
 MAX_DRIFT = 3.0
-"""Factor by which the volume of a class in the watched scans may fall or rise during self-training."""
+"""Factor by which a class in the watched scans may fall below, or rise above, both its first and its usual volume."""
 MIN_DRIFT_VOXELS = 10
 """Mean number of voxels per watched scan below which a class is not checked for drift."""
 INTERVALS = 5
@@ -168,17 +168,21 @@ def check_teacher(
     return TeacherCheck(stage, len(predicted), rejected, decision, watched)
 
 
-def drifted_class(before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]]) -> tuple[int, str] | None:
+def drifted_class(
+    before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]], usual: Sequence[float | None]
+) -> tuple[int, str] | None:
     """Return the first class, counted from 0, whose volume in the watched scans changed too much, and the change.
 
-    A class with few voxels at the start is not checked, because a small change would be large relative to its volume.
+    A change toward the ``usual`` volume is not a drift: the class must also be far from its usual volume. A class with
+    few voxels at the start is not checked, because a small change would be large relative to its volume.
     """
     first, second = (np.array([volumes[name] for name in before]).sum(axis=0) for volumes in (before, now))
-    for value, (old, new) in enumerate(zip(first, second, strict=True)):
+    for value, (old, new, typical) in enumerate(zip(first, second, usual, strict=True)):
         if old < MIN_DRIFT_VOXELS * len(before):
             continue
-        if new * MAX_DRIFT < old:
+        expected = old if typical is None else len(before) * typical
+        if new * MAX_DRIFT < min(old, expected):
             return value, f"shrank to {new / old:.0%} of its volume"
-        if new > MAX_DRIFT * old:
+        if new > MAX_DRIFT * max(old, expected):
             return value, f"grew to {new / old:.0%} of its volume"
     return None

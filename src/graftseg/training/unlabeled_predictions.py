@@ -35,6 +35,7 @@ from graftseg.training.teacher_check import (
     MAX_WATCHED,
     ScanSummary,
     TeacherCheck,
+    Usual,
     check_teacher,
     drifted_class,
     summarize,
@@ -84,7 +85,7 @@ class UnlabeledPredictions:
         cases = [case for case in self._cases.unlabeled if case.name in start.watched]
         _, summaries = self._predict(method, stage, stage, cases)
         now = {case.name: summary.volumes for case, summary in zip(cases, summaries, strict=True)}
-        found = drifted_class(start.watched, now)
+        found = drifted_class(start.watched, now, Usual.of(self._labeled()).volumes)
         if found is None:
             return None
         rejected = {self._store.classes[1 + found[0]]: found[1]}
