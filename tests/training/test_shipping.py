@@ -36,9 +36,14 @@ def test_without_held_out_labels_the_choice_is_unknown(tmp_path: Path) -> None:
     assert shipped_without_labels(run, has_baseline=False) is None
     known = shipped_without_labels(run, has_baseline=True)
     assert known is not None and known.network == "run" and "unknown" in known.reason
-    run.teacher_file.write_text(json.dumps({"checks": [{"decision": "skip"}]}))
-    skipped = shipped_without_labels(run, has_baseline=True)
-    assert skipped is not None and "too few predictions" in skipped.reason
+
+
+@pytest.mark.parametrize(("decision", "keyword"), [("skip", "too few predictions"), ("stop", "drifted")])
+def test_abandoned_self_training_ships_the_baseline(tmp_path: Path, decision: str, keyword: str) -> None:
+    run = RunFolder(tmp_path)
+    run.teacher_file.write_text(json.dumps({"checks": [{"decision": "continue"}, {"decision": decision}]}))
+    shipped = shipped_without_labels(run, has_baseline=True)
+    assert shipped is not None and shipped.network == "baseline" and keyword in shipped.reason
 
 
 def test_predict_uses_the_shipped_network(tmp_path: Path) -> None:

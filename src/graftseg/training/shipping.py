@@ -1,12 +1,18 @@
 """The choice of the network that a run ships: the network trained with unlabeled scans, or its supervised baseline.
 
-The baseline is shipped only if it scores higher on held-out labels. Without held-out labels, the network trained with
-unlabeled scans is shipped. Planned runs then rely on the check of the teacher, which excludes implausible scans.
+The baseline is shipped if it scores higher on held-out labels. Without held-out labels, the baseline is shipped if the
+check of the teacher skipped or stopped self-training. Otherwise the network trained with unlabeled scans is shipped.
 """
 
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import mean_metrics
+
+ABANDONED = {
+    "skip": "too few predictions of the unlabeled scans were plausible for self-training",
+    "stop": "self-training was stopped, because a class drifted",
+}
+"""Reasons to ship the baseline, by the last decision of the teacher check."""
 
 
 def shipped_after_folds(run: Evaluation, baseline: Evaluation) -> Shipped:
@@ -21,6 +27,6 @@ def shipped_without_labels(run: RunFolder, *, has_baseline: bool) -> Shipped | N
     if not has_baseline:
         return None
     checks = run.teacher_checks()
-    if checks and checks[-1]["decision"] == "skip":
-        return Shipped("run", "trained without the unlabeled scans, because too few predictions of them were plausible")
+    if checks and (reason := ABANDONED.get(checks[-1]["decision"])):
+        return Shipped("baseline", reason)
     return Shipped("run", "whether the unlabeled scans helped is unknown, because no labels were held out")
