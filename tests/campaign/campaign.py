@@ -1,0 +1,88 @@
+"""Attack the program in many ways and count how often it keeps its promises: ``make campaign``.
+
+Every part makes random attempts, which the seed determines. The exit code is 1 if a promise was broken. ``--page``
+writes the counts to a page of the documentation.
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from damage import damage_files
+from kills import kill_predictions, kill_preparations, kill_saves, kill_trainings
+from part import Part
+
+from graftseg.core.durations import duration
+from graftseg.core.version import __version__
+
+Attack = Callable[[Path, int, int], Part]
+PARTS: Mapping[str, tuple[Attack, int]] = {
+    "kills": (kill_trainings, 1000),
+    "saves": (kill_saves, 0),
+    "predictions": (kill_predictions, 0),
+    "preparations": (kill_preparations, 0),
+    "damage": (damage_files, 15_000),
+}
+"""The parts with their numbers of attempts. 0 means as many as there are calls to interrupt."""
+
+
+def attack(name: str, seed: int, share: float) -> tuple[str, Part, float]:
+    """Make the attempts of one part, or only a share of them."""
+    import torch
+
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    run, count = PARTS[name]
+    work = Path(tempfile.mkdtemp(prefix=f"campaign-{name}-"))
+    began = time.monotonic()
+    try:
+        part = run(work, seed, max(1, round(count * share)))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return name, part, time.monotonic() - began
+
+
+def main() -> int:
+    """Run the parts and print their counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS), help="run only these parts")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the attempts to make")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--page", type=Path, help="page to write")
+    arguments = parser.parse_args()
+    done: dict[str, tuple[Part, float]] = {}
+    with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
+        for future in [pool.submit(attack, name, arguments.seed, arguments.share) for name in arguments.only]:
+            name, part, seconds = future.result()
+            done[name] = part, seconds
+            print(f"{part.name}: {part.kept} of {part.tried}: {part.promise} ({duration(seconds)})", flush=True)
+            for failure in part.failures[:20]:
+                print(f"  {failure}", flush=True)
+    if arguments.page:
+        arguments.page.write_text(page([part for part, _ in done.values()], arguments.seed), encoding="utf-8")
+    return int(any(part.failures for part, _ in done.values()))
+
+
+def page(parts: list[Part], seed: int) -> str:
+    """Return the counts as a page."""
+    head = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
+    rows = [f"| {part.name} | {part.promise} | {part.tried:,} | {part.kept:,} |" for part in parts]
+    notes = [f"- {part.name}: {name} {value}" for part in parts for name, value in part.notes.items()]
+    table = "\n".join(["| attack | promise | attempts | kept |", "|---|---|---|---|", *rows])
+    return head.format(version=__version__, seed=seed, table=table, notes="\n".join(notes)).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Damaged checkpoints, weights, exports and stores: flipped bits, truncation and inserted bytes."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tiny
+from isolated import isolated
+from part import Part
+
+from graftseg import api
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
+from graftseg.data.store import CASES, Store, open_store
+from graftseg.inference.export import weights as exported_weights
+from graftseg.inference.model import load_network
+from graftseg.training.checkpoint import checkpoints_in, load_checkpoint
+
+BATCH = 250
+"""Number of damaged files that one forked process reads."""
+
+
+def damage_files(work: Path, seed: int, count: int) -> Part:
+    """Damage files of a run, of an export and of a store, and load them."""
+    part = Part("damaged checkpoints, weights, exports and stores", "loading fails with an error message")
+    targets = _targets(work)
+    for number, (name, (path, load)) in enumerate(targets.items()):
+        share = count // len(targets) + (number < count % len(targets))
+        content = path.read_bytes()
+        for start in range(0, share, BATCH):
+            seeds = [f"{seed}-{name}-{index}" for index in range(start, min(start + BATCH, share))]
+            ending = isolated(partial(_accepted, path, load, seeds), seconds=600)
+            path.write_bytes(content)
+            accepted = ending.detail if ending.kind == "ok" else {one: str(ending.detail) for one in seeds}
+            for one in seeds:
+                part.expect(one not in accepted, f"{one}: {accepted.get(one)}")
+    return part
+
+
+def _targets(work: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
+    """Train, export and prepare; return every file to damage with a function that loads it."""
+    recipe, scans = tiny.tiny_recipe(), tiny.write_scans(work / "scans")
+    store = prepare(read_layout(scans), work / "store", recipe.data)
+    run = RunFolder(work / "run")
+    api.train(recipe, store.path, run.path, device="cpu")
+    export = work / "network.safetensors"
+    api.export("weights", run.path, export)
+    checkpoint, case = checkpoints_in(run.checkpoints)[-1], store.of("labeled")[0]
+    return {
+        "checkpoint": (checkpoint, lambda: load_checkpoint(checkpoint)),
+        "weights of a run": (run.weights_file, lambda: load_network(run)),
+        "exported weights": (export, lambda: exported_weights.load(export)),
+        "prepared image": (store.path / CASES / case.image, lambda: _read_case(store.path)),
+        "prepared label map": (store.path / CASES / str(case.label), lambda: _read_case(store.path)),
+    }
+
+
+def _read_case(folder: Path) -> None:
+    store: Store = open_store(folder)
+    case = store.of("labeled")[0]
+    for file in (case.image, case.label):
+        store.verify_file(case, str(file))
+
+
+def _accepted(path: Path, load: Callable[[], Any], seeds: list[str]) -> dict[str, str]:
+    """Damage the file once for each seed; return what happened for those that gave no UserError."""
+    content, accepted = path.read_bytes(), {}
+    for seed in seeds:
+        path.write_bytes(damaged(content, random.Random(seed)))
+        try:
+            load()
+            accepted[seed] = "loaded"
+        except UserError:
+            pass
+        except Exception as error:
+            accepted[seed] = repr(error)[:200]
+    return accepted
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """Return the content with one flipped bit, or truncated, or with an inserted byte."""
+    kind, place = rng.random(), rng.randrange(len(content))
+    if kind < 0.8:
+        changed = bytearray(content)
+        changed[place] ^= 1 << rng.randrange(8)
+        return bytes(changed)
+    return content[:place] if kind < 0.9 else content[:place] + rng.randbytes(1) + content[place:]
