@@ -1,17 +1,22 @@
+import errno
 import hashlib
 import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from graftseg.core import files
 from graftseg.core.errors import Code
 from graftseg.core.files import (
+    atomic_folder,
     atomic_path,
     read_json,
     read_object,
@@ -209,6 +214,20 @@ def test_a_full_disk_leaves_all_files(tmp_path: Path, monkeypatch: pytest.Monkey
     assert texts(tmp_path) == WRITTEN
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, None])
+def test_a_full_disk_names_file_needed_and_free_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError("2048 requested and 17 written") if number is None else OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: {tmp_path: SimpleNamespace(free=1234567)}[folder])
+    with user_error(Code.WRITE_FAILED, tmp_path / "x.bin") as caught:
+        write_bytes(tmp_path / "x.bin", bytes(2048))
+    assert "2,048 bytes" in caught.value.finding and "1,234,567 bytes" in caught.value.finding
+
+
 def test_a_folder_in_place_of_a_file_keeps_all_files(tmp_path: Path) -> None:
     old_files(tmp_path)
     (tmp_path / "picture.svg").unlink()
@@ -217,3 +236,53 @@ def test_a_folder_in_place_of_a_file_keeps_all_files(tmp_path: Path) -> None:
         write_over_old_files(tmp_path)
     (tmp_path / "picture.svg").rmdir()
     assert texts(tmp_path) == {name: content for name, content in OLD.items() if name != "picture.svg"}
+
+
+def fill_folder(target: Path) -> None:
+    with atomic_folder(target) as partial:
+        (partial / "inner").mkdir()
+        (partial / "inner" / "data").write_text("content")
+        (partial / "link").symlink_to("gone")
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "file": lambda folder: write_bytes(folder / "a", b"content"),
+    "folder": lambda folder: fill_folder(folder / "a"),
+    "group": lambda folder: write_group({folder / "a": "1", folder / "b": "2"}),
+}
+
+
+def names_at_flushes(monkeypatch: pytest.MonkeyPatch, number: int | None = None) -> list[tuple[Path, set[str]]]:
+    """Return a list that gets the folders as they are flushed, with the names in them. Refuse to with ``number``."""
+    seen: list[tuple[Path, set[str]]] = []
+    flush = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            folder = Path(f"/proc/self/fd/{handle}").readlink()
+            seen.append((folder, {path.name for path in folder.iterdir()}))
+            if number is not None:
+                raise OSError(number, os.strerror(number))
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return seen
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_the_folder_is_flushed_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    seen = names_at_flushes(monkeypatch)
+    WRITERS[kind](tmp_path)
+    assert seen[-1] == (tmp_path, {path.name for path in tmp_path.iterdir()})
+    assert {folder.name for folder, _ in seen[:-1]} >= ({"inner"} if kind == "folder" else set())
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_system_that_cannot_flush_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    for number in files.NO_FOLDER_SYNC:
+        names_at_flushes(monkeypatch, number)
+        WRITERS[kind](tmp_path / str(number))
+        assert (tmp_path / str(number) / "a").exists()
+    names_at_flushes(monkeypatch, errno.EIO)
+    with user_error(Code.WRITE_FAILED, tmp_path, os.strerror(errno.EIO)):
+        WRITERS[kind](tmp_path)

@@ -250,3 +250,12 @@ def test_a_finished_training_needs_its_whole_log(tmp_path: Path, content: str) -
         run_folder.complete_log(path, 3)
     path.write_text('{"global_step": 3, "total": 1}\n')
     assert len(run_folder.complete_log(path, 3)) == 1
+
+
+def test_a_full_disk_names_the_log(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log.jsonl", resume_at=0)
+    log.close()
+    log._stream = Path("/dev/full").open("a")
+    for write in (lambda: log.write([{"global_step": 1}]), log.close):
+        with user_error(Code.WRITE_FAILED, tmp_path / "log.jsonl", "bytes are free"):
+            write()

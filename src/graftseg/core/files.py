@@ -1,6 +1,7 @@
 """Atomic writes, JSON, checksums, locks and checks of target files."""
 
 import csv
+import errno
 import fcntl
 import hashlib
 import io
@@ -9,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +20,49 @@ PARTIAL = ".partial-"
 """Prefix of temporary files and folders."""
 WRITE_REMEDY = "check free disk space and permissions"
 RESTORE_REMEDY = "restore the file or create it again"
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, None)
+"""Numbers of the errors of a full disk. Errors of numpy and other libraries have no number."""
+NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM)
+"""Errors of file systems that cannot flush a folder, and of folders that may not be read."""
 # The umask can only be read by setting it, which is unsafe once threads are running.
 UMASK = os.umask(0o077)
 os.umask(UMASK)
 
 
 @contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
+def atomic_path(target: Path, size: int | None = None) -> Iterator[Path]:
     """Yield a temporary path. It replaces ``target`` if the block succeeds, and is deleted if the block fails.
 
     The temporary file is in the same folder and keeps the suffixes of the target (``.nii.gz``), because some writers
     choose the format by suffix. Raise a UserError if the disk is full, the folder is not writable, or ``target`` is
-    a device or a pipe.
+    a device or a pipe. ``size`` is the size of the file in bytes, if known, for this error.
     """
-    with _write_errors(target), _partial_file(target) as partial:
+    with write_errors(target, size), _partial_file(target) as partial:
         yield partial
         _finish(partial)
         partial.replace(target)
+        _flush_folder(target.parent)
 
 
 @contextmanager
-def _write_errors(target: Path) -> Iterator[None]:
-    """Turn an OSError into a UserError about ``target``."""
+def write_errors(target: Path, size: int | None = None) -> Iterator[None]:
+    """Turn an OSError into a UserError about ``target``. If the disk is full, name the needed and the free bytes."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
+        if error.errno in FULL_DISK:
+            reason += _space(target, size)
         raise UserError(Code.WRITE_FAILED, target, f"cannot be written ({reason})", WRITE_REMEDY) from None
+
+
+def _space(target: Path, size: int | None) -> str:
+    """Describe the bytes that a file needs, if known, and the free bytes on its disk."""
+    needed = "" if size is None else f"; needs {size:,} bytes"
+    with suppress(OSError):
+        folder = next(path for path in (target, *target.parents) if path.is_dir())
+        needed += f"; {shutil.disk_usage(folder).free:,} bytes are free on the disk"
+    return needed
 
 
 @contextmanager
@@ -72,13 +89,37 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(stream.fileno())
 
 
+def _flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, so that a renamed file is still there after a power failure."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_SYNC:
+            raise
+
+
+def _flush_tree(root: Path) -> None:
+    """Flush all files and folders below a folder to disk. Links are not followed."""
+    for folder, _, names in os.walk(root):
+        for path in (Path(folder, name) for name in names):
+            if path.is_file() and not path.is_symlink():
+                with suppress(PermissionError):  # a hard link to a file of another user
+                    _flush_to_disk(path)
+        _flush_folder(Path(folder))
+
+
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder. It is renamed to ``target`` if the block succeeds, and deleted if the block fails.
 
-    Errors about files in the temporary folder name the final path.
+    All files are on disk before the rename, so a power failure leaves the whole folder or none. Errors about files in
+    the temporary folder name the final path.
     """
-    with _write_errors(target), ExitStack() as stack:
+    with write_errors(target), ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=target.parent))
         stack.callback(shutil.rmtree, partial, ignore_errors=True)
@@ -90,12 +131,14 @@ def atomic_folder(target: Path) -> Iterator[Path]:
             where = target / Path(error.where).relative_to(partial)
             raise UserError(error.code, where, error.finding, error.remedy) from None
         partial.chmod(0o777 & ~UMASK)
+        _flush_tree(partial)
         partial.rename(target)
+        _flush_folder(target.parent)
 
 
 def write_bytes(target: Path, content: bytes) -> None:
     """Write ``content`` atomically."""
-    with atomic_path(target) as partial:
+    with atomic_path(target, len(content)) as partial:
         partial.write_bytes(content)
 
 
@@ -134,16 +177,20 @@ def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()
     with ExitStack() as stack:
         partials: dict[Path, Path] = {}
         for target, content in files.items():
-            with _write_errors(target):
+            encoded = _encode(content)
+            with write_errors(target, len(encoded)):
                 partial = partials[target] = stack.enter_context(_partial_file(target))
-                partial.write_bytes(_encode(content))
+                partial.write_bytes(encoded)
                 _finish(partial)
         for previous in (*obsolete, *list(files)[1:]):
-            with _write_errors(previous):
+            with write_errors(previous):
                 previous.unlink(missing_ok=True)
         for target, partial in partials.items():
-            with _write_errors(target):
+            with write_errors(target):
                 partial.replace(target)
+        for folder in {target.parent for target in files}:
+            with write_errors(folder):
+                _flush_folder(folder)
 
 
 def read_json(path: Path) -> Any:
@@ -194,7 +241,7 @@ def locked(path: Path, finding: str) -> Iterator[None]:
     """
     folder = path if path.is_dir() else path.parent
     make_folder(folder)
-    with _write_errors(folder):
+    with write_errors(folder):
         handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

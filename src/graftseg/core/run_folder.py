@@ -22,6 +22,7 @@ from graftseg.core.files import (
     locked,
     read_json,
     read_object,
+    write_errors,
     write_json,
     write_text,
 )
@@ -260,16 +261,19 @@ class RunLog:
     def __init__(self, path: Path, resume_at: int) -> None:
         kept = [line for line in read_log(path) if line["global_step"] <= resume_at] if resume_at else []
         write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._path = path
         self._stream = path.open("a", encoding="utf-8")
 
     def write(self, lines: list[dict[str, Any]]) -> None:
         """Append lines and flush them to the operating system."""
-        self._stream.writelines(json.dumps(line) + "\n" for line in lines)
-        self._stream.flush()
+        with write_errors(self._path):
+            self._stream.writelines(json.dumps(line) + "\n" for line in lines)
+            self._stream.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._stream.close()
+        with write_errors(self._path):
+            self._stream.close()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

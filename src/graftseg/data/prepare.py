@@ -221,7 +221,7 @@ class _CasePreparer:
         """Remove the manifest, because the store is now unfinished. Write the arrays and return their checksums."""
         (self.out / MANIFEST).unlink(missing_ok=True)
         for name, array in arrays.items():
-            with atomic_path(self.out / CASES / name) as partial:
+            with atomic_path(self.out / CASES / name, array.nbytes) as partial:
                 np.save(partial, np.ascontiguousarray(array))
         return {name: sha256_of(self.out / CASES / name) for name in arrays}
 
