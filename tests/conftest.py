@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from sweep_fakes import Sweeper, ship_swept
 
 # tests run in parallel, and thread synchronization makes tiny networks slow
 torch.set_num_threads(1)
+# programs that ``nohup`` starts ignore SIGHUP, but tests expect the default
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ["OMP_NUM_THREADS"] = "1"
 if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
     # many tests compare bits, which only a CPU reproduces

@@ -183,7 +183,14 @@ def test_names_of_stores(
     assert sentence.startswith(f"graftseg: {where}: ")
 
 
-@pytest.mark.parametrize(("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGINT, "interrupted"),
+        (signal.SIGTERM, "stopped by SIGTERM"),
+        (signal.SIGHUP, "stopped by SIGHUP"),
+    ],
+)
 def test_an_interrupted_sweep_says_how_to_continue(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said: str
 ) -> None:

@@ -255,7 +255,7 @@ def test_a_finished_training_needs_its_whole_log(tmp_path: Path, content: str) -
 def test_a_full_disk_names_the_log(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "log.jsonl", resume_at=0)
     log.close()
-    log._stream = Path("/dev/full").open("a")
+    log._stream = Path("/dev/full").open("a")  # noqa: SIM115
     for write in (lambda: log.write([{"global_step": 1}]), log.close):
         with user_error(Code.WRITE_FAILED, tmp_path / "log.jsonl", "bytes are free"):
             write()

@@ -303,7 +303,7 @@ def test_other_files_are_not_overwritten_by_scores(run: Path, scans: Path) -> No
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_test_leaves_no_partial_scores(
     cli: CommandLine, run: Path, scans: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:

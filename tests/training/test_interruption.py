@@ -1,6 +1,7 @@
 """Runs that are killed, stopped or started twice, as separate processes."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_killed_and_resumed_the_weights_are_the_same_bits(
     assert [line["global_step"] for line in read_log(run / "log.jsonl")] == list(range(1, sum(STEPS) + 1))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.slow
 def test_a_stop_is_clean(recipe: Path, store: Store, tmp_path: Path, weights: bytes, number: signal.Signals) -> None:
     run = tmp_path / "run"
@@ -89,7 +90,7 @@ def test_a_stop_is_clean(recipe: Path, store: Store, tmp_path: Path, weights: by
     assert (run / "model.safetensors").read_bytes() == weights
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     again: list[int] = []
     before = signal.signal(number, lambda number, frame: again.append(number))
@@ -104,6 +105,37 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
             assert again == [number]
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_saves_the_run(recipe: Path, store: Store, tmp_path: Path, weights: bytes) -> None:
+    """The program is the leader of the terminal's session. Its output then leads nowhere."""
+    run = tmp_path / "run"
+    words = [sys.executable, "-m", "graftseg", "train", recipe, "--data", store.path, "--out", run]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, list(map(str, words)))
+    while len(read_log(run / "log.jsonl")) < 20:
+        os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
+    assert RunFolder(run).manifest()["status"] == "stopped"
+    api.train(recipe, store.path, run, resume=True)
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.slow
+def test_an_ignored_hangup_does_not_stop_a_run(recipe: Path, store: Store, tmp_path: Path, weights: bytes) -> None:
+    run = tmp_path / "run"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = start(recipe, store, run)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    wait_for_step(run, 5, process)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=120)
+    assert process.returncode == 0 and (run / "model.safetensors").read_bytes() == weights
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from itertools import takewhile
 import typer
 
 from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
-from graftseg.core.progress import hide_progress
+from graftseg.core.progress import hide_progress, leave_closed_terminal, stop_signals
 
 try:
     from typer.exceptions import TyperException as UsageError
@@ -104,9 +104,10 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
 
 @contextmanager
 def interruptible(verb: str) -> Iterator[None]:
-    """Print an error on Ctrl-C or SIGTERM, then raise an exception, so that the block can clean up.
+    """Print an error on Ctrl-C, SIGTERM or SIGHUP, then raise an exception, so that the block can clean up.
 
-    A second SIGTERM ends the process at once. Training replaces these handlers by handlers that save the state first.
+    A second SIGTERM ends the process at once. A second SIGHUP is ignored, because a closed terminal may send two.
+    Training replaces these handlers by handlers that save the state first.
     """
 
     def interrupt(number: int, frame: object) -> None:
@@ -114,11 +115,12 @@ def interruptible(verb: str) -> Iterator[None]:
         raise KeyboardInterrupt
 
     def terminate(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        print_error(UserError(Code.INTERRUPTED, verb, "stopped by SIGTERM", RUN_AGAIN))
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
+        leave_closed_terminal()
+        print_error(UserError(Code.INTERRUPTED, verb, f"stopped by {signal.Signals(number).name}", RUN_AGAIN))
         raise SystemExit(128 + number)
 
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    handlers = {number: interrupt if number == signal.SIGINT else terminate for number in stop_signals()}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -97,7 +97,7 @@ class UserError(Exception):
 
 
 class StoppedError(Exception):
-    """Training was stopped by Ctrl-C or SIGTERM. The training state is saved unless ``is_saved`` is false."""
+    """Training was stopped by Ctrl-C, SIGTERM or SIGHUP. The state is saved unless ``is_saved`` is false."""
 
     def __init__(self, signal: int, steps: int, *, where: str = "", is_saved: bool = True) -> None:
         place = f" in {where}," if where else ""

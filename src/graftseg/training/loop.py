@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.progress import leave_closed_terminal, stop_signals
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
@@ -352,7 +353,7 @@ def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C and SIGTERM, so that the current step can finish; a second signal stops at once.
+    """Collect Ctrl-C, SIGTERM and SIGHUP, so that the current step can finish; a second signal stops at once.
 
     A signal may also kill a process that the step waits for, such as a compiler. The step then never finishes, and only
     a second signal stops it. A second signal within ``SAME_SIGNAL_SECONDS`` is ignored, because a single Ctrl-C may
@@ -362,6 +363,7 @@ def _stop_signals() -> Iterator[list[signal.Signals]]:
     received_at: list[float] = []
 
     def note(number: int, frame: object) -> None:
+        leave_closed_terminal()
         if not received:
             received.append(signal.Signals(number))
             received_at.append(monotonic())
@@ -372,7 +374,7 @@ def _stop_signals() -> Iterator[list[signal.Signals]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in stop_signals()}
     for number in before:
         signal.signal(number, note)
     try:
