@@ -13,10 +13,12 @@ import nibabel
 import numpy as np
 import pytest
 import tiny
+import typer
 import yaml
 from command_line import CommandLine
 
 from graftseg import api
+from graftseg.cli.app import app
 from graftseg.cli.briefs import machine_lines
 from graftseg.core.errors import Code, in_one_line
 from graftseg.data.store import Store
@@ -355,3 +357,20 @@ def test_a_folder_with_a_recipe_is_not_free(cli: CommandLine, recipe: Path, scan
     (own / "recipe.yaml").write_text("# mine\n")
     cli.fails("train", recipe, "--data", scans, "--out", own, code=Code.TARGET_EXISTS)
     assert (own / "recipe.yaml").read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("name", sorted(vars(typer.main.get_command(app))["commands"]))
+def test_a_deleted_working_directory(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert cli.fails(name, tmp_path / "any", code=Code.FOLDER_MISSING).startswith("graftseg: .: ")
+
+
+def test_the_version_does_not_need_a_working_directory(tmp_path: Path) -> None:
+    words = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m graftseg"
+    done = subprocess.run(["sh", "-c", f"{words} --version"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = subprocess.run(["sh", "-c", f"mkdir {tmp_path} && {words} doctor"], capture_output=True, check=False)
+    assert done.returncode == 2 and done.stderr.endswith(b"[folder-missing]\n") and done.stderr.count(b"\n") == 1

@@ -30,6 +30,7 @@ from graftseg.cli.arguments import (
     with_json_errors,
 )
 from graftseg.cli.briefs import brief, machine_lines
+from graftseg.core.files import check_working_directory
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -316,6 +317,7 @@ def root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
+    check_working_directory()
 
 
 def main() -> NoReturn:

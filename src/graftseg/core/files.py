@@ -277,6 +277,15 @@ def check_writable(folder: Path) -> None:
         raise UserError(Code.PERMISSION_DENIED, existing, "the folder is not writable", remedy)
 
 
+def check_working_directory() -> None:
+    """Raise a UserError if the working directory was deleted. PyTorch cannot be imported there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        finding = "the working directory was deleted"
+        raise UserError(Code.FOLDER_MISSING, ".", finding, "change to another folder and repeat the command") from None
+
+
 def check_target_file(file: Path) -> None:
     """Raise a UserError if a file cannot be written. Call this function before a long computation."""
     _check_plain_file(file)
