@@ -162,6 +162,22 @@ def test_the_bundle_contains_no_local_paths(tmp_path: Path) -> None:
     assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"]["2"] == "core"
 
 
+def test_a_bundle_checks_its_network(tmp_path: Path) -> None:
+    from monai.bundle import ConfigParser
+
+    export_run("monai", Request(write_run(tmp_path / "run", tiny.tiny_recipe(3), CLASSES), tmp_path / "bundle"))
+    config = json.loads((tmp_path / "bundle" / "configs" / "inference.json").read_text())
+    file = tmp_path / "bundle" / "models" / "model.ts"
+    given = config | {"bundle_root": str(tmp_path / "bundle")}
+    assert ConfigParser(given).get_parsed_content("network_file") == str(file)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RuntimeError) as caught:
+        ConfigParser(given).get_parsed_content("network")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
 def test_a_run_moved_with_its_store(tmp_path: Path, store: Store) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(2), CLASSES)
     shutil.copytree(store.path, run.store)

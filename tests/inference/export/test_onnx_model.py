@@ -1,5 +1,6 @@
 """Export to ONNX: onnxruntime gives the probabilities of PyTorch."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def test_a_volume_network_for_any_number_of_patches(tmp_path: Path, volumes: Sto
     (line,) = export_run("onnx", Request(run, tmp_path / "out"))
     facts = json.loads((tmp_path / "out" / "model.json").read_text())
     assert facts["classes"] == list(volumes.classes) and facts["input"]["shape"] == ["batch", 1, 16, 16, 16]
+    assert facts["sha256"] == hashlib.sha256((tmp_path / "out" / "model.onnx").read_bytes()).hexdigest()
     assert facts["checked_on"] == "noise" and facts["largest_difference"] < 1e-4
     largest = f"{facts['largest_difference']:.2g}"
     assert line.endswith(f"/out: probabilities differ from PyTorch's by at most {largest} on noise")

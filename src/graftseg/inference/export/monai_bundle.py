@@ -4,10 +4,10 @@ The bundle runs with MONAI and without graftseg. Its label maps equal those of `
 boundary voxels where two classes are equally probable up to rounding.
 """
 
+import hashlib
 import io
 import warnings
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,6 +47,12 @@ PERCENTILES = (
     "(*map(float, numpy.percentile(numpy.asarray(channel), [LOW, HIGH])))(channel)"
     " for channel in monai.utils.convert_to_tensor(image)])), dst=image)[0]"
 )
+# The expression raises an error if the file does not have the checksum.
+NETWORK_FILE = (
+    "$@bundle_root + '/models/model.ts'"
+    " if hashlib.sha256(open(@bundle_root + '/models/model.ts', 'rb').read()).hexdigest() == @network_sha256"
+    " else (_ for _ in ()).throw(ValueError('models/model.ts is damaged; copy the bundle again'))"
+)
 RESIZE_BACK = (
     "$lambda case: case | {'pred': monai.transforms.Resize(mode=@resampling, spatial_size=case['scan'].shape[1:])"
     "(case['pred'])}"
@@ -65,11 +71,12 @@ def write(request: Request) -> list[str]:
         )
         raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
     axes = _axes(request, shipped)
-    inference = _inference(shipped, axes)
+    network = _traced(shipped)
+    inference = _inference(shipped, axes, hashlib.sha256(network).hexdigest())
     with atomic_folder(request.out) as folder:
         write_json(folder / "configs" / "metadata.json", _metadata(shipped))
         write_json(folder / "configs" / "inference.json", inference)
-        _traced(shipped, folder / "models" / "model.ts")
+        write_bytes(folder / "models" / "model.ts", network)
         write_text(folder / "docs" / "README.md", _page(shipped))
     lines = [f"{request.out}: a MONAI bundle; its docs/README.md explains how to run it"]
     if shipped.recipe.inference.flips:
@@ -85,7 +92,8 @@ def _axes(request: Request, shipped: TrainedNetwork) -> int:
     return len(open_store(find_store(request.run, remedy)).cases[0].shape)
 
 
-def _traced(shipped: TrainedNetwork, path: Path) -> None:
+def _traced(shipped: TrainedNetwork) -> bytes:
+    """Return the content of ``models/model.ts``."""
     network = Probabilities(shipped.method.student).eval()
     with warnings.catch_warnings(), torch.no_grad():
         # Tracing warns about a size check, which every window passes.
@@ -95,17 +103,19 @@ def _traced(shipped: TrainedNetwork, path: Path) -> None:
         # Write from memory, because PyTorch's own writer ends the process if the disk is full.
         stream = io.BytesIO()
         torch.jit.save(traced, stream)
-    write_bytes(path, stream.getvalue())
+    return stream.getvalue()
 
 
-def _inference(shipped: TrainedNetwork, axes: int) -> Config:
+def _inference(shipped: TrainedNetwork, axes: int, sha256: str) -> Config:
     return {
-        "imports": ["$import glob", "$import os", "$import re", "$import monai"],
+        "imports": ["$import glob", "$import hashlib", "$import os", "$import re", "$import monai"],
         "bundle_root": ".",
         "dataset_dir": "$@bundle_root + '/scans'",
         "output_dir": "$@bundle_root + '/labels'",
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "network_def": "$torch.jit.load(@bundle_root + '/models/model.ts', map_location=@device)",
+        "network_sha256": sha256,
+        "network_file": NETWORK_FILE,
+        "network_def": "$torch.jit.load(@network_file, map_location=@device)",
         "network": "$@network_def.eval()",
         "datalist": SINGLE_CHANNEL_CASES if shipped.channels == 1 else MULTI_CHANNEL_CASES,
         **_spacing(shipped.recipe.data, axes),

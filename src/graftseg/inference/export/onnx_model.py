@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import write_json
+from graftseg.core.files import sha256_of, write_json
 from graftseg.core.progress import silence
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.export.request import Request, atomic_folder, import_package
@@ -22,7 +22,7 @@ TOLERANCE = 1e-3
 
 
 def write(request: Request) -> list[str]:
-    """Write ``model.onnx``, and ``model.json`` with the network's inputs, outputs and difference from PyTorch."""
+    """Write ``model.onnx``, and ``model.json`` with its inputs, outputs, checksum and difference from PyTorch."""
     onnx, runtime = import_package("onnx", "export"), import_package("onnxruntime", "export")
     import_package("onnxscript", "export")
     shipped = load_network(request.run)
@@ -43,7 +43,8 @@ def write(request: Request) -> list[str]:
             finding = f"onnxruntime and PyTorch differ by {difference:.2g} on {checked_on}"
             remedy = "update onnx, onnxscript and torch, then export again"
             raise UserError(Code.EXPORT_UNSUPPORTED, request.out, finding, remedy)
-        write_json(folder / "model.json", _described(shipped, difference, checked_on))
+        about = _described(shipped, difference, checked_on) | {"sha256": sha256_of(model)}
+        write_json(folder / "model.json", about)
     return [f"{request.out}: probabilities differ from PyTorch's by at most {difference:.2g} on {checked_on}"]
 
 

@@ -1,6 +1,12 @@
-"""Export of weights, recipe, classes and channels to one safetensors file, and loading of an exported file."""
+"""Export of weights, recipe, classes and channels to one safetensors file, and loading of an exported file.
 
+The file contains a SHA-256 checksum of its tensors and its other metadata. Files of format version 1 have none.
+"""
+
+import hashlib
 import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +14,7 @@ import torch
 import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
@@ -15,8 +22,12 @@ from graftseg.inference.export.request import Request
 from graftseg.inference.model import TrainedNetwork, build_network, load_network, load_weights
 from graftseg.recipes.recipe import parse_recipe
 
-FORMAT = {"format": "graftseg weights", "version": "1"}
+FORMAT = "graftseg weights"
+VERSION = "2"
+UNCHECKED_VERSION = "1"
+"""Version of files without a checksum. No single flipped bit turns one version into the other."""
 SUFFIX = ".safetensors"
+logger = logging.getLogger(__name__)
 
 
 def write(request: Request) -> list[str]:
@@ -27,12 +38,13 @@ def write(request: Request) -> list[str]:
     shipped = load_network(request.run)
     state = {name: tensor.contiguous() for name, tensor in shipped.method.student.state_dict().items()}
     metadata = {
-        **FORMAT,
+        "format": FORMAT,
+        "version": VERSION,
         "recipe": shipped.recipe.to_yaml(),
         "classes": json.dumps(shipped.classes),
         "channels": str(shipped.channels),
     }
-    write_bytes(request.out, save(state, metadata))
+    write_bytes(request.out, save(state, metadata | {"sha256": _checksum(metadata, state)}))
     return [f"{request.out}: {len(state)} tensors of a network with {len(shipped.classes)} classes"]
 
 
@@ -46,15 +58,35 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork
 
 
 def _read_description(file: Path) -> dict[str, Any]:
+    """Return recipe, classes and channels. Raise a UserError if the file does not match its checksum."""
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
     try:
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
-        if {key: metadata.get(key) for key in FORMAT} != FORMAT:
-            raise ValueError
+            _check(file, metadata, {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118
         classes, channels = json.loads(metadata["classes"]), int(metadata["channels"])
         return {"recipe": yaml.safe_load(metadata["recipe"]), "classes": classes, "channels": channels}
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError):
         finding, remedy = "damaged, or not written by graftseg", "run graftseg export weights to recreate it"
         raise UserError(Code.WEIGHTS_DAMAGED, file, finding, remedy) from None
+
+
+def _check(file: Path, metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError if the format or the checksum is wrong. Print a warning if the version has no checksum."""
+    if (metadata["format"], metadata["version"]) == (FORMAT, UNCHECKED_VERSION):
+        logger.warning("%s: has no checksum, so damage cannot be detected; export it again", file)
+        return
+    others = {key: value for key, value in metadata.items() if key != "sha256"}
+    if (others["format"], others["version"], metadata["sha256"]) != (FORMAT, VERSION, _checksum(others, state)):
+        raise ValueError
+
+
+def _checksum(metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of metadata, and of name, type, shape and bytes of all tensors, each in sorted order."""
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, tensor in sorted(state.items()):
+        flat = tensor.detach().cpu().contiguous().flatten()
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
