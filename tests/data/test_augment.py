@@ -311,7 +311,8 @@ def test_samples_of_a_batch_do_not_mix() -> None:
     ("shape", "patch", "expected"),
     [
         ((5,), (3,), [2, 3, 4]),
-        ((6,), (3,), [2, 3, 4]),
+        ((4,), (3,), [1, 2, 3]),
+        ((6,), (3,), [3, 4, 5]),
         ((3,), (6,), [0, 0, 1, 2, 3, 0]),
         ((4,), (4,), [1, 2, 3, 4]),
     ],
@@ -320,6 +321,18 @@ def test_centered(shape: tuple[int], patch: tuple[int], expected: list[int]) -> 
     scan = numbered(shape)[:, None]
     drawn = centered(one(scan.shape), (*patch, 1))
     np.testing.assert_array_equal(sample(scan, drawn, (*patch, 1))[:, 0], expected)
+
+
+def test_centers_are_those_of_the_public_pancreas_code() -> None:
+    """Pad every axis if one is not larger than the patch, then start at the half of the room, rounded to even."""
+    for size, other in product(range(80, 121), (96, 97, 200)):
+        is_small = min(size, other) <= 96
+        padding = [max((96 - length) // 2 + 1, 0) if is_small else 0 for length in (size, other)]
+        rooms = [length + 2 * pad - 96 for length, pad in zip((size, other), padding, strict=True)]
+        # half of the room; if the room is odd, the even one of the two neighbors
+        starts = [room // 2 + (room % 4 == 3) - pad for room, pad in zip(rooms, padding, strict=True)]
+        assert centered(one([size, other]), (96, 96)).start.tolist() == [starts]
+    assert centered(one([99, 101, 103]), (96, 96, 96)).start.tolist() == [[2, 2, 4]]
 
 
 def test_the_same_generator_draws_the_same() -> None:

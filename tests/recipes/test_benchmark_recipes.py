@@ -204,12 +204,12 @@ STAGES: dict[tuple[str, str], list[tuple[Any, ...]]] = {
         ),
     ],
     ("pancreas", "bcp"): [
-        ("bcp-pretrain", 1800, PRETRAIN, ADAM, CONSTANT, False),
+        ("bcp-pretrain", 59 * 30, PRETRAIN, ADAM, CONSTANT, False),
         ("bcp", 5000, BCP | {"connectivity": 2}, ADAM, CONSTANT, True),
     ],
     ("la", "supervised"): [("supervised", 15000, {"dice": "foreground"}, SGD, STEP, False)],
     ("acdc", "supervised"): [("supervised", 30000, {"dice": "classes"}, SGD, POLY, False)],
-    ("pancreas", "supervised"): [("supervised", 6800, {"dice": "per-sample"}, ADAM, CONSTANT, False)],
+    ("pancreas", "supervised"): [("supervised", 59 * 30 + 5000, {"dice": "per-sample"}, ADAM, CONSTANT, False)],
 }
 
 

@@ -78,11 +78,16 @@ def draw(
 
 
 def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
-    """Return a center crop of each scan without augmentation. ``stretch`` stretches slices instead of cropping."""
+    """Return a center crop of each scan without augmentation. ``stretch`` stretches slices instead of cropping.
+
+    As in the published code, a start of n + 0.5 voxels is rounded to the even neighbor. A smaller scan has the larger
+    half of its padding in front.
+    """
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
     if stretch:
         return Draw(linear, np.zeros_like(shapes), stretching(shapes, patch))
-    return Draw(linear, (shapes - np.asarray(patch)) // 2)
+    room = shapes - np.asarray(patch)
+    return Draw(linear, np.where(room > 0, np.rint(room / 2), room // 2).astype(np.int64))
 
 
 def around(
