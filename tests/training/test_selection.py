@@ -77,6 +77,27 @@ def test_the_first_of_the_best_is_kept(scores: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("scores", "paper", "exact"),
+    [
+        ([0.87652, 0.87651], 2, 1),  # 0.87651 > 0.8765
+        ([0.87652, 0.87650], 1, 1),  # 0.8765 is not larger than 0.8765
+        ([0.87656, 0.87658], 1, 2),  # 0.87658 < 0.8766
+        ([0.87656, 0.87661], 2, 2),
+    ],
+)
+def test_the_best_dice_on_test_cases_has_four_digits_in_the_paper(scores: list[float], paper: int, exact: int) -> None:
+    by_paper: dict[ScoredSplit, int] = {"test": paper, "validation": exact}
+    for cases, step in by_paper.items():
+        selector = Selector(SelectionSettings(protocol="paper", cases=cases, every=1), {cases: Scripted(scores)})
+        run(selector, len(scores))
+        assert selector.chosen is not None
+        assert (selector.chosen.step, selector.chosen.dice) == (step, scores[step - 1])
+    oracle = selector_of(SelectionSettings(oracle=True, every=1), test=scores)
+    run(oracle, len(scores))
+    assert oracle.best["test"].step == exact
+
+
+@pytest.mark.parametrize(
     ("settings", "due"),
     [
         ({}, []),
