@@ -1,11 +1,13 @@
 import fcntl
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from graftseg.core.types import Case, Geometry
 from graftseg.data import dataset as module
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.layouts import Dataset, read_layout
-from graftseg.data.prepare import PrepareSettings, prepare, prepare_image
+from graftseg.data.prepare import PrepareSettings, _to_float16, prepare, prepare_image
 from graftseg.data.scans import Scan, read_case, write_label, write_scan
 from graftseg.data.store import CASES, LOCK, MANIFEST, Store, open_store
 from user_errors import user_error
@@ -389,3 +391,14 @@ def test_case_names_that_are_not_file_names(root: Path, out: Path, name: str) ->
     with user_error(Code.CASE_NAME, name, "file name"):
         prepare(Dataset(root, "msd", (case,), {}), out, VOLUMES)
     assert not out.exists()
+
+
+def test_the_rounding_error_of_a_store() -> None:
+    """The error in [2^e, 2^(e+1)) is uniform within half a unit in the last place, which is 2^(e-10)."""
+    normal = NormalDist()
+    quantiles = np.array([normal.inv_cdf((i + 0.5) / 10_000) for i in range(10_000)], np.float32)
+    share = {e: 2 * (normal.cdf(2.0 ** (e + 1)) - normal.cdf(2.0**e)) for e in range(-14, 3)}
+    expected = math.sqrt(sum(part * 4.0 ** (e - 10) / 12 for e, part in share.items()))
+    error = _to_float16(quantiles, Path()).astype(np.float64) - quantiles
+    assert np.sqrt(np.mean(error**2)) == pytest.approx(expected, rel=0.03)
+    assert expected == pytest.approx(2.08e-4, rel=0.01)

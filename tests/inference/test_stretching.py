@@ -1,6 +1,7 @@
 """Slices stretched to the patch and label maps resized back, compared with ``scipy.ndimage.zoom`` of order 0."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,18 @@ def test_a_line_that_scipy_loses_is_kept() -> None:
         plane = np.ones((n, 3), np.float32)
         assert ndimage.zoom(plane, (m / n, 1), order=0)[-1].tolist() == [0, 0, 0]
         assert stretched(torch.from_numpy(plane), (m, 3)).min() == 1
+
+
+def test_sizes_of_acdc_at_which_the_public_code_loses_a_line() -> None:
+    """Coordinate i of m is i * 255 / (m - 1). SciPy computes it in float64, which can exceed 255 by rounding."""
+    lengths = (154, 174, 184, 192, 200, 208, 214, 216, 224, 232, 248, 256, 288, 428, 512)
+    exceeds = [m for m in lengths if Fraction(255.0 / (m - 1)) * (m - 1) > 255]
+    plane = np.ones((256, 2), np.uint8)
+    lost = [m for m in lengths if not ndimage.zoom(plane, (m / 256, 1), order=0)[-1].any()]
+    assert lost == [174, 200, 216, 248] and set(lost) <= set(exceeds)
+    for m in lengths:
+        assert ndimage.zoom(plane, (m / 256, 1), order=0)[:-1].all()
+        assert stretched(torch.from_numpy(plane), (m, 2)).all()
 
 
 @given(size=sizes, patch=sizes)

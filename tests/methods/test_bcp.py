@@ -85,6 +85,36 @@ def test_single_direction_equals_its_term_in_both(direction: Any) -> None:
     assert torch.equal(*totals)
 
 
+class Normalized(Undecided):
+    """A network with one batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(self.norm(images))
+
+
+class NormalizedNetworks(Networks):
+    """Builds ``Normalized``."""
+
+    def build(self) -> nn.Module:
+        return Normalized()
+
+
+def test_the_inward_mixture_runs_first() -> None:
+    """The running mean is 0.9 * 0.1 * (mean of the first mixture) + 0.1 * (mean of the second)."""
+    method = Bcp(BcpConfig(beta=0.5), NormalizedNetworks(NetworkSettings(name="unet-2d"), 1, 2))
+    labeled, unlabeled = torch.full((2, 1, 6, 6), 8.0), torch.full((2, 1, 6, 6), 4.0)
+    next(method.objectives(Batch(Labeled(labeled, torch.zeros(2, 6, 6, dtype=torch.long)), unlabeled), NOW))
+    # a quarter of the voxels is pasted: 3/4 labeled inward, 3/4 unlabeled outward
+    inward, outward = 0.75 * 8 + 0.25 * 4, 0.75 * 4 + 0.25 * 8
+    assert dict(method.student.named_buffers())["norm.running_mean"].item() == pytest.approx(
+        0.9 * 0.1 * inward + 0.1 * outward
+    )
+
+
 def test_direction_none_learns_unmixed_images() -> None:
     method, batch = tiny_method("bcp", 2, direction="none", largest_component=False), tiny_batch(2)
     assert isinstance(method, Bcp)
