@@ -81,3 +81,9 @@ def source_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return ``rows_of`` for drawn parameters. ``strides`` ``(B, 2)`` are the strides of the first two axes."""
     return rows_of(to_device(table_of(drawn, shapes, strides, patch), device), patch)
+
+
+def center_start(length: int, patch: int) -> int:
+    """Return the start of a center crop. A half voxel is rounded to the even neighbor, or down in front of the scan."""
+    room = length - patch
+    return room // 2 + (room > 0 and room % 4 == 3)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from store_fakes import ACDC, Shape, batches_of, build, numbers, same
+from store_fakes import ACDC, Shape, batches_of, build, center_start, numbers, same
 from torch import Tensor
 
 from graftseg.core.errors import Code
@@ -288,7 +288,7 @@ def test_center_patches_of_the_first_unlabeled_scans(tmp_path: Path, patch: Shap
     assert patches is not None
     assert patches.shape == (2, 2, *patch)
     for case, image in zip(store.of("unlabeled"), patches.numpy(), strict=False):
-        start = [(n - wanted) // 2 for n, wanted in zip(case.shape, patch, strict=True)]
+        start = [center_start(n, wanted) for n, wanted in zip(case.shape, patch, strict=True)]
         np.testing.assert_array_equal(image, cut(np.asarray(store.image(case)), start, patch))
     batches.at(0, 0)
     again, all_of_them = batches.center_patches(2), batches.center_patches(9)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy import ndimage
-from store_fakes import ACDC, Shape, batches_of, build
+from store_fakes import ACDC, Shape, batches_of, build, center_start
 
 from graftseg.data.augment import AugmentSettings, Draw, rotated_size, stretching
 from graftseg.data.batches import BatchSettings
@@ -118,7 +118,7 @@ def test_center_crops_of_the_unlabeled_stream(tmp_path: Path, shape: Shape, patc
         assert {image.numpy().tobytes() for image in batch.unlabeled} == centres
         assert torch.equal(batch.labeled.images, other.labeled.images)
         assert not torch.equal(batch.unlabeled, other.unlabeled)
-    start = [(n - wanted) // 2 for n, wanted in zip(shape, patch, strict=True)]
+    start = [center_start(n, wanted) for n, wanted in zip(shape, patch, strict=True)]
     room = [(max(-s, 0), max(s + p - n, 0)) for s, p, n in zip(start, patch, shape, strict=True)]
     image = np.pad(np.asarray(store.image(store.cases[2]), np.float32)[0], room)
     box = tuple(slice(max(s, 0), max(s, 0) + p) for s, p in zip(start, patch, strict=True))
