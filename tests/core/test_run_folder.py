@@ -256,6 +256,7 @@ def test_a_full_disk_names_the_log(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "log.jsonl", resume_at=0)
     log.close()
     log._stream = Path("/dev/full").open("a")  # noqa: SIM115
-    for write in (lambda: log.write([{"global_step": 1}]), log.close):
-        with user_error(Code.WRITE_FAILED, tmp_path / "log.jsonl", "bytes are free"):
-            write()
+    with user_error(Code.WRITE_FAILED, tmp_path / "log.jsonl", "bytes are free"):
+        log.write([{"global_step": 1}])
+    with user_error(Code.WRITE_FAILED, tmp_path / "log.jsonl", "bytes are free"):
+        log.close()

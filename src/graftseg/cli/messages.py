@@ -11,7 +11,8 @@ from itertools import takewhile
 import typer
 
 from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
-from graftseg.core.progress import hide_progress, leave_closed_terminal, stop_signals
+from graftseg.core.progress import hide_progress
+from graftseg.core.signals import leave_closed_terminal, stop_signals
 
 try:
     from typer.exceptions import TyperException as UsageError

@@ -2,12 +2,10 @@
 
 import logging
 import os
-import signal
-import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -28,22 +26,6 @@ def hide_progress(hidden: bool) -> None:
     """Hide or show progress in this process. Hide it, for example, if stderr must contain JSON only."""
     global _is_hidden
     _is_hidden = hidden
-
-
-def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that stop a command: Ctrl-C, SIGTERM, and SIGHUP unless it is ignored (``nohup``)."""
-    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-    return (signal.SIGINT, signal.SIGTERM, *hangup)
-
-
-def leave_closed_terminal() -> None:
-    """Discard all further output to a terminal that was closed, because writing to it is an error."""
-    for handle in (1, 2):
-        with suppress(OSError):  # a closed stream
-            if stat.S_ISCHR(os.fstat(handle).st_mode) and not os.isatty(handle):
-                nothing = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nothing, handle)
-                os.close(nothing)
 
 
 def error_console() -> "Console":

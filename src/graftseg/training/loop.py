@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.progress import leave_closed_terminal, stop_signals
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.signals import leave_closed_terminal, stop_signals
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
 from graftseg.ops.optimizers import (
