@@ -1,9 +1,10 @@
 PYTHON ?= $(firstword $(foreach candidate,python3.11 python3.12 python3,$(if $(shell $(candidate) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null && echo yes),$(candidate))))
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation
 DEMO := demo
 
-.PHONY: demo demo-seeds test test-slow test-real check format docs clean help
+.PHONY: demo demo-seeds test test-slow test-real check format docs lock dist clean help
 
 demo: $(VENV)/.installed  ## train, test and report on synthetic scans (the default target)
 	rm -rf $(DEMO)
@@ -37,15 +38,24 @@ docs: $(VENV)/.installed  ## update the generated pages: tables, methods, errors
 	$(BIN)/python docs/method_pages.py
 	$(BIN)/python docs/errors.py > docs/reference/errors.md
 
+lock:  ## pin the newest allowed versions with hashes (KEEP=--keep renews the hashes only)
+	$(PYTHON) -m venv --clear $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --upgrade pip packaging
+	$(VENV)-lock/bin/python tools/lock.py $(KEEP)
+	rm -rf $(VENV)-lock
+
 clean:  ## remove the environment, the demo and all caches
 	rm -rf $(VENV) $(DEMO) $(DEMO)-seeds .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(wildcard requirements/*.txt)
 	@test -n "$(PYTHON)" || { echo "graftseg needs Python 3.11 or newer; install it or run: make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	$(INSTALL) --require-hashes -r requirements/build.txt
+	$(INSTALL) --require-hashes -r requirements/tested.txt
+	$(BIN)/python -m pip check >/dev/null || $(INSTALL) --require-hashes -r requirements/cuda.txt
+	$(INSTALL) --editable .
+	$(BIN)/python -m pip check
 	touch $@
