@@ -1,8 +1,8 @@
 """Pin the tested environment with hashes: ``make lock``, or ``make lock KEEP=--keep`` to keep all versions.
 
-Writes three files to ``requirements/``: ``build.txt`` (the build tools), ``tested.txt`` (the package's dependencies and
-the development tools) and ``cuda.txt`` (the packages that only a torch with CUDA needs). Needs pip 23.3 or newer, which
-resolves versions without downloading wheels.
+Writes four files to ``requirements/``: ``build.txt`` (the build tools), ``torch.txt`` (all builds of torch), ``tested.txt``
+(all other dependencies and the development tools) and ``cuda.txt`` (the packages that only a torch with CUDA needs).
+Needs pip 23.3 or newer, which resolves versions without downloading wheels.
 """
 
 import hashlib
@@ -111,15 +111,22 @@ def current() -> Pins:
 
 
 def main() -> None:
-    """Resolve and write the three lock files."""
+    """Resolve and write the lock files."""
     kept = current() if "--keep" in sys.argv[1:] else {}
     build = resolve(BUILD_TOOLS, kept)
     tested = resolve([".[dev]"], kept | build)
     cuda = resolve([f"torch=={tested['torch']}"], kept | tested | build, DEFAULT_INDEX)
+    torch = {"torch": tested.pop("torch")}
     finder = package_finder()
     write("build.txt", build, finder)
-    write("tested.txt", {name: tested[name] for name in tested.keys() - build.keys()}, finder)
-    write("cuda.txt", {name: cuda[name] for name in cuda.keys() - tested.keys() - build.keys()}, finder)
+    write("torch.txt", torch, finder)
+    write("tested.txt", without(tested, build), finder)
+    write("cuda.txt", without(cuda, build, torch, tested), finder)
+
+
+def without(pins: Pins, *others: Pins) -> Pins:
+    """Return the pins of packages that are in no other group."""
+    return {name: version for name, version in pins.items() if not any(name in other for other in others)}
 
 
 if __name__ == "__main__":
