@@ -1,8 +1,8 @@
 """Pin the tested environment with hashes: ``make lock``, or ``make lock KEEP=--keep`` to keep all versions.
 
-Writes four files to ``requirements/``: ``build.txt`` (the build tools), ``torch.txt`` (all builds of torch), ``tested.txt``
-(all other dependencies and the development tools) and ``cuda.txt`` (the packages that only a torch with CUDA needs).
-Needs pip 23.3 or newer, which resolves versions without downloading wheels.
+Writes four files to ``requirements/``: ``build.txt`` (the build tools), ``torch.txt`` (all builds of torch),
+``tested.txt`` (all other dependencies and the development tools) and ``cuda.txt`` (packages that only a torch with CUDA
+needs). Needs pip 23.3 or newer, which resolves versions without downloading wheels.
 """
 
 import hashlib
@@ -44,7 +44,9 @@ def resolve(requirements: Iterable[str], pins: Pins, environment: dict[str, str]
         command += ["--report", str(report), "--constraint", str(constraints), *requirements]
         subprocess.run(command, check=True, cwd=ROOT, env=os.environ | (environment or {}))  # noqa: S603
         found = [entry["metadata"] for entry in json.loads(report.read_text())["install"]]
-    return {canonicalize_name(one["name"]): Version(one["version"]).public for one in found if one["name"] != "graftseg"}
+    return {
+        canonicalize_name(one["name"]): Version(one["version"]).public for one in found if one["name"] != "graftseg"
+    }
 
 
 def package_finder() -> PackageFinder:
@@ -100,7 +102,9 @@ def write(name: str, pins: Pins, finder: PackageFinder) -> None:
     lines = [HEADER]
     for package, version in sorted(pins.items()):
         hashes = sorted({digest(link) for link in files(finder, package) if is_of(link, package, version)})
-        lines.append(" \\\n".join([f"{package}=={version}", *(f"    --hash=sha256:{value}" for value in hashes)]) + "\n")
+        lines.append(
+            " \\\n".join([f"{package}=={version}", *(f"    --hash=sha256:{value}" for value in hashes)]) + "\n"
+        )
     (LOCKS / name).write_text("".join(lines))
 
 

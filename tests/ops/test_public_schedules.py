@@ -15,11 +15,10 @@ from graftseg.recipes.recipe import load_recipe
 
 def public_rates(total: int) -> list[float]:
     """Return the rate of each step in SSL4MIS: the rate is set after the update, from a counter not yet increased."""
-    rates, rate, counter = [], 1.0, 0
-    for _ in range(total):
+    rates, rate = [], 1.0
+    for counter in range(total):
         rates.append(rate)
         rate = (1 - counter / total) ** 0.9
-        counter += 1
     return rates
 
 
@@ -38,11 +37,8 @@ def test_poly_is_one_step_ahead_of_ssl4mis() -> None:
 
 def public_ramp(total: int, length: int) -> list[float]:
     """Return the weight of each step in MC-Net: the counter is increased before the weight is computed."""
-    counter, weights = 0, []
-    for _ in range(total):
-        counter += 1
-        weights.append(exp(-5 * (1 - min(counter // 150, length) / length) ** 2))
-    return weights
+    counters = range(1, total + 1)
+    return [exp(-5 * (1 - min(counter // 150, length) / length) ** 2) for counter in counters]
 
 
 @pytest.mark.parametrize(

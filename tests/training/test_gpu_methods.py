@@ -1,0 +1,83 @@
+"""Every method: captured float32 steps with our layers against eager steps with PyTorch's layers.
+
+On the CPU, the comparison itself is tested: two eager runs are equal, and a run with another weight is not.
+"""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import pytest
+import torch
+from tiny import SIDE, tiny_recipe
+from torch import Tensor
+
+from graftseg.data.store import Store
+from graftseg.methods import METHODS
+from graftseg.networks.acceleration import plain_layers
+from graftseg.recipes.recipe import Recipe
+from graftseg.training.step import WARM_UP, StepMode
+from stepping_fakes import CPU, SGD, stepper_of
+
+GPU = torch.device("cuda")
+CAPTURED_STEPS = 3
+LOSS_TOLERANCE = 2**-8  # a product in TF32 is rounded to eleven bits, and a network has a few layers
+UPDATE_TOLERANCE = 0.1  # a change of the weights is a small difference of large sums
+
+
+def recipe_of(name: str, network: str, width: int, learning_rate: float = 0.01) -> Recipe:
+    dimensions = 2 if network == "unet-2d" else 3
+    return tiny_recipe(
+        dimensions,
+        batches={"patch": [SIDE] * dimensions, "labeled": 4, "unlabeled": 4},
+        network={"name": network, "width": width, "levels": 2, "dropout": True},
+        stages=[{"method": name, "steps": 20, "optimizer": SGD | {"learning_rate": learning_rate}}],
+    )
+
+
+def train(recipe: Recipe, data: Store, device: torch.device, *, plain: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the losses of the first steps and the changes of the trained weights, on the host.
+
+    The first steps are a warm-up. On a GPU, unless ``plain`` is set, the next step is captured and then replayed.
+    """
+    with plain_layers() if plain else nullcontext():
+        stepper = stepper_of(recipe, data, StepMode(captured=not plain and device.type == "cuda"), device)
+        moved = {name: stepper.method.get_submodule(name) for name in stepper.method.trained_modules}
+        before = {name: flat(module.parameters()) for name, module in moved.items()}
+        losses = torch.stack([stepper(step).values for step in range(WARM_UP + CAPTURED_STEPS)]).cpu()
+        return losses, {name: flat(module.parameters()) - before[name] for name, module in moved.items()}
+
+
+def flat(parameters: Iterator[Tensor]) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in parameters]).cpu().clone()
+
+
+def assert_same_training(found: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor, dict[str, Tensor]]) -> None:
+    torch.testing.assert_close(found[0], expected[0], rtol=LOSS_TOLERANCE, atol=LOSS_TOLERANCE)
+    for name, change in expected[1].items():
+        assert change.norm() > 0
+        assert (found[1][name] - change).norm() < UPDATE_TOLERANCE * change.norm(), name
+
+
+@pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+def test_captured_steps_equal_eager_steps_of_plain_layers(
+    name: str, network: str, store: Store, volumes: Store
+) -> None:
+    recipe, data = recipe_of(name, network, 16), store if network == "unet-2d" else volumes
+    expected = train(recipe, data, GPU, plain=True)
+    assert_same_training(train(recipe, data, GPU, plain=False), expected)
+
+
+@pytest.mark.parametrize("name", ["bcp", "ss-net"])
+def test_two_eager_trainings_are_equal_and_another_is_not(name: str, store: Store) -> None:
+    recipe = recipe_of(name, "unet-2d", 2)
+    expected = train(recipe, store, CPU, plain=True)
+    found = train(recipe, store, CPU, plain=False)
+    assert torch.equal(found[0], expected[0])
+    assert_same_training(found, expected)
+    other = train(recipe_of(name, "unet-2d", 2, learning_rate=0.02), store, CPU, plain=False)
+    with pytest.raises(AssertionError):
+        assert_same_training(other, expected)
