@@ -33,10 +33,11 @@ format: $(VENV)/.installed  ## format the code and apply ruff's automatic fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.installed  ## update the generated pages: tables, methods, errors
+docs: $(VENV)/.installed  ## update the generated pages: tables, methods, errors, licenses
 	$(BIN)/graftseg table all --markdown docs/reference/tables.md
 	$(BIN)/python docs/method_pages.py
 	$(BIN)/python docs/errors.py > docs/reference/errors.md
+	$(BIN)/python docs/licenses.py > docs/reference/licenses.md
 
 lock:  ## pin the newest allowed versions with hashes (KEEP=--keep renews the hashes only)
 	$(PYTHON) -m venv --clear $(VENV)-lock
@@ -44,8 +45,11 @@ lock:  ## pin the newest allowed versions with hashes (KEEP=--keep renews the ha
 	$(VENV)-lock/bin/python tools/lock.py $(KEEP)
 	rm -rf $(VENV)-lock
 
+dist: $(VENV)/.installed  ## build the sdist and the wheel twice and compare the bytes
+	$(BIN)/python tools/dist.py
+
 clean:  ## remove the environment, the demo and all caches
-	rm -rf $(VENV) $(DEMO) $(DEMO)-seeds .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) $(DEMO)-seeds dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
