@@ -87,6 +87,6 @@ def test_loading_executes_no_code(tmp_path: Path) -> None:
             return (Path.touch, (Path(tmp_path / "trap"),))  # type: ignore[return-value]
 
     path = save_checkpoint(tmp_path, 1, {"trap": Trap()})
-    with pytest.raises(Exception, match=r"weights_only|Weights only"):
+    with user_error(Code.CHECKPOINT_DAMAGED, path, "code"):
         load_checkpoint(path)
     assert not (tmp_path / "trap").exists()

@@ -7,6 +7,7 @@ If the newest checkpoint is damaged, the previous checkpoint is used.
 import hashlib
 import io
 import logging
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,7 +72,13 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     body = memoryview(content)[HEADER_SIZE:]
     if content[: len(SIGNATURE)] != SIGNATURE or hashlib.sha256(body).digest() != content[len(SIGNATURE) : HEADER_SIZE]:
         raise UserError(Code.CHECKPOINT_DAMAGED, path, "damaged checkpoint", "the previous checkpoint is used")
-    state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    try:
+        state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    except torch.OutOfMemoryError:
+        raise
+    except (pickle.UnpicklingError, RuntimeError, ValueError, LookupError, EOFError, TypeError):
+        finding = "cannot be loaded without executing code"
+        raise UserError(Code.CHECKPOINT_DAMAGED, path, finding, "the previous checkpoint is used") from None
     return state
 
 
