@@ -12,6 +12,7 @@ PAGES = [
     README,
     CONTRIBUTING,
     ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
     ROOT / "results" / "README.md",
     ROOT / "benchmarks" / "README.md",
     *sorted(DOCS.rglob("*.md")),

@@ -1,0 +1,75 @@
+"""Promises of SECURITY.md that hold for the whole package: no code from files, no network."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from graftseg.recipes.reading import _Loader
+from markdown_pages import DOCS, ROOT, tables
+
+SOURCE = ROOT / "src" / "graftseg"
+THREATS = DOCS / "explanation" / "threat-model.md"
+NETWORK = {
+    "ftplib",
+    "http",
+    "requests",
+    "smtplib",
+    "socket",
+    "ssl",
+    "urllib",
+    "webbrowser",
+    "xmlrpc",
+    "aiohttp",
+    "httpx",
+}
+CODE = {"code", "dill", "joblib", "marshal", "runpy", "shelve", "subprocess"}
+REQUIRED = {"torch.load": ("weights_only", "True"), "np.load": ("allow_pickle", "False")}
+FORBIDDEN = re.compile(r"eval|exec|compile|pickle\.\w+|yaml\.(unsafe_|full_)?load|torch\.hub\.\w+|os\.(system|popen)")
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE), ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Return the top-level packages that a module imports, also inside functions."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return {name.partition(".")[0] for name in names}
+
+
+def test_no_module_imports_a_network_library_or_a_loader_of_code() -> None:
+    found = {str(path): names for path, tree in trees() if (names := imported(tree) & (NETWORK | CODE))}
+    assert not found
+
+
+def unsafe_calls(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            forbidden = FORBIDDEN.fullmatch(name) and ast.unparse(node) != "yaml.load(text, _Loader)"
+            if forbidden or (name in REQUIRED and keywords.get(REQUIRED[name][0]) != REQUIRED[name][1]):
+                yield name
+
+
+def test_every_loader_refuses_code() -> None:
+    loads = sum(ast.unparse(tree).count("weights_only=True") for _, tree in trees())
+    assert loads >= 2 and issubclass(_Loader, yaml.SafeLoader)
+    assert not [(str(path), call) for path, tree in trees() for call in unsafe_calls(tree)]
+    example = ast.parse("torch.load(a)\nnp.load(a, allow_pickle=True)\neval(a)\nyaml.load(a)\nmodel.eval()")
+    assert list(unsafe_calls(example)) == ["torch.load", "np.load", "eval", "yaml.load"]
+
+
+def test_every_threat_has_a_test() -> None:
+    rows = [row for heading, table in tables(THREATS).items() if heading != "Who supplies what" for row in table]
+    assert len(rows) > 15
+    assert not [row[0] for row in rows if "`tests/" not in row[-1]]
