@@ -1,6 +1,6 @@
 """Every method: captured float32 steps with our layers against eager steps with PyTorch's layers.
 
-On the CPU, the comparison itself is tested: two eager runs are equal, and a run with another weight is not.
+On the CPU, the comparison itself is tested: two eager runs are equal, and a run with another learning rate is not.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,19 @@ from stepping_fakes import CPU, SGD, stepper_of
 
 GPU = torch.device("cuda")
 CAPTURED_STEPS = 3
-LOSS_TOLERANCE = 2**-8  # a product in TF32 is rounded to eleven bits, and a network has a few layers
-UPDATE_TOLERANCE = 0.1  # a change of the weights is a small difference of large sums
+# Operands rounded to TF32 on a CPU changed losses by up to 9e-4, and changes of weights by up to 2 % (students) and
+# 30 % (discriminators, because Adam amplifies small gradients).
+LOSS_TOLERANCE = 2e-3
+UPDATE_TOLERANCES = {"student": 0.05, "discriminator": 0.5}
 
 
-def recipe_of(name: str, network: str, width: int, learning_rate: float = 0.01) -> Recipe:
+def recipe_of(name: str, network: str, width: int, learning_rate: float = 1e-4) -> Recipe:
+    """Return a recipe without dropout, whose mask depends on the memory format, and with weights that hardly change."""
     dimensions = 2 if network == "unet-2d" else 3
     return tiny_recipe(
         dimensions,
         batches={"patch": [SIDE] * dimensions, "labeled": 4, "unlabeled": 4},
-        network={"name": network, "width": width, "levels": 2, "dropout": True},
+        network={"name": network, "width": width, "levels": 2, "dropout": False},
         stages=[{"method": name, "steps": 20, "optimizer": SGD | {"learning_rate": learning_rate}}],
     )
 
@@ -55,7 +58,7 @@ def assert_same_training(found: tuple[Tensor, dict[str, Tensor]], expected: tupl
     torch.testing.assert_close(found[0], expected[0], rtol=LOSS_TOLERANCE, atol=LOSS_TOLERANCE)
     for name, change in expected[1].items():
         assert change.norm() > 0
-        assert (found[1][name] - change).norm() < UPDATE_TOLERANCE * change.norm(), name
+        assert (found[1][name] - change).norm() < UPDATE_TOLERANCES[name] * change.norm(), name
 
 
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
@@ -78,6 +81,6 @@ def test_two_eager_trainings_are_equal_and_another_is_not(name: str, store: Stor
     found = train(recipe, store, CPU, plain=False)
     assert torch.equal(found[0], expected[0])
     assert_same_training(found, expected)
-    other = train(recipe_of(name, "unet-2d", 2, learning_rate=0.02), store, CPU, plain=False)
+    other = train(recipe_of(name, "unet-2d", 2, learning_rate=2e-4), store, CPU, plain=False)
     with pytest.raises(AssertionError):
         assert_same_training(other, expected)
