@@ -1,6 +1,5 @@
 """NRRD and MetaImage files: voxels and geometry are exact, and damage is detected."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +222,7 @@ def test_errors_do_not_contain_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_bytes(b"NRRX0004\n")
     monkeypatch.chdir(tmp_path)
     for spelling in (path, Path("Jane Doe/a.nrrd")):
-        with user_error(Code.SCAN_DAMAGED, keyword='Unable to determine ImageIO reader for "a.nrrd")') as caught:
+        with user_error(Code.SCAN_DAMAGED, keyword="header cannot be read") as caught:
             read_scan(spelling)
         assert "Jane" not in caught.value.finding
 
@@ -257,11 +256,4 @@ def test_time_series_are_refused(tmp_path: Path) -> None:
 
 def test_complex_voxels(tmp_path: Path) -> None:
     image = SimpleITK.Image([2, 2, 2], SimpleITK.sitkComplexFloat32)
-    refused(write(tmp_path / "a.nrrd", image), Code.SCAN_UNSUPPORTED, "complex64")
-
-
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "a.nrrd", image_of(ramp(2, 2, 2)))
-    monkeypatch.setitem(sys.modules, "SimpleITK", None)
-    with user_error(Code.PACKAGE_MISSING, keyword="pip install SimpleITK"):
-        read_scan(tmp_path / "a.nrrd")
+    refused(write(tmp_path / "a.nrrd", image), Code.SCAN_UNSUPPORTED, "complex")

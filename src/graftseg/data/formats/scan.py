@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
 MAX_BYTES = 16 * 2**30
 """Largest size of the voxels of one file, in bytes: above any real scan, within the memory of a large machine."""
+
+FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100
+"""Compressed voxels may expand to ``FREE_EXPANSION`` bytes, or to ``MAX_EXPANSION`` times their stored size."""
 
 MAX_GUESS_LINES = 4
 """More than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line."""
@@ -159,6 +164,20 @@ def refuse_bytes(path: Path, needed: int, available: int | None = None) -> None:
         raise UserError(Code.SCAN_TOO_LARGE, path, finding, AGAIN)
     if available is not None and needed > available:
         raise damaged(path, f"truncated: the header asks for {needed} bytes, but the file has at most {available}")
+
+
+def refuse_expansion(path: Path, needed: int, stored: int) -> None:
+    """Raise a UserError if compressed voxels expand far more than those of real scans."""
+    if needed > max(FREE_EXPANSION, MAX_EXPANSION * stored):
+        finding = f"the header asks for {needed} bytes, but the compressed voxels have only {stored}"
+        raise UserError(Code.SCAN_TOO_LARGE, path, finding, AGAIN)
+
+
+def refuse_memory(path: Path, needed: int) -> None:
+    """Raise a UserError if the voxels do not fit into the free memory."""
+    if needed > (free := free_memory(torch.device("cpu"))):
+        finding = f"the voxels need {needed / 2**30:.1f} GiB of memory, but only {free / 2**30:.1f} GiB are free"
+        raise UserError(Code.OUT_OF_MEMORY, path, finding, "close other programs or use a larger machine")
 
 
 def damaged(path: Path, finding: str) -> UserError:
