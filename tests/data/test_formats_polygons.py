@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from graftseg.data.formats import polygons
 from graftseg.data.formats.polygons import fill_polygons
 
 Points = NDArray[np.float64]
@@ -53,3 +54,11 @@ def test_random_polygons_are_filled_as_by_scikit_image(seed: int, count: int) ->
     centers = np.argwhere(np.ones(shape, bool))
     expected = measure.points_in_poly(centers, points).reshape(shape)
     assert np.array_equal(fill_polygons([points], shape), expected)
+
+
+def test_groups_of_edges_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    star = np.random.default_rng(0).uniform(-2, 12, (40, 2))
+    known = fill_polygons([star, square(1, 7)], (10, 10))
+    for crossings in (1, 3, 50):
+        monkeypatch.setattr(polygons, "CROSSINGS", crossings)
+        assert np.array_equal(fill_polygons([star, square(1, 7)], (10, 10)), known)

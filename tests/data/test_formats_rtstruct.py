@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
-from dicom_label_fakes import Image, write_rtstruct, write_seg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dicom_label_fakes import Image, write_rtstruct, write_seg
 from graftseg.core.errors import Code
 from graftseg.data.check import check
+from graftseg.data.formats.dicom_labels import structures_of
 from graftseg.data.formats.dicom_tags import numbers
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import identity_settings, prepare
@@ -115,6 +116,32 @@ def test_closed_contours_with_fewer_than_3_points_are_reported(image: Path, tmp_
     assert found.array.sum() == 4 + 1
     taken = [guess.taken for guess in found.guesses]
     assert [text.split(" with")[0] for text in taken] == ["2 CLOSED_PLANAR", "1 CLOSEDPLANAR_XOR"]
+
+
+def test_points_on_one_line_are_reported(image: Path, tmp_path: Path) -> None:
+    """A line encloses no area, so its distance from the slice does not matter."""
+    line = IMAGE.contour([(1, 1), (2, 3), (3, 5), (2, 3)], 1.5)
+    contours = [line, IMAGE.contour([(2, 2)] * 3, 0), IMAGE.contour(square(0.5, 2.5), 0)]
+    found = read_label(write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", contours)]), image, CLASSES)
+    assert found.array.sum() == 4
+    assert [guess.taken.split(" with")[0] for guess in found.guesses] == ["2 CLOSED_PLANAR"]
+
+
+def test_copies_of_a_contour_do_not_cancel(image: Path, tmp_path: Path) -> None:
+    one, hole = IMAGE.contour(square(0.5, 4.5), 0), IMAGE.contour(square(1.5, 2.5), 0)
+    found = read_label(write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", [one, hole, one, one])]), image, CLASSES)
+    assert found.array.sum() == 16 - 1
+    assert [guess.taken for guess in found.guesses] == ["2 repeated"]
+    # two ROIs may share a contour, which is then an overlap
+    both = [(1, "liver", [one]), (2, "spleen", [one])]
+    with user_error(Code.LABEL_INVALID, keyword="overlap in 16 pixels"):
+        read_label(write_rtstruct(tmp_path / "rs.dcm", both), image, CLASSES)
+
+
+def test_a_backslash_in_a_name(image: Path, tmp_path: Path) -> None:
+    path = write_rtstruct(tmp_path / "rs.dcm", [(1, "liver\\left", [IMAGE.contour(square(0.5, 2.5), 0)])])
+    assert [one.name for one in structures_of(path)] == ["liver\\left"]
+    assert read_label(path, image, {0: "background", 1: "liver\\left"}).array.sum() == 4
 
 
 def test_wrong_contours_are_refused(image: Path, tmp_path: Path) -> None:

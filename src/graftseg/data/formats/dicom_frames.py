@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_pixels import PIXEL_VALUES, PIXELS, decoding_error, refuse_lookup_table, rescale
+from graftseg.data.formats.dicom_pixels import (
+    PIXEL_VALUES,
+    PIXELS,
+    decoded,
+    decoding_error,
+    refuse_lookup_table,
+    rescale,
+)
 from graftseg.data.formats.dicom_series import HEADER as SLICE_HEADER
 from graftseg.data.formats.dicom_series import POSE, Slice
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
@@ -79,7 +86,9 @@ class _DecodedPixels:
 
     def _decode(self) -> NDArray[Any]:
         try:
-            pixels = np.asarray(self.header.pixel_array)
+            pixels = decoded(self.where, self.header)
+        except UserError:
+            raise
         except Exception as error:
             remedy = "export the series uncompressed or as single slices"
             raise decoding_error(self.where, self.header, error, remedy) from None

@@ -4,6 +4,7 @@ The names of segments and ROIs decide which class they are, so their order may d
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from graftseg.data.formats.dicom_members import is_dicom
 from graftseg.data.formats.dicom_planes import Planes, read_planes
 from graftseg.data.formats.dicom_tags import AGAIN, pydicom_package, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
-from graftseg.data.formats.structures import Structure
+from graftseg.data.formats.structures import Mask, Structure
 
 BACKGROUND = "background"
 """Class name of the value 0. A segment or ROI with this name belongs to no other class."""
@@ -55,8 +56,13 @@ def read_dicom_label(path: Path, image: Path, classes: Mapping[int, str]) -> Sca
     values = _class_values(file, structures, classes)
     planes = read_planes(image)
     with user_errors(file):
-        labels = _painted(file, values, planes, classes)
-        return Scan(labels[None], planes.geometry, tuple(_guesses(file, structures, values)))
+        ignored: Counter[str] = Counter()
+        if _is_structure_set(file):
+            masks = rtstruct.region_masks(file, planes, values, ignored)
+        else:
+            masks = dicom_seg.segment_masks(file, planes, values)
+        labels = _painted(file, masks, values, planes, classes)
+        return Scan(labels[None], planes.geometry, tuple(_guesses(file, structures, values, ignored)))
 
 
 def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserError]]:
@@ -110,11 +116,12 @@ def _differing_names(path: Path, first: Path, classes: Mapping[int, str]) -> Use
     return UserError(Code.LABEL_INVALID, path, finding, f"list the classes to use in dataset.json, as in {listed}")
 
 
-def _painted(file: Path, values: Mapping[int, int], planes: Planes, classes: Mapping[int, str]) -> NDArray[np.uint16]:
+def _painted(
+    file: Path, masks: Iterator[Mask], values: Mapping[int, int], planes: Planes, classes: Mapping[int, str]
+) -> NDArray[np.uint16]:
     """Return the label map of structures with a class. Refuse voxels in two of them."""
     labels = np.zeros(planes.geometry.shape, np.uint16)
-    masks = rtstruct.region_masks if _is_structure_set(file) else dicom_seg.segment_masks
-    for mask in masks(file, planes, values):
+    for mask in masks:
         value, on_slice = values[mask.structure], labels[:, :, mask.plane]
         taken = on_slice[mask.pixels]
         if other := int(taken[taken != value].max(initial=0)):
@@ -151,14 +158,19 @@ def _class_values(file: Path, structures: Sequence[Structure], classes: Mapping[
     return {one.number: value_of[key] for key, one in found.items() if value_of[key] != 0}
 
 
-def _guesses(file: Path, structures: Sequence[Structure], values: Mapping[int, int]) -> Iterator[Guess]:
+def _guesses(
+    file: Path, structures: Sequence[Structure], values: Mapping[int, int], ignored: Mapping[str, int]
+) -> Iterator[Guess]:
     if unlisted := [one.name or str(one) for one in structures if one.number not in values]:
         what, remedy = "segments or ROIs that are not classes are ignored", "name them in dataset.json to use them"
         yield Guess(file, what, _listed(unlisted), remedy)
-    skipped = rtstruct.skipped_contours(file, values) if _is_structure_set(file) else {}
-    for kind, count in skipped.items():
-        what = "contours that enclose no area are ignored"
-        yield Guess(file, what, f"{count} {kind}", "export them as CLOSED_PLANAR with at least 3 points to use them")
+    for kind, count in ignored.items():
+        if kind == rtstruct.REPEATED:
+            what, remedy = "copies of contours are ignored", "remove the copies, or correct them if they are holes"
+        else:
+            what = "contours that enclose no area are ignored"
+            remedy = "export them as CLOSED_PLANAR with at least 3 points to use them"
+        yield Guess(file, what, f"{count} {kind}", remedy)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_tags import AGAIN, number, user_errors
-from graftseg.data.formats.scan import optional
+from graftseg.data.formats.decoder import DecodingError, decode
+from graftseg.data.formats.dicom_tags import AGAIN, COUNTS, number, pixel_bytes, user_errors, value
+from graftseg.data.formats.scan import refuse_expansion
 
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
 PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
+LAYOUT = (*COUNTS, *PIXEL_VALUES[:3], "PlanarConfiguration", "BitsAllocated", "HighBit")
+"""Tags that a decoder needs."""
+RLE, RLE_EXPANSION = "1.2.840.10008.1.2.5", 64
+"""Transfer syntax RLE Lossless, and its largest number of decoded bytes per byte."""
 INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack it), or export the series uncompressed"
 MISSING_DECODER = ("missing dependencies", "missing required dependencies")  # in messages of pydicom
 SAFE_REASONS = {
@@ -30,7 +35,9 @@ def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
         slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
         refuse_lookup_table(where, header)
         try:
-            pixels = np.asarray(header.pixel_array, np.float32).T
+            pixels = np.asarray(decoded(where, header), np.float32).T
+        except UserError:
+            raise
         except Exception as error:
             rescaled = _decode_with_itk(where, header)
             if rescaled is None:
@@ -40,6 +47,25 @@ def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
             top = _inversion_sum(header)
             return rescaled if top is None else np.float32(slope * top + 2 * intercept) - rescaled
         return rescale(where, pixels, header)
+
+
+def decoded(where: Path, header: Any) -> NDArray[Any]:
+    """Return the stored values as numpy array. Compressed pixels are decoded in a child process."""
+    if not _is_compressed(header):
+        return np.asarray(header.pixel_array)
+    content = value(where, header, "PixelData") or b""
+    needed = pixel_bytes(where, header)
+    if header.file_meta.TransferSyntaxUID == RLE and needed > RLE_EXPANSION * len(content):
+        finding = f"{len(content)} bytes of RLE cannot contain {needed} bytes of pixels"
+        raise UserError(Code.SCAN_DAMAGED, where, finding, AGAIN)
+    refuse_expansion(where, needed, len(content))
+    tags = {tag: found for tag in LAYOUT if (found := value(where, header, tag)) is not None}
+    return decode(where, "pydicom", needed, content, syntax=header.file_meta.TransferSyntaxUID, tags=tags)
+
+
+def _is_compressed(header: Any) -> bool:
+    syntax = header.file_meta.get("TransferSyntaxUID")
+    return bool(syntax and syntax.is_transfer_syntax and syntax.is_encapsulated)
 
 
 def refuse_lookup_table(where: Path, header: Any) -> None:
@@ -77,14 +103,12 @@ def _inversion_sum(header: Any) -> float | None:
 
 def _decode_with_itk(where: Path, header: Any) -> NDArray[np.float32] | None:
     """Return rescaled pixels ``(columns, rows)`` from SimpleITK, which has more decoders, or None if it fails."""
-    syntax = header.file_meta.get("TransferSyntaxUID")
-    if not (syntax and syntax.is_transfer_syntax and syntax.is_compressed and where.is_file()):
+    if not (_is_compressed(header) and where.is_file()):
         return None
     try:
-        itk = optional("SimpleITK", "SimpleITK", "compressed DICOM files")
-        itk.ProcessObject.SetGlobalWarningDisplay(False)
-        array = itk.GetArrayFromImage(itk.ReadImage(str(where), imageIO="GDCMImageIO"))
-    except (UserError, RuntimeError):
+        # rescaled values may be of type float64
+        array = decode(where, "gdcm", 8 * pixel_bytes(where, header), path=str(where.absolute()))
+    except DecodingError:
         return None
     return np.asarray(array[0], np.float32).T if array.ndim == 3 and len(array) == 1 else None
 

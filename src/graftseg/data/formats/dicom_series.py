@@ -15,7 +15,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
-from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes
+from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes, refuse_memory
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
@@ -72,9 +72,13 @@ def read_slice(where: Path, content: Path | BinaryIO, *, pixels: bool) -> Slice:
 def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
     """Return the volume ``(1, columns, rows, slices)``, with slices sorted along their normal."""
     order, geometry = arranged(slices)
-    volume = np.empty(geometry.shape, np.float32)
+    volume = np.empty(0, np.float32)
     for z, index in enumerate(order):
         pixels = slices[index].pixels()
+        if z == 0:
+            # a file that claims a large size without such pixels does not get this far
+            refuse_memory(where, 4 * prod(geometry.shape))
+            volume = np.empty(geometry.shape, np.float32)
         if pixels.shape != geometry.shape[:2]:
             finding = f"the pixels have the shape {pixels.shape}"
             raise UserError(Code.SCAN_UNSUPPORTED, slices[index].where, finding, "export one gray slice per file")

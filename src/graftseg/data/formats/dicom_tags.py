@@ -3,8 +3,11 @@
 import logging
 import re
 import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from io import BufferedReader, BytesIO, FileIO
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,9 +16,12 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.progress import silence
-from graftseg.data.formats.scan import EMPTY, optional
+from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, optional, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
+COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")
+"""Tags whose product is the number of values in a file."""
+_CHUNK = 2**20  # bytes inflated at once
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
 Floats = NDArray[np.float64]
 
@@ -41,11 +47,54 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
     pydicom = pydicom_package()
     with user_errors(where):
         try:
-            return pydicom.dcmread(content, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
+            with _Content(where, content) as stream:
+                return pydicom.dcmread(stream, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
         except pydicom.errors.InvalidDicomError:
             if isinstance(content, Path) and content.stat().st_size == 0:
                 raise UserError(Code.SCAN_DAMAGED, where, EMPTY, AGAIN) from None
             raise UserError(Code.NOT_A_SCAN, where, "not a DICOM file", AGAIN) from None
+
+
+class _Content(BufferedReader):
+    """The content of a file. Reading the rest of the file at once means that pydicom will inflate it."""
+
+    def __init__(self, where: Path, content: Path | BinaryIO) -> None:
+        super().__init__(FileIO(content) if isinstance(content, Path) else content)  # type: ignore[arg-type]
+        self.where = where
+
+    @property
+    def name(self) -> str:
+        """The path, which pydicom needs."""
+        return str(self.where)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read bytes. Refuse the compressed rest of a file if it is much larger than its pixels."""
+        found = super().read(size)
+        if size == -1:
+            _refuse_inflation(self.where, found)
+        return found
+
+
+def _refuse_inflation(where: Path, content: bytes) -> None:
+    """Raise a UserError if deflated content contains much more than the pixels that its header describes."""
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    first = inflate.decompress(content, _CHUNK)
+    header = pydicom_package().dcmread(BytesIO(first), force=True, specific_tags=[*COUNTS, "BitsAllocated"])
+    limit, count, rest = FREE_EXPANSION + pixel_bytes(where, header), len(first), inflate.unconsumed_tail
+    refuse_bytes(where, limit - FREE_EXPANSION)
+    while rest and count <= limit:
+        count += len(inflate.decompress(rest, _CHUNK))
+        rest = inflate.unconsumed_tail
+    if count > limit:
+        finding = f"the deflated content is larger than {limit} bytes, more than its header describes"
+        raise UserError(Code.SCAN_TOO_LARGE, where, finding, AGAIN)
+    refuse_memory(where, count)
+
+
+def pixel_bytes(where: Path, header: Any) -> int:
+    """Return the number of bytes of the uncompressed pixels according to the header."""
+    counts = (max(int(number(where, header, tag, 1)), 1) for tag in COUNTS)
+    return prod(counts) * max(int(number(where, header, "BitsAllocated", 8)), 8) // 8
 
 
 def value(where: Path, header: Any, tag: str) -> Any:
@@ -84,15 +133,6 @@ def numbers(where: Path, header: Any, tag: str, count: int | None = None) -> Flo
         expected = "a list of numbers" if count is None else f"{count} numbers"
         raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not {expected}", AGAIN)
     return values
-
-
-def count_numbers(header: Any, tag: str) -> int:
-    """Return how many numbers a tag has, without the slow conversion of decimal strings."""
-    element = header.get_item(tag)
-    found = None if element is None else element.value
-    if isinstance(found, bytes):
-        return found.count(b"\\") + 1 if found.strip(b" \0") else 0
-    return 0 if found is None else int(np.size(found))
 
 
 def _decimals(content: bytes) -> list[bytes]:

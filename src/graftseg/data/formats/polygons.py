@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+CROSSINGS = 2**21
+"""About the number of crossings of edges and rows that are computed at once."""
+
 
 def fill_polygons(polygons: Sequence[NDArray[np.float64]], shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Return the pixels ``(columns, rows)`` whose centers lie inside an odd number of closed polygons.
@@ -18,12 +21,15 @@ def fill_polygons(polygons: Sequence[NDArray[np.float64]], shape: tuple[int, int
     # an edge crosses the rows from ceil(lower end) up to, but not including, ceil(upper end)
     first = np.clip(np.ceil(np.minimum(y0, y1)), 0, rows).astype(np.int64)
     count = np.clip(np.ceil(np.maximum(y0, y1)), 0, rows).astype(np.int64) - first
-    edge = np.repeat(np.arange(len(count)), count)
-    row = np.arange(len(edge)) - np.repeat(np.cumsum(count) - count, count) + first[edge]
-    crossing = x0[edge] + (row - y0[edge]) * (x1 - x0)[edge] / (y1 - y0)[edge]
-    column = np.clip(np.ceil(crossing), 0, columns).astype(np.int64)
-    # a pixel is inside if the number of crossings at or before it in its row is odd
     crossings = np.zeros((columns + 1, rows), np.int32)
-    np.add.at(crossings, (column, row), 1)
+    # edges in groups, to limit the memory for their crossings
+    groups = np.searchsorted(np.cumsum(count), np.arange(CROSSINGS, count.sum(), CROSSINGS))
+    for edges in np.split(np.arange(len(count)), groups):
+        edge = np.repeat(edges, count[edges])
+        row = np.arange(len(edge)) - np.repeat(np.cumsum(count[edges]) - count[edges], count[edges]) + first[edge]
+        crossing = x0[edge] + (row - y0[edge]) * (x1 - x0)[edge] / (y1 - y0)[edge]
+        column = np.clip(np.ceil(crossing), 0, columns).astype(np.int64)
+        np.add.at(crossings, (column, row), 1)
+    # a pixel is inside if the number of crossings at or before it in its row is odd
     inside: NDArray[np.bool_] = crossings[:columns].cumsum(axis=0) % 2 == 1
     return inside

@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_planes import Planes
-from graftseg.data.formats.dicom_tags import AGAIN, Floats, count_numbers, number, numbers, read_tags, value
+from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags, value
 from graftseg.data.formats.polygons import fill_polygons
 from graftseg.data.formats.structures import ROIS, Mask, Structure, structures_in
 
@@ -21,6 +23,10 @@ SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.481.3",)
 FILLED = ("CLOSED_PLANAR", "CLOSEDPLANAR_XOR")
 """Geometric types of contours that enclose an area. Points and open lines are skipped."""
 CONTOURS = "ROIContourSequence"
+THINNEST = 1e-3
+"""Smallest width of a contour, in mm. The points of a thinner contour lie on one line."""
+REPEATED = "repeated"
+"""Kind of a contour that is an exact copy of another contour of its ROI."""
 
 
 def regions_of(path: Path) -> list[Structure]:
@@ -28,8 +34,8 @@ def regions_of(path: Path) -> list[Structure]:
     return structures_in(path, read_tags(path, path, (ROIS,)), ROIS)
 
 
-def region_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterator[Mask]:
-    """Yield the filled contours of each wanted ROI, combined on each slice."""
+def region_masks(path: Path, planes: Planes, wanted: Collection[int], ignored: Counter[str]) -> Iterator[Mask]:
+    """Yield the filled contours of each wanted ROI, combined on each slice. Count ignored contours by kind."""
     shape = planes.geometry.shape[0], planes.geometry.shape[1]
     header = read_tags(path, path, (ROIS, CONTOURS))
     for one in value(path, header, ROIS) or ():
@@ -37,19 +43,21 @@ def region_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterato
             planes.refuse_other_frame(path, value(path, one, "ReferencedFrameOfReferenceUID"))
     for key, contours in _contours(path, header, wanted):
         polygons: dict[int, list[Floats]] = {}
+        seen: set[tuple[int, bytes]] = set()
         for index, contour in enumerate(contours):
-            if _without_area(path, contour) is None:
-                name = f"contour {index + 1} of ROI {key}"
-                plane, points = planes.locate(path, name, _points(path, name, contour))
-                polygons.setdefault(plane, []).append(points)
+            name = f"contour {index + 1} of ROI {key}"
+            found, kind = _points(path, name, contour)
+            if found is None:
+                ignored[kind] += 1
+                continue
+            plane, points = planes.locate(path, name, found)
+            if (place := (plane, points.tobytes())) in seen:
+                # by exclusive or, a contour and its copy would cancel
+                ignored[REPEATED] += 1
+                continue
+            seen.add(place)
+            polygons.setdefault(plane, []).append(points)
         yield from (Mask(key, plane, fill_polygons(found, shape)) for plane, found in polygons.items())
-
-
-def skipped_contours(path: Path, wanted: Collection[int]) -> Counter[str]:
-    """Return the number of contours without an area in the wanted ROIs, by kind."""
-    found = _contours(path, read_tags(path, path, (CONTOURS,)), wanted)
-    kinds = (_without_area(path, contour) for _, contours in found for contour in contours)
-    return Counter(kind for kind in kinds if kind is not None)
 
 
 def _contours(path: Path, header: Any, wanted: Collection[int]) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -64,18 +72,16 @@ def _contours(path: Path, header: Any, wanted: Collection[int]) -> Iterator[tupl
             yield key, value(path, region, "ContourSequence") or ()
 
 
-def _without_area(path: Path, contour: Any) -> str | None:
-    """Return the kind of a contour that encloses no area, such as ``POINT``. Return None for a contour to fill."""
+def _points(path: Path, name: str, contour: Any) -> tuple[Floats | None, str]:
+    """Return the LPS coordinates ``(n, 3)`` of a contour, or None if it encloses no area, and the kind of contour."""
     kind = str(value(path, contour, "ContourGeometricType") or "without type")
     if kind not in FILLED:
-        return kind
-    # any other number that is not a multiple of 3 is an error
-    return f"{kind} with fewer than 3 points" if count_numbers(contour, "ContourData") in (3, 6) else None
-
-
-def _points(path: Path, name: str, contour: Any) -> Floats:
-    """Return the LPS coordinates ``(n, 3)`` of a contour."""
+        return None, kind
     found = numbers(path, contour, "ContourData")
     if found is None or len(found) == 0 or len(found) % 3:
         raise UserError(Code.SCAN_HEADER, path, f"ContourData of {name} is not a list of 3-D points", AGAIN)
-    return found.reshape(-1, 3)
+    points = found.reshape(-1, 3)
+    if len(points) < 3:
+        return None, f"{kind} with fewer than 3 points"
+    _, lengths, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    return (points, kind) if lengths[1] > THINNEST else (None, f"{kind} with all points on one line")

@@ -41,10 +41,15 @@ def structures_in(path: Path, header: Any, sequence: str) -> list[Structure]:
     """Return the structures in a sequence of a header, sorted by number."""
     kind, number_tag, name_tag = TAGS[sequence]
     items = value(path, header, sequence) or ()
-    named = sorted((int(number(path, one, number_tag, -1)), str(value(path, one, name_tag) or "")) for one in items)
+    named = sorted((int(number(path, one, number_tag, -1)), _name(value(path, one, name_tag))) for one in items)
     if not named:
         raise UserError(Code.SCAN_HEADER, path, f"the header has no {sequence}", AGAIN)
     numbers = [key for key, _ in named]
     if numbers[0] < 0 or len({*numbers}) < len(numbers):
         raise UserError(Code.SCAN_HEADER, path, f"{number_tag} is missing or repeated", AGAIN)
     return [Structure(kind, key, name.strip()) for key, name in named]
+
+
+def _name(found: Any) -> str:
+    """Return a name as text. pydicom splits a name at backslashes."""
+    return found if isinstance(found, str) else "\\".join(map(str, found or ()))

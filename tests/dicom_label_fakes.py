@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dicom_fakes import write_slice
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+
+from dicom_fakes import write_slice
 
 SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4"
 LABELMAP = "1.2.840.10008.5.1.4.1.1.66.7"

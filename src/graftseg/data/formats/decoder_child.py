@@ -1,0 +1,99 @@
+"""Child process that decodes compressed DICOM pixels, started by ``decoder``. It may crash without harm to its parent.
+
+A request is a line of JSON and the bytes of the pixels. A reply is a line of JSON with shape and type and the bytes of
+the array, or a line with an error. The process ends with its input. It imports no other module of this project, so that
+it starts fast and needs little memory.
+"""
+
+import json
+import os
+import signal
+import sys
+from io import BufferedWriter
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPARE_BYTES = 512 * 2**20
+"""Memory for a request in addition to a few times the size of the decoded pixels."""
+COPIES = 3  # arrays of the size of the decoded pixels that decoders may hold at once
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    replies = os.fdopen(os.dup(1), "wb")
+    # text that a package prints must not mix with the replies
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    replies.write(b"ready\n")
+    replies.flush()
+    while line := sys.stdin.buffer.readline():
+        _answer(json.loads(line), sys.stdin.buffer, replies)
+
+
+def _answer(request: dict[str, Any], source: BinaryIO, replies: BufferedWriter) -> None:
+    content = source.read(request["length"])
+    decode = {"pydicom": _with_pydicom, "gdcm": _with_gdcm}[request["decoder"]]
+    array = np.empty(0)
+    try:
+        package = _package(request["decoder"])
+        _limit(request["bytes"], request["seconds"])
+        array = np.ascontiguousarray(decode(package, request, content))
+        reply = {"shape": array.shape, "dtype": array.dtype.str}
+    except Exception as error:
+        reply = {"error": str(error)[:1000], "kind": type(error).__name__}
+    _limit(None, 0)
+    replies.write(json.dumps(reply).encode() + b"\n")
+    replies.write(memoryview(array).cast("B") if array.size else b"")
+    replies.flush()
+
+
+def _package(decoder: str) -> Any:
+    if decoder == "gdcm":
+        import SimpleITK
+
+        SimpleITK.ProcessObject.SetGlobalWarningDisplay(False)
+        SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
+        return SimpleITK
+    import pydicom
+
+    pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
+    return pydicom
+
+
+def _limit(size: int | None, seconds: int) -> None:
+    """Limit memory and time of a request, or remove the limits (None and 0), as far as the system supports it."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        return
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    soft = hard if size is None else pages * resource.getpagesize() + COPIES * size + SPARE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+    # without a handler, the alarm ends the process even inside a decoder
+    signal.alarm(seconds)
+
+
+def _with_pydicom(pydicom: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
+    one = pydicom.Dataset()
+    one.file_meta = pydicom.dataset.FileMetaDataset()
+    one.file_meta.TransferSyntaxUID = request["syntax"]
+    for tag, value in request["tags"].items():
+        setattr(one, tag, value)
+    one.PixelData = content
+    one["PixelData"].VR = "OB"
+    found: NDArray[Any] = one.pixel_array
+    return found
+
+
+def _with_gdcm(itk: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
+    found: NDArray[Any] = itk.GetArrayFromImage(itk.ReadImage(request["path"], imageIO="GDCMImageIO"))
+    return found
+
+
+if __name__ == "__main__":
+    main()
