@@ -1,8 +1,6 @@
 """NRRD and MetaImage files that claim too much: refused without the memory or time that they ask for."""
 
 import bz2
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from test_formats_itk_oracle import meta, nrrd
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats import scan
 from graftseg.data.scans import read_geometry, read_scan
+from memory_limit import limited_memory
 from scan_fakes import refused
 
 
@@ -20,16 +19,6 @@ def changed(path: Path, old: str, new: str) -> Path:
     assert content.count(old.encode()) == 1
     path.write_bytes(content.replace(old.encode(), new.encode()))
     return path
-
-
-@pytest.fixture
-def little_memory() -> Iterator[None]:
-    """Limit the process to 512 MiB more than it has."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + 512 * 2**20, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +92,7 @@ def test_the_compressed_size_is_not_used(tmp_path: Path) -> None:
             np.testing.assert_array_equal(read_scan(path).array, known)
 
 
-@pytest.mark.usefixtures("little_memory")
+@limited_memory()
 def test_claims_need_no_memory(tmp_path: Path) -> None:
     big = "1024 1024 800"
     for encoding in ("raw", "gzip", "ascii", "bzip2"):

@@ -40,6 +40,8 @@ class _Child:
         """Return the answer to a request. Raise EOFError if the process ends, and DecodingError if decoding fails."""
         with self.lock:
             try:
+                if self.process is not None and self.process.poll() is not None:
+                    self.stop()  # it ended between two requests
                 self.process = self.process or _start()
                 return _exchange(self.process, request, content)
             except DecodingError:
@@ -101,7 +103,7 @@ def _start() -> "subprocess.Popen[bytes]":
     child = Path(__file__).with_name("decoder_child.py")
     environment = os.environ | _SMALL | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     # -P: modules in the folder of the script must not hide others
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-P", str(child)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -128,6 +130,6 @@ def _exchange(process: "subprocess.Popen[bytes]", request: dict[str, Any], conte
     if "error" in reply:
         raise DecodingError(reply["error"])
     array = np.empty(reply["shape"], reply["dtype"])
-    if array.size and process.stdout.readinto(memoryview(array).cast("B")) != array.nbytes:  # type: ignore[attr-defined]
+    if process.stdout.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:  # type: ignore[attr-defined]
         raise EOFError
     return array

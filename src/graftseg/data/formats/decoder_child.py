@@ -36,7 +36,7 @@ def main() -> None:
 def _answer(request: dict[str, Any], source: BinaryIO, replies: BufferedWriter) -> None:
     content = source.read(request["length"])
     decode = {"pydicom": _with_pydicom, "gdcm": _with_gdcm}[request["decoder"]]
-    array = np.empty(0)
+    array: NDArray[Any] = np.empty(0)
     try:
         package = _package(request["decoder"])
         _limit(request["bytes"], request["seconds"])
@@ -46,7 +46,7 @@ def _answer(request: dict[str, Any], source: BinaryIO, replies: BufferedWriter) 
         reply = {"error": str(error)[:1000], "kind": type(error).__name__}
     _limit(None, 0)
     replies.write(json.dumps(reply).encode() + b"\n")
-    replies.write(memoryview(array).cast("B") if array.size else b"")
+    replies.write(array.reshape(-1).view(np.uint8).data)
     replies.flush()
 
 

@@ -21,6 +21,8 @@ from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, optional, refuse_b
 AGAIN = "copy or download the series again"
 COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")
 """Tags whose product is the number of values in a file."""
+MAX_LENGTH = 1e9
+"""Limit of coordinates and distances, in mm."""
 _CHUNK = 2**20  # bytes inflated at once
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
 Floats = NDArray[np.float64]
@@ -82,7 +84,7 @@ def _refuse_inflation(where: Path, content: bytes) -> None:
     header = pydicom_package().dcmread(BytesIO(first), force=True, specific_tags=[*COUNTS, "BitsAllocated"])
     limit, count, rest = FREE_EXPANSION + pixel_bytes(where, header), len(first), inflate.unconsumed_tail
     refuse_bytes(where, limit - FREE_EXPANSION)
-    while rest and count <= limit:
+    while rest and not inflate.eof and count <= limit:
         count += len(inflate.decompress(rest, _CHUNK))
         rest = inflate.unconsumed_tail
     if count > limit:
@@ -129,7 +131,7 @@ def numbers(where: Path, header: Any, tag: str, count: int | None = None) -> Flo
         values = np.array([float(one) for one in (_decimals(found) if isinstance(found, bytes) else found)])
     except (TypeError, ValueError):
         values = np.array([np.nan])
-    if count not in (None, len(values)) or not np.isfinite(values).all():
+    if count not in (None, len(values)) or not (np.abs(values) < MAX_LENGTH).all():
         expected = "a list of numbers" if count is None else f"{count} numbers"
         raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not {expected}", AGAIN)
     return values

@@ -90,7 +90,7 @@ def _read_compressed(path: Path, header: Header, stream: BinaryIO) -> NDArray[An
 def _inflated(stream: BinaryIO) -> Iterator[bytes]:
     inflate = zlib.decompressobj(47)  # zlib or gzip
     while not inflate.eof and (chunk := stream.read(_CHUNK)):
-        while chunk:
+        while chunk and not inflate.eof:
             yield inflate.decompress(chunk, _CHUNK)
             chunk = inflate.unconsumed_tail
     if not inflate.eof:
