@@ -84,8 +84,8 @@ def change_binary(content: bytes, generator: random.Random) -> bytes:
     """Overwrite two or four bytes of the header by an extreme number, in any byte order."""
     size = generator.choice((2, 4))
     place = generator.randint(0, max(0, min(len(content), HEADER_BYTES) - size))
-    number = generator.choice(BINARY_EXTREMES) % 256**size
-    return content[:place] + number.to_bytes(size, generator.choice(("little", "big"))) + content[place + size :]
+    number = (generator.choice(BINARY_EXTREMES) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    return content[:place] + generator.choice((number, number[::-1])) + content[place + size :]
 
 
 DAMAGES = (flip_bits, flip_bits, truncate, delete, duplicate, overwrite, change_number, change_number, change_binary)

@@ -79,17 +79,17 @@ def test_a_header_without_an_end(tmp_path: Path) -> None:
             refused(tmp_path / "a.nrrd", Code.SCAN_DAMAGED, "header cannot be read")
 
 
-def test_the_compressed_size_is_not_used(tmp_path: Path) -> None:
+def test_a_wrong_compressed_size_does_not_change_voxels(tmp_path: Path) -> None:
     """SimpleITK returns other voxels if CompressedDataSize is wrong."""
     path = meta(tmp_path / "a.mha", "2 3 4", packed=True)
     known, content = read_scan(path).array, path.read_bytes()
-    begin = content.index(b"CompressedDataSize")
+    begin = content.index(b"CompressedDataSize = ") + len(b"CompressedDataSize = ")
     for place in range(begin, content.index(b"\n", begin)):
-        for bit in range(8):
-            flipped = bytearray(content)
-            flipped[place] ^= 1 << bit
-            path.write_bytes(flipped)
+        for digit in b"0123456789":
+            path.write_bytes(content[:place] + bytes([digit]) + content[place + 1 :])
             np.testing.assert_array_equal(read_scan(path).array, known)
+    path.write_bytes(content.replace(b"CompressedData =", b"CompressedDats =") + bytes(99))
+    refused(path, Code.SCAN_HEADER, "compresseddata")
 
 
 @limited_memory()

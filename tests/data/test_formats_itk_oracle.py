@@ -80,8 +80,8 @@ def test_types_orders_and_encodings(tmp_path: Path) -> None:
         for encoding in ("raw", "gzip", "ascii"):
             refuse_difference(nrrd(tmp_path / "a.nrrd", "2 3 4", dtype=order + kind, encoding=encoding))
         # SimpleITK cannot read bzip2
-        packed = read_scan(nrrd(tmp_path / "b.nrrd", "2 3 4", dtype=order + kind, encoding="bzip2"))
-        assert_same(packed, read_scan(tmp_path / "a.nrrd"))
+        unpacked = read_scan(nrrd(tmp_path / "b.nrrd", "2 3 4", dtype=order + kind, encoding="bzip2"))
+        assert_same(unpacked, read_scan(tmp_path / "a.nrrd"))
         for packed in (False, True):
             refuse_difference(meta(tmp_path / "a.mha", "2 3 4", dtype=order + kind, packed=packed))
 

@@ -77,7 +77,7 @@ def _geometry(path: Path, header: Header) -> Geometry:
     shape = header.sizes[:3]
     count = len(shape)
     direction, spacing, origin = header.directions[:count, :count], header.spacing[:count], header.origin[:count]
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         usable = np.isfinite(direction * spacing).all() and np.isfinite(origin).all()
     if not usable or spacing.min() <= 0 or abs(np.linalg.det(direction)) < 1e-6:
         finding = "the header has no valid voxel size and orientation"

@@ -28,7 +28,7 @@ SPACINGS = ("elementspacing", "elementsize")
 """Fields with the same meaning. The first field in the header counts, as in ITK."""
 USED = {
     *{"ndims", "dimsize", "elementtype", "elementnumberofchannels", "elementdatafile", "headersize"},
-    *{"binarydata", "compresseddata", "binarydatabyteordermsb", "elementbyteordermsb"},
+    *{"binarydata", "compresseddata", "compresseddatasize", "binarydatabyteordermsb", "elementbyteordermsb"},
     *{*DIRECTIONS, *ORIGINS, *SPACINGS},
 }
 
@@ -74,6 +74,8 @@ def _voxels(fields: Fields, end: int) -> VoxelFile:
     encoding = "raw" if fields.is_true("binarydata", default=True) else "text"
     if fields.is_true("compresseddata"):
         encoding = "zlib"
+    elif fields.integer("compresseddatasize", 0) > 0:
+        raise fields.invalid("compresseddata", "is missing, although there is a compresseddatasize")
     skip = fields.integer("headersize", 0)
     name = fields.text("elementdatafile")
     is_local = name.upper() == "LOCAL"
