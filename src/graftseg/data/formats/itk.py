@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats.header_text import MAX_AXES, MAX_HEADER_BYTES, Header
-from graftseg.data.formats.metaimage import read_metaimage
-from graftseg.data.formats.nrrd import MAGIC, read_nrrd
+from graftseg.data.formats.metaimage import LOCAL, metaimage_fields, read_metaimage
+from graftseg.data.formats.nrrd import MAGIC, nrrd_fields, read_nrrd
 from graftseg.data.formats.scan import FourthAxis, Scan, lps_geometry, read_head, refuse_absent
 from graftseg.data.formats.voxel_data import read_voxels, refuse_size
 
@@ -26,11 +26,13 @@ def itk_files(path: Path) -> list[Path]:
     """Return the file. If its voxels are in a separate file, return that file too."""
     try:
         refuse_absent(path)
-        voxels = _parse(path).voxels.path
+        head = read_head(path, MAX_HEADER_BYTES)
+        fields, _ = (nrrd_fields if head.startswith(MAGIC) else metaimage_fields)(path, head)
+        name = fields.text("datafile") or fields.text("elementdatafile", LOCAL)
+        return [path] if name.upper() == LOCAL else [path, fields.data_file(name)]
     except UserError:
         # the error is raised again when the scan is read
         return [path]
-    return [path] if voxels == path else [path, voxels]
 
 
 def itk_geometry(path: Path, channel_count: int | None = None) -> Geometry:

@@ -22,6 +22,8 @@ TYPES = {
     "double": "f8",
 }
 """Numpy types by the name of a MetaImage type, without ``MET_`` and ``_ARRAY``."""
+LOCAL = "LOCAL"
+"""Value of ElementDataFile if the voxels follow the header."""
 DIRECTIONS = ("transformmatrix", "rotation", "orientation")
 ORIGINS = ("origin", "offset", "position")
 SPACINGS = ("elementspacing", "elementsize")
@@ -35,7 +37,7 @@ USED = {
 
 def read_metaimage(path: Path, head: bytes) -> Header:
     """Read the header in the first bytes of a file."""
-    fields, end = _fields(path, head)
+    fields, end = metaimage_fields(path, head)
     count = fields.axes("ndims")
     sizes = fields.sizes("dimsize", count)
     spacing, origin, directions = np.ones(count), np.zeros(count), np.eye(count)
@@ -51,7 +53,7 @@ def read_metaimage(path: Path, head: bytes) -> Header:
     return Header(_voxels(fields, end), sizes, channels, 0, spacing, origin, directions, placed is not None)
 
 
-def _fields(path: Path, head: bytes) -> tuple[Fields, int]:
+def metaimage_fields(path: Path, head: bytes) -> tuple[Fields, int]:
     """Return the fields up to ElementDataFile, which ends the header, and the end of the header."""
     fields = Fields(path)
     for line, end in header_lines(head):
@@ -78,7 +80,7 @@ def _voxels(fields: Fields, end: int) -> VoxelFile:
         raise fields.invalid("compresseddata", "is missing, although there is a compresseddatasize")
     skip = fields.integer("headersize", 0)
     name = fields.text("elementdatafile")
-    is_local = name.upper() == "LOCAL"
+    is_local = name.upper() == LOCAL
     if skip < -1 or (skip and encoding != "raw") or (skip > 0 and is_local):
         raise fields.unsupported(f"HeaderSize is {skip}", "save the scan without HeaderSize")
     return VoxelFile(

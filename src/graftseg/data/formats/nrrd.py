@@ -38,7 +38,7 @@ USED = {
 
 def read_nrrd(path: Path, head: bytes) -> Header:
     """Read the header in the first bytes of a file."""
-    fields, end = _fields(path, head)
+    fields, end = nrrd_fields(path, head)
     count = fields.axes("dimension")
     all_sizes = fields.sizes("sizes", count)
     voxels = _voxels(fields, end)
@@ -60,7 +60,7 @@ def _is_placed(fields: Fields) -> bool:
     return "spacedirections" in fields.values and bool(_ANATOMICAL.fullmatch(fields.text("space")))
 
 
-def _fields(path: Path, head: bytes) -> tuple[Fields, int]:
+def nrrd_fields(path: Path, head: bytes) -> tuple[Fields, int]:
     """Return the fields up to the first empty line, and the end of the header."""
     fields, end, is_ended = Fields(path), 0, False
     for line, place in header_lines(head)[1:]:
