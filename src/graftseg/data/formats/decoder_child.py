@@ -65,6 +65,9 @@ def _package(decoder: str) -> Any:
 
 def _limit(size: int | None, seconds: int) -> None:
     """Limit memory and time of a request, or remove the limits (None and 0), as far as the system supports it."""
+    if hasattr(signal, "alarm"):
+        # without a handler, the alarm ends the process even inside a decoder
+        signal.alarm(seconds)
     try:
         import resource
 
@@ -74,8 +77,6 @@ def _limit(size: int | None, seconds: int) -> None:
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     soft = hard if size is None else pages * resource.getpagesize() + COPIES * size + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-    # without a handler, the alarm ends the process even inside a decoder
-    signal.alarm(seconds)
 
 
 def _with_pydicom(pydicom: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from graftseg.data.formats.header_text import MAX_NUMBER, Header
 from graftseg.data.formats.scan import damaged, refuse_bytes, refuse_expansion, refuse_memory, unreadable
 
-_CHUNK = 4 * 2**20  # bytes decoded at once
+_CHUNK = 2**20  # bytes decoded at once
 _TEXT_CHUNK = 2**18  # bytes of text parsed at once
 _MAX_LINES = 10_000  # lines to skip before the voxels
 _INFLATE_RATIO = 1100  # largest number of decoded bytes per compressed byte
