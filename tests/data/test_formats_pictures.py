@@ -185,7 +185,7 @@ def test_16_bit_gray_with_alpha(tmp_path: Path) -> None:
 
 def test_unsupported_or_damaged_pictures_are_refused(tmp_path: Path) -> None:
     pages = tiff(tmp_path / "a.tif", np.zeros((5, 3, 4), np.uint8), photometric="minisblack")
-    refused(pages, Code.SCAN_UNSUPPORTED, "5 pages")
+    refused(pages, Code.SCAN_UNSUPPORTED, "several pages")
     five = tiff(tmp_path / "b.tif", np.zeros((6, 4, 5), np.uint8), photometric="minisblack", planarconfig="contig")
     refused(five, Code.SCAN_UNSUPPORTED, "5 channels")
     path = png(tmp_path / "a.png", GREY)
@@ -221,7 +221,7 @@ def test_errors_do_not_contain_the_folder(tmp_path: Path) -> None:
                     read(path)
                 except UserError as error:
                     findings.add(error.finding)
-    assert "the picture is damaged or truncated" in findings and len(findings) > 3
+    assert len(findings) > 10
     assert not [finding for finding in findings if tmp_path.name in finding]
 
 

@@ -5,9 +5,9 @@ As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, 
 
 import logging
 import math
-import struct
-import zlib
 from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
+from graftseg.data.formats import tiff_segments
+from graftseg.data.formats.png_chunks import Chunks, Header, read_chunks, read_header
 from graftseg.data.formats.scan import (
     AGAIN,
     Scan,
     damaged,
     lps_geometry,
     optional,
-    read_head,
     refuse_absent,
     refuse_bytes,
     short_reason,
@@ -32,22 +33,19 @@ from graftseg.data.formats.scan import (
 )
 
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # number of channels by PNG color type
 _COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
 _GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
 _UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by photometric interpretation
 _TIFF_MAX_EXPANSION = (8, 50_000)  # maximum decoded bytes per file byte: 8 if uncompressed (1-bit pixels), else 50,000
 _ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which store the slice spacing"
-_HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # positions of the PNG header and its checksum
 
 
 def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
     """Return the geometry from the header. ``channel_count`` is for volumes with several channels and is not used."""
     refuse_absent(path)
     if path.suffix.lower() == ".png":
-        width, height, *_ = _png_header(path)
-        return _geometry(width, height)
+        header = read_header(path)
+        return _geometry(header.width, header.height)
     with _Tiff(path) as tiff:
         return _geometry(tiff.page.imagewidth, tiff.page.imagelength)
 
@@ -95,37 +93,20 @@ def _without_alpha(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
     return pixels
 
 
-def _png_header(path: Path) -> tuple[int, int, int, int]:
-    """Return width, height, bits per sample and color type of a PNG file."""
-    head = read_head(path, 26)
-    if len(head) < 26 or head[:8] != _SIGNATURE or head[12:16] != b"IHDR":
-        raise UserError(Code.NOT_A_SCAN, path, "not a PNG file", AGAIN)
-    width, height, bits, color_type = struct.unpack(">IIBB", head[16:26])
-    if not width or not height or bits not in (1, 2, 4, 8, 16) or color_type not in _PNG_CHANNELS:
-        raise damaged(path, "the header is invalid")
-    return width, height, bits, color_type
-
-
 def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
-    width, height, bits, color_type = _png_header(path)
-    refuse_bytes(path, width * height * _PNG_CHANNELS[color_type] * max(1, bits // 8))
+    header = read_header(path)
+    bits, color_type = header.bits, header.color_type
     if color_type == _PALETTE and not is_label:
         raise _unsupported(path, "the picture has palette colors", "save it as gray or RGB")
     if bits == 16 and color_type & _COLOR_BIT:
         raise _unsupported(path, "16-bit colors cannot be read from PNG", "save it as TIFF or with 8 bits")
-    image = optional("PIL.Image", "pillow", "PNG files")
-    try:
-        # the limit of Pillow is too low for large scans, and the size is checked above
-        image.MAX_IMAGE_PIXELS = None
-        is_gray_alpha_16 = (bits, color_type) == (16, _GRAY_ALPHA)
-        with image.open(_as_rgba_8(path) if is_gray_alpha_16 else path, formats=("PNG",)) as picture:
-            pixels, frames = np.array(picture), picture.n_frames
-    except image.UnidentifiedImageError:
-        raise damaged(path, "the picture is damaged or truncated") from None
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
-        raise _damaged_picture(path, error) from None
-    if frames > 1:
-        raise _unsupported(path, f"an animated PNG file with {frames} pictures", _ONE_EACH)
+    chunks = read_chunks(path)
+    if chunks.frames > 1:
+        raise _unsupported(path, f"an animated PNG file with {chunks.frames} pictures", _ONE_EACH)
+    # Pillow would drop the lower byte of 16-bit gray with alpha. As 8-bit RGBA, the two bytes of each number are two
+    # channels, and the pixel data has the same form
+    is_gray_alpha_16 = (bits, color_type) == (16, _GRAY_ALPHA)
+    pixels = _decode_png(path, chunks, replace(header, bits=8, color_type=_RGB_ALPHA) if is_gray_alpha_16 else header)
     if is_gray_alpha_16:
         return pixels.view(">u2").astype(np.uint16)
     if pixels.dtype == np.bool_:
@@ -136,18 +117,17 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
     return pixels.astype(np.uint16) if bits == 16 else pixels
 
 
-def _as_rgba_8(path: Path) -> BytesIO:
-    """Return a 16-bit gray-alpha PNG relabeled as 8-bit RGBA, with the two bytes of each number as two channels.
-
-    Pillow would drop the lower byte of each number. Only the header changes, because the pixel data has the same form.
-    """
-    content = bytearray(path.read_bytes())
-    before = bytes(content[_HEADER])
-    content[_HEADER] = after = before[:12] + bytes((8, _RGB_ALPHA)) + before[14:]
-    (found,) = struct.unpack(">I", content[_CHECKSUM])
-    # with XOR, a wrong checksum stays wrong, so that Pillow detects the damage
-    content[_CHECKSUM] = struct.pack(">I", found ^ zlib.crc32(before) ^ zlib.crc32(after))
-    return BytesIO(content)
+def _decode_png(path: Path, chunks: Chunks, header: Header) -> NDArray[Any]:
+    image = optional("PIL.Image", "pillow", "PNG files")
+    # the limit of Pillow is too low for large scans, and the size is already checked
+    image.MAX_IMAGE_PIXELS = None
+    try:
+        with image.open(BytesIO(chunks.as_file(header)), formats=("PNG",)) as picture:
+            return np.array(picture)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _damaged_picture(path, error) from None
 
 
 class _Tiff:
@@ -163,7 +143,7 @@ class _Tiff:
             self.file = self.package.TiffFile(self.path)
             with ExitStack() as on_failure:
                 on_failure.callback(self.file.close)
-                pages = len(self.file.pages)
+                has_more_pages = tiff_segments.has_more_pages(self.path)
                 self.page = self.file.pages[0]
                 on_failure.pop_all()
         except OSError as error:
@@ -171,9 +151,9 @@ class _Tiff:
         except Exception as error:
             finding = f"not a readable TIFF file ({short_reason(error, self.path)})"
             raise UserError(Code.NOT_A_SCAN, self.path, finding, AGAIN) from None
-        if pages > 1:
+        if has_more_pages:
             self.file.close()
-            raise _unsupported(self.path, f"a TIFF file with {pages} pages", _ONE_EACH)
+            raise _unsupported(self.path, "a TIFF file with several pages", _ONE_EACH)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -212,15 +192,13 @@ def _check_size(path: Path, page: Any) -> None:
 
 
 def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
-    try:
-        pixels = np.asarray(page.asarray())
-    except Exception as error:
-        # if imagecodecs is missing, the error names it. Any other error means damaged pixels
-        if "imagecodecs" not in str(error) and not isinstance(error, ImportError):
-            raise
+    if tiff_segments.can_decompress(page):
+        return tiff_segments.read_pixels(path, page)
+    if find_spec("imagecodecs") is None:
         finding = f"no installed package decodes the pixels ({page.compression.name})"
         remedy = "pip install imagecodecs, or save the picture uncompressed"
-        raise UserError(Code.PACKAGE_MISSING, path, finding, remedy) from None
+        raise UserError(Code.PACKAGE_MISSING, path, finding, remedy)
+    pixels = np.asarray(page.asarray())
     if pixels.shape != page.shape:
         raise ValueError(f"pixels of shape {pixels.shape}, expected {page.shape}")
     return pixels

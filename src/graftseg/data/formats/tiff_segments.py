@@ -1,0 +1,146 @@
+"""The strips and tiles of a TIFF file, decompressed within the size that the header asks for.
+
+Deflate and xz have checksums, which are verified. Other kinds have none: only the number of bytes can be compared.
+"""
+
+import lzma
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+_UNCOMPRESSED, _PACKBITS, _LZMA, _DEFLATE = 1, 32773, 34925, (8, 32946, 50013)  # numbers of compressions
+_TYPE_BYTES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes per value by tag type
+_MAX_TAGS, _MAX_TAG_BYTES = 4096, 64 * 2**20
+_MAX_DICTIONARY = 256 * 2**20  # bytes of memory for xz
+_MAX_PADDING = (4, 2**20)  # tiles may contain 4 times the bytes of the picture, and 1 MiB more
+
+
+def has_more_pages(path: Path) -> bool:
+    """Check the size of the tags of the first page. Return whether the file has more pages.
+
+    Raise ValueError if the tags contain more values than the file.
+    """
+    with path.open("rb") as stream:
+        order = "<" if stream.read(2) == b"II" else ">"
+        (version,) = _unpacked(stream, f"{order}H")
+        count_format, entry_format, offset_format = ("Q", "HHQQ", "Q") if version == 43 else ("H", "HHII", "I")
+        stream.seek(8 if version == 43 else 4)
+        stream.seek(_unpacked(stream, order + offset_format)[0])
+        (count,) = _unpacked(stream, order + count_format)
+        if count > _MAX_TAGS:
+            raise ValueError(f"{count} tags")
+        size = 0
+        for _ in range(count):
+            _, kind, values, _ = _unpacked(stream, order + entry_format)
+            size += values * (_TYPE_BYTES[kind] if kind < len(_TYPE_BYTES) else 0)
+        if size > min(_MAX_TAG_BYTES, path.stat().st_size):
+            raise ValueError(f"{size} bytes of tags")
+        return bool(_unpacked(stream, order + offset_format)[0])
+
+
+def _unpacked(stream: BinaryIO, layout: str) -> tuple[int, ...]:
+    return struct.unpack(layout, stream.read(struct.calcsize(layout)))
+
+
+def can_decompress(page: Any) -> bool:
+    """Return whether ``read_pixels`` knows the compression of a page."""
+    return int(page.compression) in (_UNCOMPRESSED, _PACKBITS, _LZMA, *_DEFLATE)
+
+
+def read_pixels(path: Path, page: Any) -> NDArray[Any]:
+    """Read the pixels of a page. Raise ValueError if a strip or tile has more or fewer bytes than expected."""
+    segments = _segments(path, page)
+    # the page decodes segments that are decompressed already
+    page.compression, page.fillorder = _UNCOMPRESSED, 1
+    pixels = np.zeros(page.shaped, page.dtype)
+    for index, content in enumerate(segments):
+        part, (plane, depth, top, left, _), _ = page.decode(content, index)
+        space = pixels[plane, depth : depth + len(part), top : top + part.shape[1], left : left + part.shape[2]]
+        space[:] = part[: space.shape[0], : space.shape[1], : space.shape[2]]
+    return pixels.reshape(page.shape)
+
+
+def _segments(path: Path, page: Any) -> Iterator[bytes]:
+    """Return an iterator over the decompressed strips or tiles, after a check of their total size."""
+    sizes = [_segment_bytes(page, index) for index in range(len(page.dataoffsets))]
+    factor, margin = _MAX_PADDING
+    if sum(needed for needed, _ in sizes) > factor * page.nbytes + margin:
+        raise ValueError("the tiles are larger than the picture")
+    decompress, is_reversed = _decompressor(int(page.compression)), page.fillorder == 2
+    places = list(zip(page.dataoffsets, page.databytecounts, sizes, strict=True))
+
+    def read() -> Iterator[bytes]:
+        with path.open("rb") as stream:
+            for offset, count, (needed, whole) in places:
+                if count > 2 * whole + 1024:
+                    raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")
+                stream.seek(offset)
+                content = stream.read(count)
+                content = decompress(_reversed_bits(content) if is_reversed else content, whole)
+                if not needed <= len(content) <= whole:
+                    raise ValueError(f"{min(len(content), whole)} of {needed} bytes of a strip found")
+                yield content[:needed]
+
+    return read()
+
+
+def _segment_bytes(page: Any, index: int) -> tuple[int, int]:
+    """Return the bytes of pixels in a strip or tile, and of a whole strip, which the last strip may also have."""
+    samples = page.samplesperpixel if int(page.planarconfig) == 1 else 1
+    width = page.tilewidth if page.is_tiled else page.imagewidth
+    row = -(-width * samples * int(page.bitspersample) // 8)
+    if page.is_tiled:
+        return (tile := page.tiledepth * page.tilelength * row), tile
+    strip = min(page.rowsperstrip, page.imagelength)
+    first = index % -(-page.imagelength // strip) * strip
+    return min(strip, page.imagelength - first) * row, strip * row
+
+
+def _decompressor(compression: int) -> Callable[[bytes, int], bytes]:
+    """Return a function of compressed bytes and of the maximum number of bytes to return, which it may exceed by 1."""
+    if compression == _UNCOMPRESSED:
+        return lambda content, limit: content[:limit]
+    if compression == _PACKBITS:
+        return _unpack_bits
+    return _unpack_lzma if compression == _LZMA else _inflate
+
+
+def _inflate(content: bytes, limit: int) -> bytes:
+    inflater = zlib.decompressobj()
+    found = inflater.decompress(content, limit + 1)
+    if not inflater.eof and len(found) <= limit:
+        raise ValueError("the compressed pixels are truncated")
+    return found
+
+
+def _unpack_lzma(content: bytes, limit: int) -> bytes:
+    unpacker = lzma.LZMADecompressor(memlimit=_MAX_DICTIONARY)
+    found = unpacker.decompress(content, limit + 1)
+    if not unpacker.eof and len(found) <= limit:
+        raise ValueError("the compressed pixels are truncated")
+    return found
+
+
+def _unpack_bits(content: bytes, limit: int) -> bytes:
+    """Unpack PackBits: a byte below 128 announces literal bytes, a byte above 128 announces a repeated byte."""
+    found, place = bytearray(), 0
+    while place < len(content) and len(found) <= limit:
+        mark, place = content[place], place + 1
+        if mark == 128:
+            continue
+        count = mark + 1 if mark < 128 else 1
+        part = content[place : place + count]
+        if len(part) < count:
+            raise ValueError("the compressed pixels are truncated")
+        found += part if mark < 128 else part * (257 - mark)
+        place += count
+    return bytes(found)
+
+
+def _reversed_bits(content: bytes) -> bytes:
+    return np.packbits(np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")).tobytes()
