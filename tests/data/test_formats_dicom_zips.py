@@ -1,5 +1,6 @@
 """DICOM in a zip: the same scan as in a folder, and damaged zips are refused."""
 
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -67,3 +68,60 @@ def test_zip_members_are_never_extracted(volume: Volume, tmp_path: Path, prefix:
     before = sorted(tmp_path.rglob("*"))
     np.testing.assert_array_equal(read_scan(path).array[0], volume)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def changed(path: Path, place: int, content: bytes, signature: bytes = b"PK\x01\x02") -> Path:
+    """Change bytes of the last entry of the central directory, or of another record."""
+    whole = bytearray(path.read_bytes())
+    begin = whole.rfind(signature) + place
+    whole[begin : begin + len(content)] = content
+    path.write_bytes(whole)
+    return path
+
+
+def test_a_member_without_a_name(volume: Volume, tmp_path: Path) -> None:
+    path = zipped(series(tmp_path / "case", volume), tmp_path / "a.zip")
+    refused(changed(path, 46, b"\0"), Code.SCAN_DAMAGED, "no name")
+
+
+def test_a_name_that_is_not_unicode(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("ä.dcm", b"content")
+    refused(changed(tmp_path / "a.zip", 46, b"\xff"), Code.SCAN_DAMAGED)
+
+
+def test_members_may_not_overlap(volume: Volume, tmp_path: Path) -> None:
+    path = zipped(series(tmp_path / "case", volume[:, :, :2]), tmp_path / "a.zip")
+    refused(changed(path, 42, bytes(4)), Code.SCAN_DAMAGED, "overlap")
+
+
+def test_members_beyond_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large member of zeros is refused by its size in the directory, without reading it."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.dcm", bytes(1000))
+    refused(changed(path, 24, (2**29).to_bytes(4, "little")), Code.SCAN_TOO_LARGE, str(2**29))
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(6):
+            archive.writestr(f"{number}.dcm", b"")
+    monkeypatch.setattr(dicom_members, "MAX_FILES", 5)
+    refused(changed(path, 10, b"\x05\x00", b"PK\x05\x06"), Code.SCAN_TOO_LARGE, "more than 5 files")
+
+
+def test_a_member_with_more_content_than_its_header_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.dcm", bytes(16 * 2**20))
+    changed(path, 24, (100).to_bytes(4, "little"))
+    tracemalloc.start()
+    refused(path, Code.SCAN_DAMAGED)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_rare_compressions_are_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("a.dcm", bytes(100))
+    refused(tmp_path / "a.zip", Code.SCAN_UNSUPPORTED, f"method {method}")

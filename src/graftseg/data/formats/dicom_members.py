@@ -4,16 +4,16 @@ Zip members are read into memory and never extracted, so their names cannot poin
 """
 
 import os
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
@@ -26,7 +26,10 @@ _MAGIC = b"DICM"
 _HEAD_BYTES = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
 _ENCRYPTED = 0x1  # flag of a zip member
 _CHUNK = 4 * 2**20  # bytes read at once
-_END_RECORD, _MAX_END_BYTES = b"PK\x05\x06", 22 + 0xFFFF  # signature and maximum size of the end record of a zip
+_END_RECORD, _MAX_END_BYTES = b"PK\x05\x06", 22 + 2**16  # signature and maximum size of the end record of a zip
+_ENTRY = b"PK\x01\x02"  # signature of an entry of the central directory
+_LOCAL_HEADER = 30  # minimum bytes before the content of a member
+_MAX_EXPANSION, _ALWAYS_ALLOWED = 100, 2**28  # maximum bytes of members per byte of the zip, and bytes in addition
 _ZIP64 = 0xFFFF  # number of members in the end record of every ZIP64 file
 _ONE_SERIES = "export the series to a folder or zip without other files"
 
@@ -93,40 +96,70 @@ def _refuse_folder(error: OSError) -> None:
 @contextmanager
 def _open_zip(path: Path) -> Iterator[ZipFile]:
     try:
+        listed = _listed_members(path)
         with ZipFile(path) as archive:
-            _refuse_missing_members(path, archive)
+            _check_members(archive, listed)
             yield archive
-    except (BadZipFile, NotImplementedError, EOFError, zlib.error, LZMAError) as error:
+    except (BadZipFile, NotImplementedError, EOFError, ValueError, LookupError, struct.error, zlib.error) as error:
         finding = f"the zip is damaged or of an unsupported kind ({error})"
         raise UserError(Code.SCAN_DAMAGED, path, finding, "copy or create it again") from None
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _refuse_missing_members(path: Path, archive: ZipFile) -> None:
-    """Raise BadZipFile if the number of members differs from the count in the end record of the zip.
+def _listed_members(path: Path) -> int:
+    """Return the number of members in the end record. Raise a UserError if the central directory is too long to read.
 
-    ``zipfile`` ignores this count. A damaged length in the central directory hides the members after it.
+    ``zipfile`` ignores this number, and creates an object for each entry of the central directory.
     """
+    file_size = path.stat().st_size
     with path.open("rb") as stream:
-        stream.seek(-min(path.stat().st_size, _MAX_END_BYTES), os.SEEK_END)
-        end = stream.read()
-    begin = end.rfind(_END_RECORD)
-    listed = int.from_bytes(end[begin + 10 : begin + 12], "little")
-    if begin < 0 or listed not in (len(archive.infolist()), _ZIP64):
-        raise BadZipFile(f"{len(archive.infolist())} of {listed} members found")
+        tail_start = stream.seek(max(0, file_size - _MAX_END_BYTES))
+        tail = stream.read()
+        begin = tail.rfind(_END_RECORD)
+        if begin < 0 or begin + 22 > len(tail):
+            raise BadZipFile("the end of the zip is missing")
+        listed, size = struct.unpack("<HI", tail[begin + 10 : begin + 16])
+        # the size of the central directory is 0xFFFFFFFF in a ZIP64 file
+        stream.seek(max(0, tail_start + begin - size))
+        count, last = 0, b""
+        while chunk := stream.read(_CHUNK):
+            count += (last + chunk).count(_ENTRY)
+            last = chunk[1 - len(_ENTRY) :]
+    if count > MAX_FILES:
+        raise UserError(Code.SCAN_TOO_LARGE, path, f"a zip with more than {MAX_FILES} files", _ONE_SERIES)
+    return int(listed)
+
+
+def _check_members(archive: ZipFile, listed: int) -> None:
+    """Raise BadZipFile if members are missing, overlap or have no name.
+
+    A damaged length in the central directory hides the members after it.
+    """
+    members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+    if listed not in (len(members), _ZIP64):
+        raise BadZipFile(f"{len(members)} of {listed} members found")
+    if not all(member.filename for member in members):
+        raise BadZipFile("a member has no name")
+    ends = [member.header_offset + _LOCAL_HEADER + member.compress_size for member in members]
+    begins = [*(member.header_offset for member in members[1:]), archive.start_dir]
+    if any(end > begin for end, begin in zip(ends, begins, strict=False)):
+        raise BadZipFile("members overlap")
 
 
 def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
     """Yield the DICOM files of a zip, sorted by name."""
     members = [member for member in archive.infolist() if not member.is_dir()]
     size = sum(member.file_size for member in members)
-    if size > MAX_BYTES or len(members) > MAX_FILES:
+    if size > min(MAX_BYTES, _MAX_EXPANSION * path.stat().st_size + _ALWAYS_ALLOWED) or len(members) > MAX_FILES:
         finding = f"the zip contains {size} bytes in {len(members)} files, above the limit"
         raise UserError(Code.SCAN_TOO_LARGE, path, finding, _ONE_SERIES)
     for member in sorted(members, key=lambda member: member.filename):
         if member.flag_bits & _ENCRYPTED:
             raise UserError(Code.SCAN_UNSUPPORTED, path, "the zip has a password", "unpack it into a folder")
+        if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            finding = f"the zip has compression method {member.compress_type}"
+            raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "unpack it into a folder")
         name = PurePosixPath(member.filename).name
         if not name.startswith(".") and (name.lower().endswith(".dcm") or _is_dicom_member(archive, member)):
             yield Member(path / name, partial(_content, archive, member))
@@ -143,4 +176,6 @@ def _is_dicom_member(archive: ZipFile, member: ZipInfo) -> bool:
 
 
 def _content(archive: ZipFile, member: ZipInfo) -> BinaryIO:
-    return BytesIO(archive.read(member))
+    with archive.open(member) as stream:
+        # a read without a limit would inflate more bytes than the member has by its header
+        return BytesIO(stream.read(member.file_size + 1))
