@@ -104,7 +104,7 @@ def test_the_csv_file_names_its_units_and_leaves_nan_empty(tmp_path: Path) -> No
     assert line["dice"] == "0.3333333333333333"
 
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\r"))  # every CSV reader takes it for a line break
+WORDS = st.text(st.characters(codec="utf-8"))
 NUMBERS = st.floats(0, allow_infinity=False, allow_nan=False)
 
 
@@ -157,6 +157,7 @@ def test_nan_reads_back(tmp_path: Path) -> None:
         (lambda text: text.replace("standard", "kind"), Code.OPTION_INVALID, "'kind'"),
         (lambda text: text.replace("standard", "paper", 1), Code.DAMAGED_FILE, "2 protocols"),
         (lambda text: text + '"', Code.DAMAGED_FILE, "end of data"),
+        (lambda text: text.replace("0.25", "1e309"), Code.DAMAGED_FILE, "too large"),
     ],
 )
 def test_a_damaged_csv_file_is_an_error(tmp_path: Path, change: Any, code: Code, keyword: str) -> None:

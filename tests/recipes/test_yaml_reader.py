@@ -27,7 +27,7 @@ def test_duplicate_keys_are_rejected(text: str, key: str, lines: tuple[int, int]
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a", "[1, {a: 1}, {a: 2}]", "a: &n {b: 1}\nc: {<<: *n, b: 2}\nd: *n", "? [1]\n: 2", "1: a\n'1': b", "&a [*a]"],
+    ["", "a", "[1, {a: 1}, {a: 2}]", "a: &n {b: 1}\nc: {<<: *n, b: 2}\nd: *n", "? [1]\n: 2", "1: a\n'1': b"],
 )
 def test_valid_yaml_is_read_as_by_pyyaml(text: str) -> None:
     try:
@@ -53,6 +53,31 @@ def test_errors_are_raised_every_time() -> None:
             read_yaml("a: 1\na: 2\n")
         with pytest.raises(NotYamlError, match="expected"):
             read_yaml("a: [")
+
+
+NINES = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+MERGES = "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "about: &a [*a]",
+        "about: &a {b: *a}",
+        f"a0: &a0 [1]\n{NINES}",
+        f"a0: &a0 {{b: 1}}\n{MERGES}",
+        "a: " + "[" * 60 + "]" * 60,
+        "a: " + "[" * 9000,
+        f"a: {'b' * 2**18}",
+    ],
+)
+def test_texts_beyond_the_limits(tmp_path: Path, text: str) -> None:
+    """Aliases of aliases would become millions of values. An alias of itself has no end."""
+    with pytest.raises(NotYamlError):
+        read_yaml(text)
+    (tmp_path / "a.yaml").write_text(text)
+    with user_error(Code.RECIPE_INVALID, tmp_path / "a.yaml"):
+        load_recipe(tmp_path / "a.yaml")
 
 
 def test_every_shipped_recipe_is_read(tmp_path: Path) -> None:

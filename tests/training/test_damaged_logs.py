@@ -21,6 +21,9 @@ DAMAGES = [
     (b"total\n" + STEP, "damaged"),
     (STEP + STEP.replace(b"total", b"\xff"), "damaged"),
     (b"[]\n", "damaged"),
+    (STEP.replace(b"0.5", b"1e309"), "damaged"),
+    (STEP.replace(b"0.5", b"NaN"), "damaged"),
+    (STEP.replace(b"0.5", b"9" * 400), "damaged"),
 ]
 
 
@@ -63,6 +66,19 @@ def test_every_command_advises_the_same(cli: CommandLine, folder: Path, store: S
     (run / "run.json").write_text(json.dumps(facts | {"status": "stopped"}))
     again = ("train", run / "recipe.yaml", "--data", store.path, "--out", run, "--device", "cpu", "--resume")
     assert cli.fails(*again) == sentence
+
+
+@pytest.mark.parametrize("step", [b'"stage": NaN', b'"stage": -Infinity', b'"stage": 1e309', b'"total": ' + b"9" * 310])
+def test_a_report_of_a_log_with_impossible_numbers(cli: CommandLine, folder: Path, step: bytes) -> None:
+    run = folder / "runs/seed-0"
+    write(run / "log.jsonl", STEP.replace(b"}", b", " + step + b"}"))
+    assert "log.jsonl" in cli.fails("report", run, code=Code.DAMAGED_FILE)
+
+
+def test_a_recipe_with_an_endless_alias(cli: CommandLine, folder: Path) -> None:
+    run = folder / "runs/seed-0"
+    (run / "recipe.yaml").write_text("name: &a [*a]\n")
+    assert "recipe.yaml" in cli.fails("report", run, code=Code.DAMAGED_FILE)
 
 
 def test_the_log_of_a_running_training_may_end_within_a_line(cli: CommandLine, folder: Path) -> None:

@@ -6,7 +6,9 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +26,10 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT, None)
 """Numbers of the errors of a full disk. Errors of numpy and other libraries have no number."""
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM)
 """Errors of file systems that cannot flush a folder, and of folders that may not be read."""
+MAX_JSON_BYTES, MAX_LEVELS, MAX_DIGITS = 64 * 2**20, 100, 300
+"""Limits of a JSON file: its size, the levels of nested lists and objects, and the digits of an integer."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 # The umask can only be read by setting it, which is unsafe once threads are running.
 UMASK = os.umask(0o077)
 os.umask(UMASK)
@@ -158,10 +164,35 @@ def json_text(content: Any) -> str:
 
 
 def csv_text(lines: Iterable[Sequence[Any]]) -> str:
-    """Return rows of cells as CSV. None becomes an empty cell."""
+    """Return rows of cells as CSV. None becomes an empty cell.
+
+    An apostrophe is added to a text that a spreadsheet could run as a formula. ``read_csv_rows`` removes it.
+    """
+    return "".join(_csv_line([_without_formula(cell) for cell in line]) for line in lines)
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(lines)
-    return stream.getvalue()
+    # with this line end, the writer puts quotes around cells that contain either of its characters
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)
+    return stream.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _without_formula(cell: Any) -> Any:
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(cell)
+    return f"'{cell}" if is_formula else cell
+
+
+def read_csv_rows(path: Path) -> list[dict[Any, Any]]:
+    """Read the rows of a table that ``csv_text`` wrote, by column name. Raise OSError, ValueError or csv.Error."""
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream, strict=True))
+    return [{name: _original(cell) for name, cell in row.items()} for row in rows]
+
+
+def _original(cell: Any) -> Any:
+    is_marked = isinstance(cell, str) and cell[:1] == "'" and cell[1:].startswith(FORMULA_STARTS)
+    return cell[1:] if is_marked else cell
 
 
 def _encode(content: str | bytes) -> bytes:
@@ -194,9 +225,13 @@ def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raise a UserError if the file is missing, unreadable or not valid JSON."""
+    """Read a JSON file. Raise a UserError if the file is missing, unreadable, too large or not valid JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_reject_constant)
+        with path.open("rb") as stream:
+            content = stream.read(MAX_JSON_BYTES + 1)
+        if len(content) > MAX_JSON_BYTES:
+            raise ValueError(f"more than {MAX_JSON_BYTES} bytes")
+        return parse_json(content.decode())
     except FileNotFoundError:
         raise UserError(Code.FILE_MISSING, path, "the file is missing", "check the path") from None
     except OSError as error:
@@ -214,8 +249,33 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+def parse_json(text: str | bytes, *, allow_nan: bool = False) -> Any:
+    """Parse JSON. Raise ValueError or RecursionError for invalid JSON, too large numbers and too many levels."""
+    constants = None if allow_nan else _reject_number
+    content = json.loads(text, parse_constant=constants, parse_float=_finite_float, parse_int=_small_int)
+    level = [content]
+    for _ in range(MAX_LEVELS):
+        level = [child for one in level if isinstance(one, list | dict) for child in _children(one)]
+    if level:
+        raise ValueError(f"more than {MAX_LEVELS} levels")
+    return content
+
+
+def _children(content: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return content.values() if isinstance(content, dict) else content
+
+
+def _finite_float(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _reject_number(text)
+
+
+def _small_int(text: str) -> int:
+    return int(text) if len(text) < MAX_DIGITS else _reject_number(text)
+
+
+def _reject_number(text: str) -> Any:
+    raise ValueError(f"{text:.40} is not a number of at most {MAX_DIGITS} digits")
 
 
 def sha256_of(path: Path) -> str:

@@ -20,6 +20,7 @@ from graftseg.core.files import (
     atomic_path,
     is_locked,
     locked,
+    parse_json,
     read_json,
     read_object,
     write_errors,
@@ -276,21 +277,21 @@ class RunLog:
             self._stream.close()
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path, *, allow_nan: bool = True) -> list[dict[str, Any]]:
     """Return all complete lines of a log, or an empty list if the log does not exist."""
     if not path.is_file():
         return []
     *complete, _ = path.read_bytes().split(b"\n")
     with suppress(KeyError, TypeError, ValueError, RecursionError):
-        lines = [json.loads(text) for text in complete]
+        lines = [parse_json(text, allow_nan=allow_nan) for text in complete]
         if all(isinstance(line["global_step"], int) for line in lines):
             return lines
     raise _damaged(path, "not a log of steps")
 
 
 def complete_log(path: Path, steps: int | None) -> list[dict[str, Any]]:
-    """Return the log of a finished run. Raise a UserError if the log ends before step ``steps``."""
-    lines = read_log(path)
+    """Return the log of a finished run. Raise a UserError if it ends before step ``steps`` or contains NaN."""
+    lines = read_log(path, allow_nan=False)
     last = max((line["global_step"] for line in lines if "total" in line), default=0)
     if not lines or last < (steps or 0):
         finding = "the file is missing" if not path.is_file() else f"damaged or edited, it ends at step {last}"

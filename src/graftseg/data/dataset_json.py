@@ -1,6 +1,7 @@
 """The file ``dataset.json`` of nnU-Net and of the Medical Segmentation Decathlon."""
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,9 +124,9 @@ def _all_belong(entry: Any, cases: set[str]) -> bool:
 
 def _paths_in(entries: list[Any]) -> Iterator[str]:
     """Yield every path in lists of cases. The lists may be nested."""
-    pending = list(entries)
+    pending = deque(entries)
     while pending:
-        entry = pending.pop(0)
+        entry = pending.popleft()
         if isinstance(entry, str):
             yield entry
         elif isinstance(entry, dict):

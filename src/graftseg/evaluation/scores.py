@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import csv_text, json_text, read_json, write_group, write_text
+from graftseg.core.files import csv_text, json_text, read_csv_rows, read_json, write_group, write_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
 from graftseg.evaluation.table_metrics import extent_of, plain_values, scores_text, spread
 
@@ -178,8 +178,7 @@ def check_table_path(table: Path) -> None:
 def read_csv(path: Path) -> Evaluation:
     """Read a table that ``Evaluation.write_csv`` wrote. Columns that are not needed are ignored."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            lines = list(csv.DictReader(stream, strict=True))
+        lines = read_csv_rows(path)
         rows = tuple(_row_from(line) for line in lines)
         protocols = {line["protocol"] for line in lines}
         if len(protocols) != 1:
@@ -198,6 +197,8 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
     cells |= {column: line[column] for column in LATER_COLUMNS if column in line}
     case, label, name = cells.pop("case"), int(cells.pop("label")), cells.pop("name")
     numbers: dict[str, Any] = {field: float(cell) if cell else math.nan for field, cell in cells.items()}
+    if not 0 <= label < 2**16 or math.inf in map(abs, numbers.values()):
+        raise ValueError("a number is too large")
     return Row(case=case, label=label, name=name, **numbers)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, check_writable
+from graftseg.core.files import PARTIAL, check_writable, read_csv_rows
 from graftseg.core.names import same_names
 from graftseg.core.predictions import Manifest, PredictedCase, extra_files, read_manifest
 from graftseg.data.grouping import labels_in
@@ -166,7 +166,6 @@ def _same_settings(before: Mapping[str, object], planned: Mapping[str, object]) 
 def _scored_cases(table: Path) -> set[str]:
     """Return the case names in a metrics table, or an empty set if the table cannot be read."""
     try:
-        with table.open(encoding="utf-8-sig", newline="") as stream:
-            return {line["case"] for line in csv.DictReader(stream, strict=True)}
-    except (OSError, csv.Error, UnicodeDecodeError, KeyError):
+        return {line["case"] for line in read_csv_rows(table)}
+    except (OSError, csv.Error, ValueError, KeyError):
         return set()

@@ -15,6 +15,8 @@ from graftseg.core.errors import Code, UserError
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 """The folder of the recipes that come with the package."""
 Tree = dict[Any, Any]
+MAX_CHARACTERS, MAX_VALUES, MAX_LEVELS = 2**18, 100_000, 50
+"""Limits of a YAML text: its length, its values, and the levels of nested lists and mappings."""
 SIMILARITY = 0.75
 """Minimum similarity, from 0 to 1, at which a known name is suggested for a misspelled name."""
 
@@ -24,7 +26,22 @@ class NotYamlError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicate keys."""
+    """A safe YAML loader that rejects duplicate keys and aliases that multiply the text."""
+
+    def compose_document(self) -> yaml.Node | None:
+        """Compose the text. Raise NotYamlError for too many values or levels, with aliases replaced by their values."""
+        document = super().compose_document()
+        pending, values = [(document, 0)], 0
+        while pending:
+            node, level = pending.pop()
+            values += 1
+            if values > MAX_VALUES or level > MAX_LEVELS:
+                raise NotYamlError(f"more than {MAX_VALUES} values or {MAX_LEVELS} levels, or an alias of itself")
+            if isinstance(node, yaml.SequenceNode):
+                pending += [(item, level + 1) for item in node.value]
+            elif isinstance(node, yaml.MappingNode):
+                pending += [(item, level + 1) for pair in node.value for item in pair]
+        return document
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Construct a mapping; raise NotYamlError for a duplicate key."""
@@ -39,7 +56,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> Any:
-    """Parse a YAML text; raise NotYamlError if it is invalid or has a duplicate key."""
+    """Parse a YAML text; raise NotYamlError if it is invalid, too large or has a duplicate key."""
+    if len(text) > MAX_CHARACTERS:
+        raise NotYamlError(f"more than {MAX_CHARACTERS} characters")
     return deepcopy(_parse(text))
 
 
@@ -93,7 +112,8 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
     """Read a recipe and merge it over its base. ``children`` are the recipes that are based on this recipe."""
     _refuse_cycle(path, children)
     try:
-        tree = read_yaml(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as stream:
+            tree = read_yaml(stream.read(MAX_CHARACTERS + 1))
     except OSError as error:
         finding = f"cannot be read ({error.strerror})"
         raise UserError(Code.READ_FAILED, path, finding, "check the path of the recipe") from None

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 from numpy.lib.npyio import NpzFile
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, find_store, open_store
+from graftseg.recipes.reading import read_yaml
 from graftseg.reporting.curves import Curve, Stage
 
 MAX_VALUE = 1e30  # larger values are treated as not finite
@@ -59,8 +59,8 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
+        recipe = read_yaml(path.read_text(encoding="utf-8"))
+    except ValueError:
         raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, not valid YAML", "restore the file") from None
     return recipe if isinstance(recipe, dict) else None
 
@@ -84,7 +84,7 @@ def read_curves(run: RunFolder) -> Log | None:
     lines = read_log(run.log_file)
     try:
         return _log_of(lines) if lines else None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UserError(Code.DAMAGED_FILE, run.log_file, f"damaged or edited ({error})", LOG_REMEDY) from None
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import write_bytes
+from graftseg.core.files import parse_json, write_bytes
 from graftseg.inference.export.request import Request
 from graftseg.inference.model import TrainedNetwork, build_network, load_network, load_weights
+from graftseg.recipes.reading import read_yaml
 from graftseg.recipes.recipe import parse_recipe
 
 FORMAT = "graftseg weights"
@@ -65,9 +65,9 @@ def _read_description(file: Path) -> dict[str, Any]:
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
             _check(file, metadata, {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118
-        classes, channels = json.loads(metadata["classes"]), int(metadata["channels"])
-        return {"recipe": yaml.safe_load(metadata["recipe"]), "classes": classes, "channels": channels}
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError):
+        classes, channels = parse_json(metadata["classes"]), int(metadata["channels"])
+        return {"recipe": read_yaml(metadata["recipe"]), "classes": classes, "channels": channels}
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         finding, remedy = "damaged, or not written by graftseg", "run graftseg export weights to recreate it"
         raise UserError(Code.WEIGHTS_DAMAGED, file, finding, remedy) from None
 
