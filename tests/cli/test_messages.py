@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from graftseg import api
 from graftseg.cli.app import app
-from graftseg.cli.messages import as_user_error, wants_json
+from graftseg.cli.messages import as_user_error, say, wants_json
 from graftseg.core.errors import Code, StoppedError
 
 
@@ -45,6 +45,23 @@ def test_warnings_and_errors_are_json_lines(cli: CommandLine, monkeypatch: pytes
     assert (status, out, first) == (2, "", {"warning": "3 cases are small"})
     assert "a package complains" in second["warning"]
     assert last["code"] == Code.OUT_OF_MEMORY and {*last} == {"code", "where", "finding", "remedy"}
+
+
+def test_hidden_characters_are_escaped_on_both_streams(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def info(what: object) -> dict[str, Any]:
+        record = logging.makeLogRecord({"msg": "case %s", "args": ("\u202e\x1b[2J\nb",), "levelno": logging.WARNING})
+        assert logging.lastResort is not None
+        logging.lastResort.handle(record)
+        return {"name": "5 \u2009mm"}
+
+    monkeypatch.setattr(api, "info", info)
+    status, out, error = cli("info", "x")
+    assert (status, error) == (0, "case \\u202e\\x1b[2J\\nb\n")
+    assert out == "name: 5 \u2009mm\n"
+    say("a\x1b[2J\tb\u2066\nc")
+    assert capsys.readouterr().out == "a\\x1b[2J\tb\\u2066\nc\n"
 
 
 def test_several_failures_are_several_objects(cli: CommandLine, scans: Path, tmp_path: Path) -> None:

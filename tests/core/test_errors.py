@@ -2,12 +2,16 @@
 
 import pickle
 import re
+import unicodedata
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from graftseg.core.errors import Code, UserError
+from graftseg.core.errors import Code, UserError, in_one_line, visible
+from graftseg.core.names import has_control_characters
 
 ROOT = Path(__file__).parents[2]
 errors_page = SourceFileLoader("errors_page", str(ROOT / "docs" / "errors.py")).load_module()
@@ -24,6 +28,36 @@ def test_control_characters_in_names_are_escaped() -> None:
     error = UserError(Code.OPTION_INVALID, "a\x1b[31mX\x07\nb é 漢.nii.gz", "truncated", "copy it again")
     assert str(error) == r"a\x1b[31mX\x07\nb é 漢.nii.gz: truncated; copy it again. [option-invalid]"
     assert error.where == "a\x1b[31mX\x07\nb é 漢.nii.gz"
+
+
+@given(st.text())
+def test_no_hidden_character_leaves(text: str) -> None:
+    """Control characters, surrogates, separators of lines and invisible characters become escapes."""
+    shown = visible(text)
+    assert not [one for one in shown if has_control_characters(one) and one not in "\n\t"]
+    assert all(unicodedata.category(one) != "Cf" or one in "\u200c\u200d" for one in shown)
+    assert visible(shown) == shown
+    assert in_one_line(text).isprintable()
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp", "Co", "Cn"])))
+def test_visible_text_is_unchanged(text: str) -> None:
+    assert visible(f"{text}\n\t") == f"{text}\n\t"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J", r"\x1b[2J"),
+        ("a\u202egpj.exe", r"a\u202egpj.exe"),
+        ("\u2066a\u2069", r"\u2066a\u2069"),
+        ("\r\x9b\x7f", r"\r\x9b\x7f"),
+        ("\ud800", r"\ud800"),
+        ("5\xa0mm, \u200d", "5\xa0mm, \u200d"),
+    ],
+)
+def test_escapes(text: str, shown: str) -> None:
+    assert visible(text) == shown
 
 
 def test_every_code_is_documented() -> None:

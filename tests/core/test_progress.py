@@ -29,6 +29,18 @@ def test_results_are_in_the_order_of_the_items() -> None:
     assert in_parallel(work, range(5), "squaring", workers=2) == [0, 1, 4, 9, 16]
 
 
+def test_descriptions_are_printed_without_markup_and_control(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "REPORT_SECONDS", -1.0)
+    list(track([1], "[/x] \x1b[2J"))
+    assert capsys.readouterr().err == "[/x] \\x1b[2J: 1\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    list(track([1], "[/x] \x1b[3J"))
+    shown = capsys.readouterr().err
+    assert "[/x]" in shown and "\x1b[3J" not in shown
+
+
 def test_nothing_to_do() -> None:
     assert in_parallel(str, [], "nothing") == []
 

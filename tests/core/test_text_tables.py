@@ -72,7 +72,7 @@ def test_long_paths_are_not_broken() -> None:
 
 def test_control_characters_and_wide_letters() -> None:
     laid = format_table(("case", "n"), [("a\x1b[2J\nb", "1"), ("心臓", "12")], 80)
-    assert laid == TextTable(["case      n"], ["a [2J b   1", "心臓     12"])
+    assert laid == TextTable(["case         n"], [r"a\x1b[2J b   1", "心臓        12"])
 
 
 def test_wide_letters_below_a_row() -> None:

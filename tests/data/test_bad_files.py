@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
     return make_scans(tmp_path / "data")
 
 
-@pytest.mark.parametrize("kind", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("name", ["a.dcm", "a"])
 def test_a_zip_with_a_damaged_member(tmp_path: Path, kind: int, name: str) -> None:
     path = tmp_path / "a.zip"

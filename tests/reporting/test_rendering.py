@@ -1,10 +1,14 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
 from report_fakes import Page
 
+from graftseg.core.errors import visible
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.rendering import ENVIRONMENT, render
+from graftseg.reporting.svg import element
 
 
 def part(source: str, **view: object) -> str:
@@ -18,6 +22,14 @@ def test_values_are_escaped_and_must_be_given() -> None:
     assert isinstance(page, Markup) and "&lt;b&gt;" in page
     with pytest.raises(UndefinedError):
         render("run_summary", verdicts=["<b>"], facts={}, counts="1 labeled case")
+
+
+@given(st.text())
+def test_hidden_characters_are_visible_on_pages_and_in_pictures(text: str) -> None:
+    for page in (part("{{ text }}", text=text), element("text", text), element("g", class_=text)):
+        assert page == visible(page)
+    assert part("{{ text }}", text="\u202eA\x1b<") == r"\u202eA\x1b&lt;"
+    assert element("text", "\u202eA\x1b<") == r"<text>\u202eA\x1b&lt;</text>"
 
 
 def test_an_empty_part_names_the_command() -> None:

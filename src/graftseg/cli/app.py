@@ -31,6 +31,7 @@ from graftseg.cli.arguments import (
 )
 from graftseg.cli.briefs import brief, machine_lines
 from graftseg.core.files import check_working_directory
+from graftseg.cli.messages import say
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -66,9 +67,9 @@ def demo(
     from graftseg.cli.demo import run_demo, run_seeds
 
     if seeds:
-        typer.echo(run_seeds(out, range(1, seeds + 1), dimensions=dimensions, device=device))
+        say(run_seeds(out, range(1, seeds + 1), dimensions=dimensions, device=device))
     else:
-        typer.echo(run_demo(out, seed=seed, dimensions=dimensions, device=device))
+        say(run_demo(out, seed=seed, dimensions=dimensions, device=device))
 
 
 verb(cli_check.check)
@@ -95,9 +96,9 @@ def plan(
     lines = api.plan(data, out, device=device, minutes=minutes, method=method).read_text().splitlines()
     head = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
     for line in head[: head.index(TRAIN_LINE)]:
-        typer.echo(line)
-    typer.echo(f"plan: {out}")
-    typer.echo(f"next: graftseg train {quote(str(out))} {data_options(data)} --out RUN")
+        say(line)
+    say(f"plan: {out}")
+    say(f"next: graftseg train {quote(str(out))} {data_options(data)} --out RUN")
 
 
 @verb
@@ -117,7 +118,7 @@ def prepare(
     from graftseg import api
 
     store = api.prepare(data, out, recipe=recipe, benchmark=benchmark, overrides=overrides or ())
-    typer.echo(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
+    say(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
 verb(cli_training.train)
@@ -170,15 +171,15 @@ def predict(
         pictures=pictures,
     )
     if predicted.network:
-        typer.echo(f"network: {predicted.network}")
+        say(f"network: {predicted.network}")
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"
-    typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
+    say(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
     if others := predicted.others:
         kept = "1 other label map" if others == 1 else f"{others} other label maps"
-        typer.echo(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
+        say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
-        typer.echo(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
+        say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
     messages.print_warnings(predicted.warnings)
     messages.print_errors(predicted.failures)
     if predicted.failures:
@@ -209,10 +210,10 @@ def evaluate(
     )
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
-        typer.echo("distances in millimeters are the same as in voxels")
+        say("distances in millimeters are the same as in voxels")
     rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
-    typer.echo(f"surface Dice: share of both surfaces at most {tolerance:g} mm from the other surface")
-    typer.echo(f"protocol: {protocol} (if a class is missed, {rule})")
+    say(f"surface Dice: share of both surfaces at most {tolerance:g} mm from the other surface")
+    say(f"protocol: {protocol} (if a class is missed, {rule})")
 
 
 @verb
@@ -224,7 +225,7 @@ def report(
     """Write a self-contained HTML page about a run."""
     from graftseg import api
 
-    typer.echo(api.report(run, out, baseline=baseline))
+    say(api.report(run, out, baseline=baseline))
 
 
 @verb
@@ -264,7 +265,7 @@ def bench(
     if json_file is not None:
         check_target_file(json_file)
     result = api.bench(recipe, data, overrides=overrides or (), device=device, plan=plan)
-    typer.echo(table(result))
+    say(table(result))
     if json_file is not None:
         write_json(json_file, result.to_json())
 
@@ -303,7 +304,7 @@ def doctor(
         print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
         return
     for line in facts["recipes"] if recipes else machine_lines(facts):
-        typer.echo(line)
+        say(line)
 
 
 @app.callback(invoke_without_command=True)
@@ -312,7 +313,7 @@ def root(
 ) -> None:
     """Segment medical scans with bidirectional copy-paste, from a few labeled and many unlabeled scans."""
     if version:
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)

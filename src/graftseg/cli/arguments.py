@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graftseg.core.errors import Code, UserError
+from graftseg.cli.messages import say
+from graftseg.core.errors import Code, UserError, in_one_line
 
 if TYPE_CHECKING:
     from graftseg.data.sources import Sources
@@ -112,11 +113,11 @@ def data_options(data: Given) -> str:
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
     """Print nested plain values as YAML or JSON."""
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
     import yaml
 
-    typer.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=120), nl=False)
+    say(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -129,7 +130,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console = Console()
     if not console.is_terminal:
         for row in (head, *rows):
-            typer.echo("\t".join(row))
+            say("\t".join(map(in_one_line, row)))
         return
     table = format_table(head, rows, console.width)
     for lines, style in ((table.head, "bold"), (table.body, "")):

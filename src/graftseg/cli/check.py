@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graftseg.cli.arguments import AsJson, Data, Given, print_table, takes_sources
+from graftseg.cli.messages import say
 
 if TYPE_CHECKING:
     from graftseg.data.check import Examination
@@ -30,11 +31,11 @@ def check(
 
     examination = api.check(data, out=out, fix=fix, drop=drop)
     if as_json:
-        typer.echo(json.dumps(examination.to_json(), indent=2, allow_nan=False))
+        say(json.dumps(examination.to_json(), indent=2, allow_nan=False))
     else:
         _print(examination, data)
         if out is not None:
-            typer.echo(out)
+            say(out)
     if examination.errors:
         raise typer.Exit(2)
 
@@ -45,13 +46,13 @@ def _print(examination: "Examination", data: Given) -> None:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
     for likeness in (examination.likeness, examination.test_likeness):
         if likeness.kind != "alone":
-            typer.echo(likeness.sentence)
+            say(likeness.sentence)
     if examination.mended is not None:
         _print_copy(examination.mended)
     counts = examination.counts.items()
     scans = ", ".join(f"{count} {split}" for split, count in counts if count or split != "validation")
     findings = f"{len(examination)} finding{'' if len(examination) == 1 else 's'}"
-    typer.echo(f"{scans} scans; {findings}, {examination.errors} of them errors")
+    say(f"{scans} scans; {findings}, {examination.errors} of them errors")
 
 
 def _with_path(remedy: str, data: Given) -> str:
@@ -65,9 +66,9 @@ def _with_path(remedy: str, data: Given) -> str:
 
 def _print_copy(copy: "FixedCopy") -> None:
     for reason in copy.left:
-        typer.echo(f"not repaired: {reason}")
+        say(f"not repaired: {reason}")
     if copy.folder is None:
-        typer.echo("nothing was repaired, so no copy was written")
+        say("nothing was repaired, so no copy was written")
         return
     if copy.files:
         print_table(("file", "repaired"), sorted(copy.files.items()))
@@ -75,7 +76,7 @@ def _print_copy(copy: "FixedCopy") -> None:
         print_table(("left out", "because"), sorted(copy.dropped.items()))
     for old, new in copy.values.items():
         name = f" ({copy.classes[new]})" if new in copy.classes else ""
-        typer.echo(f"label value {old} is now {new}{name}")
+        say(f"label value {old} is now {new}{name}")
     files = "1 file" if len(copy.files) == 1 else f"{len(copy.files)} files"
     dropped = f", {len(copy.dropped)} left out" if copy.dropped else ""
-    typer.echo(f"{copy.folder}: {files} repaired{dropped}, {copy.unchanged} unchanged; check the copy, too")
+    say(f"{copy.folder}: {files} repaired{dropped}, {copy.unchanged} unchanged; check the copy, too")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graftseg.cli.arguments import Device, Overrides, Run, print_table
-from graftseg.cli.messages import print_errors
+from graftseg.cli.messages import print_errors, say
 
 KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
 
@@ -28,11 +28,11 @@ def rank(
     ranking = api.rank(run, data, out=out, device=device)
     print_table(HEAD, ranking.lines(top))
     if shared := ranking.in_common():
-        typer.echo(shared)
+        say(shared)
     if out is not None:
-        typer.echo(f"{out}: {len(ranking.rows)} scans")
+        say(f"{out}: {len(ranking.rows)} scans")
     for sentence in ranking.unlearned:
-        typer.echo(sentence)
+        say(sentence)
     print_errors(ranking.failures)
     if ranking.failures:
         raise typer.Exit(2)
@@ -59,7 +59,7 @@ def export(
     from graftseg import api
 
     for line in api.export(kind, run, out, check=check, data=data, predictions=predictions, codes=codes):
-        typer.echo(line)
+        say(line)
 
 
 def import_weights(
@@ -74,8 +74,8 @@ def import_weights(
     from graftseg import api
 
     run = api.import_weights(weights, out, recipe=recipe, overrides=overrides or ())
-    typer.echo(f"{run.path}: a run with classes {', '.join(run.training_manifest()['store']['classes'])}")
-    typer.echo(f"next: graftseg predict {quote(str(run.path))} SCANS --out LABELS")
+    say(f"{run.path}: a run with classes {', '.join(run.training_manifest()['store']['classes'])}")
+    say(f"next: graftseg predict {quote(str(run.path))} SCANS --out LABELS")
 
 
 COMMANDS = (rank, export, import_weights)

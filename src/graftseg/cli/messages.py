@@ -10,7 +10,7 @@ from itertools import takewhile
 
 import typer
 
-from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
+from graftseg.core.errors import Code, StoppedError, UserError, in_one_line, visible
 from graftseg.core.progress import hide_progress
 from graftseg.core.signals import leave_closed_terminal, stop_signals
 
@@ -37,6 +37,7 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
     handler = _JsonLog(logging.WARNING)
+    _format_log(_VisibleLog())
     if as_json:
         logging.captureWarnings(True)
         logging.getLogger().addHandler(handler)
@@ -44,6 +45,7 @@ def stderr_format(as_json: bool) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
+        _format_log(None)
         if as_json:
             logging.captureWarnings(False)
         hide_progress(before)
@@ -55,6 +57,24 @@ class _JsonLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
+
+
+def _format_log(form: logging.Formatter | None) -> None:
+    """Set the format of log messages on stderr, unless another handler prints them."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(form)
+
+
+class _VisibleLog(logging.Formatter):
+    """Log format with one line per message and with hidden characters as escapes."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
+        return in_one_line(record.message)
+
+
+def say(text: object, *, nl: bool = True) -> None:
+    """Print a result to stdout, with hidden characters as escapes."""
+    typer.echo(visible(str(text)), nl=nl)
 
 
 def print_error(error: UserError) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graftseg.cli.arguments import AllowMissing, Device, Overrides, Results, Run, Shorter, print_table
-from graftseg.cli.messages import print_warning
+from graftseg.cli.messages import print_warning, say
 from graftseg.core.errors import Code, UserError
 from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES
 
@@ -31,18 +31,18 @@ def test(
     from graftseg.evaluation.table_metrics import scores_table
 
     tested = api.test(run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing)
-    typer.echo(f"test scans: {tested.scans.images}")
+    say(f"test scans: {tested.scans.images}")
     for path, evaluation in tested.scores.items():
         count = len({row.case for row in evaluation.rows})
-        typer.echo(f"{path}: {count} test case{'s' if count > 1 else ''}")
+        say(f"{path}: {count} test case{'s' if count > 1 else ''}")
         print_table(*scores_table(evaluation))
     if tested.comparison is not None:
-        typer.echo(f"first {tested.comparison.first.name}, second {tested.comparison.second.name}")
+        say(f"first {tested.comparison.first.name}, second {tested.comparison.second.name}")
         # graftseg compare prints the other metrics
         print_table(HEAD, [line for line in tested.comparison.table_rows() if line[0] == "Dice %"])
     for sentence in tested.verdict():
-        typer.echo(sentence)
-    typer.echo(f"report: {tested.report}")
+        say(sentence)
+    say(f"report: {tested.report}")
 
 
 def compare(
@@ -57,7 +57,7 @@ def compare(
 
     for comparison in api.compare(*runs, out=out):
         for line in comparison.notes():
-            typer.echo(line)
+            say(line)
         print_table(HEAD, comparison.table_rows())
 
 
@@ -72,7 +72,7 @@ def record(
     """Save settings, log, scores and environment of a tested run, but no data and no weights."""
     from graftseg import api
 
-    typer.echo(api.record(run, out, variant=variant, results=results))
+    say(api.record(run, out, variant=variant, results=results))
 
 
 def table(
@@ -88,7 +88,7 @@ def table(
         text = api.table(name, results)
         if results is None and not DEFAULT_RESULTS.exists():
             print_warning(f"folder {DEFAULT_RESULTS} is missing, so the table contains published scores only")
-        typer.echo(text, nl=False)
+        say(text, nl=False)
         return
     # with --markdown, a missing folder of records is an error
     results = results or DEFAULT_RESULTS
@@ -98,7 +98,7 @@ def table(
         raise UserError(Code.UNSAFE_TARGET, markdown, finding, "choose a path outside this folder")
     check_target_file(markdown)
     write_text(markdown, text)
-    typer.echo(markdown)
+    say(markdown)
 
 
 def sweep(
@@ -135,7 +135,7 @@ def sweep(
         variant=variant,
         device=device,
         dry_run=dry_run,
-        tell=typer.echo,
+        tell=say,
     )
     if swept.failures or swept.other_settings:
         raise typer.Exit(1)

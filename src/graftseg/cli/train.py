@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graftseg.cli.arguments import Device, Given, Overrides, Shorter, data_options, print_table, takes_sources
+from graftseg.cli.messages import say
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -67,7 +68,7 @@ def train(
         if count or baseline:
             finding = "cannot be combined with --folds or --baseline"
             raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or omit --folds and --baseline")
-        api.train_seeds(recipe, data, out, seeds, tell=typer.echo, **options)
+        api.train_seeds(recipe, data, out, seeds, tell=say, **options)
         if strict:
             _require_learned(*sorted(out.glob("seed-*")))
         return
@@ -92,18 +93,18 @@ def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Op
 
     count = load_recipe(recipe, options["overrides"]).folds if folds is None else folds
     if count:
-        result = api.train_folds(recipe, data, out, folds=count, tell=typer.echo, **options)
+        result = api.train_folds(recipe, data, out, folds=count, tell=say, **options)
         print_table(*result.table())
         for sentence in (result.caption(), *result.verdict()):
-            typer.echo(sentence)
-        typer.echo(f"next: graftseg report {quote(str(out))}")
+            say(sentence)
+        say(f"next: graftseg report {quote(str(out))}")
         return
     outcome = api.train(recipe, data, out, **options)
     other = RunFolder(out).baseline
-    typer.echo(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {other.path}" if other.exists else ""))
+    say(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {other.path}" if other.exists else ""))
     run = quote(str(out))
     test = f"graftseg test {run}, or " if _has_test(data) else ""
-    typer.echo(f"next: {test}graftseg predict {run} SCANS --out LABELS")
+    say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
 
 
 def _check_compare(compare: bool, methods: str | None, others: dict[str, object]) -> None:
@@ -118,13 +119,13 @@ def _compare(recipe: str, data: Given, out: Path, folds: Count | None, options: 
     """Train several methods; print their scores and the command that trains the best one on all labeled cases."""
     from graftseg import api
 
-    result = api.compare_methods(recipe, data, out, folds=folds, tell=typer.echo, **options)
+    result = api.compare_methods(recipe, data, out, folds=folds, tell=say, **options)
     print_table(*result.table())
     for sentence in result.verdict():
-        typer.echo(sentence)
+        say(sentence)
     final = f"{quote(str(result.final_recipe))} {data_options(data)} --out {quote(str(out / 'final'))}"
-    typer.echo(f"report: {out / 'report.html'}")
-    typer.echo(f"next, to train {result.best.method} on all labels: graftseg train {final}")
+    say(f"report: {out / 'report.html'}")
+    say(f"next, to train {result.best.method} on all labels: graftseg train {final}")
     if strict:
         _require_learned(*(out / one.method for one in result.results))
 

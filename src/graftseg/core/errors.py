@@ -1,5 +1,6 @@
 """Errors that a user can cause and fix, each with a code."""
 
+import unicodedata
 from enum import StrEnum
 from pathlib import Path
 
@@ -69,9 +70,29 @@ class Code(StrEnum):
     WRITE_FAILED = "write-failed"
 
 
+HARMLESS = "\n\t\u200c\u200d"
+"""Unprintable characters that may be printed: line ends, tabs and joiners."""
+
+
 def in_one_line(text: str) -> str:
     """Replace unprintable characters, such as a newline in a file name, by escapes. The text then stays in one line."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(one if one.isprintable() else _escape(one) for one in text)
+
+
+def visible(text: str) -> str:
+    """Replace characters that control a terminal, have no width or change the direction of text by escapes.
+
+    Newlines, tabs and all kinds of spaces stay. So do joiners, because some scripts need them.
+    """
+    return "".join(one if one.isprintable() or _is_harmless(one) else _escape(one) for one in text)
+
+
+def _is_harmless(character: str) -> bool:
+    return character in HARMLESS or unicodedata.category(character) == "Zs"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 class UserError(Exception):

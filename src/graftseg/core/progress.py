@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import TextColumn
+
+from graftseg.core.errors import in_one_line
 
 REPORT_SECONDS = 30.0
 """Seconds between progress lines if stderr is not a terminal."""
@@ -35,16 +38,28 @@ def error_console() -> "Console":
     return Console(stderr=True, quiet=_is_hidden)
 
 
+def print_plain(console: "Console", text: str) -> None:
+    """Print a text as it is, without the markup of rich."""
+    console.print(in_one_line(text), soft_wrap=True, highlight=False, markup=False)
+
+
+def plain_column(name: str) -> "TextColumn":
+    """Return a column of a progress bar that shows a value of its task as it is, without the markup of rich."""
+    from rich.progress import TextColumn
+
+    return TextColumn(f"{{task.{name}}}", markup=False)
+
+
 @contextmanager
 def progress_bar(description: str, total: float | None) -> Iterator[Show]:
     """Yield a function that shows progress: a bar on a terminal, otherwise a line every 30 seconds."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
     console = error_console()
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        columns = (plain_column("description"), BarColumn(), plain_column("fields[text]"))
         with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-            task = progress.add_task(description, total=total, text="")
+            task = progress.add_task(in_one_line(description), total=total, text="")
             yield lambda completed, text: progress.update(task, completed=completed, text=text)
         return
     last = monotonic()
@@ -54,7 +69,7 @@ def progress_bar(description: str, total: float | None) -> Iterator[Show]:
         now = monotonic()
         if now - last > REPORT_SECONDS:
             last = now
-            console.print(f"{description}: {text}", soft_wrap=True, highlight=False)
+            print_plain(console, f"{description}: {text}")
 
     yield report
 

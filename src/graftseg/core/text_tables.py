@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graftseg.core.errors import visible
+
 LAYOUTS = ((False, 2), (True, 2), (True, 1))
 """Layouts, tried in this order: whether column names are broken into lines, and the spaces between columns."""
 MAX_INDENT = 12  # cells below a row are indented by the width of the first column if it is at most this wide
@@ -102,8 +104,8 @@ def _is_number(cell: str) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Return the text in one line, without control characters."""
-    return "".join(one if one.isprintable() else " " for one in text).strip()
+    """Return the text in one line, with control characters as escapes."""
+    return visible(re.sub(r"[\n\t]", " ", text)).strip()
 
 
 def _width(text: str) -> int:

@@ -17,11 +17,22 @@ from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
 from graftseg.reporting.folder import class_names
 from graftseg.reporting.missing import Missing
-from graftseg.reporting.text import counted, fixed, joined, listed, metric_text, percent, shown_text, typeset
+from graftseg.reporting.text import (
+    counted,
+    fixed,
+    joined,
+    listed,
+    metric_text,
+    percent,
+    shown_text,
+    typeset,
+    visible_value,
+)
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),
     autoescape=True,
+    finalize=visible_value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from graftseg.reporting.text import visible_value
+
 RELATIVE_TOLERANCE = 1e-9  # a range below this fraction of its largest value counts as one value
 ABSOLUTE_TOLERANCE = 1e-27  # a range below this size counts as one value
 
@@ -17,11 +19,11 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> M
     Attributes with the value None are left out.
     """
     written = Markup().join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), visible_value(value))
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup("<{}{}>{}</{}>").format(name, written, Markup().join(children), name)
+    return Markup("<{}{}>{}</{}>").format(name, written, Markup().join(map(visible_value, children)), name)
 
 
 def chart(title: str, width: float, height: float, content: Iterable[Markup], class_: str = "curve") -> Markup:

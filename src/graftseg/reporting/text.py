@@ -4,13 +4,22 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
+from markupsafe import Markup
+
+from graftseg.core.errors import visible
 from graftseg.evaluation.table_metrics import OVERLAPS
 
 MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")  # a hyphen before a number or in an exponent
 HOMES = ("home", "Users", "")
 """Folders whose subfolders are named after people. The empty name is the root folder, which contains ``/root``."""
 LISTED_NAMES = 3
+
+
+def visible_value(value: Any) -> Any:
+    """Return a value of a page, with the hidden characters of plain text as escapes."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def typeset(text: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from graftseg.core.progress import REPORT_SECONDS, error_console
+from graftseg.core.errors import in_one_line
+from graftseg.core.progress import REPORT_SECONDS, error_console, plain_column, print_plain
 from graftseg.core.run_folder import RunFolder, RunLog
 from graftseg.training.remaining_time import RemainingTime, StageWork
 
@@ -224,15 +225,15 @@ class _Bar:
     """
 
     def __init__(self, work: Sequence[StageWork], done: int, label: ProgressLabel) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
         self._console = error_console()
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            plain_column("description"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("{task.fields[note]}"),
+            plain_column("fields[left]"),
+            plain_column("fields[note]"),
             console=self._console,
             disable=not self._console.is_terminal,
         )
@@ -242,7 +243,7 @@ class _Bar:
 
     def show(self, line: dict[str, Any], split: dict[str, float]) -> None:
         now, step, note = monotonic(), line["global_step"], f"loss {line['total']:.3f}"
-        name, total = f"{self._label.prefix}{line['method']}", sum(split.values()) or 1.0
+        name, total = in_one_line(f"{self._label.prefix}{line['method']}"), sum(split.values()) or 1.0
         self.times.begin(line["stage"], step, now)
         is_due = now - self._reported_at >= REPORT_SECONDS
         if is_due or not self._left:
@@ -254,7 +255,7 @@ class _Bar:
             if is_due:
                 left = f", {self._left}" if self._left else ""
                 text = f"{name}: step {step} of {self._total}, {note}{left}{self._label.suffix}"
-                self._console.print(text, soft_wrap=True, highlight=False)
+                print_plain(self._console, text)
             return
         if self._console.width >= WIDE_TERMINAL:
             shares = " ".join(f"{phase} {seconds / total:.0%}" for phase, seconds in split.items())
