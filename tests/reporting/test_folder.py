@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from report_fakes import write_log, write_snapshots
 
-from graftseg.core.errors import Code
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
+from graftseg.reporting import folder
 from graftseg.reporting.curves import Stage
 from graftseg.reporting.folder import Log, read_curves, read_recipe, read_snapshot, snapshot_names, snapshot_paths
 from user_errors import user_error
@@ -92,5 +93,33 @@ def test_damaged_snapshot_is_named(tmp_path: Path) -> None:
     with user_error(Code.DAMAGED_FILE, path):
         read_snapshot(path)
     np.savez(path, a=np.array([object()]))
+    with user_error(Code.DAMAGED_FILE, path):
+        read_snapshot(path)
+    path.write_bytes(b"")
+    with user_error(Code.DAMAGED_FILE, path):
+        read_snapshot(path)
+    np.save(path.with_suffix(".npy"), np.zeros(3))
+    with user_error(Code.DAMAGED_FILE, path.with_suffix(".npy")):
+        read_snapshot(path.with_suffix(".npy"))
+
+
+def test_every_changed_byte_of_a_snapshot_gives_an_error_or_a_picture(tmp_path: Path) -> None:
+    path, found = tmp_path / "000001.npz", set()
+    np.savez_compressed(path, X=np.arange(6.0).reshape(2, 3))
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        try:
+            found.add(read_snapshot(path).step)
+        except UserError as error:
+            found.add(error.code)
+    assert found == {1, Code.DAMAGED_FILE}
+
+
+def test_a_snapshot_cannot_be_larger_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "000001.npz"
+    np.savez_compressed(path, X=np.zeros((100, 100)))
+    assert read_snapshot(path).arrays["X"].shape == (100, 100)
+    monkeypatch.setattr(folder, "MAX_SNAPSHOT_BYTES", 1000)
     with user_error(Code.DAMAGED_FILE, path):
         read_snapshot(path)

@@ -4,6 +4,7 @@ At most a few thousand positions per class and case are stored in CPU memory. Th
 unlabeled scans, from network predictions.
 """
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor
@@ -77,7 +78,7 @@ class Positions:
             parts = np.split(flat.astype(np.int32), np.cumsum(groups[:, 1])[:-1]) if len(groups) else []
             for case, voxels in zip(groups[:, 0], parts, strict=True):
                 cases[case].append(voxels)
-        except (OSError, ValueError, KeyError, IndexError, EOFError, TypeError, BadZipFile) as error:
+        except (OSError, ValueError, LookupError, EOFError, TypeError, BadZipFile, zlib.error) as error:
             finding = f"missing, damaged or edited ({error})"
             raise UserError(Code.DAMAGED_FILE, path, finding, "restore the file or train again") from None
         return cls(tuple(tuple(classes) for classes in cases))

@@ -1,12 +1,12 @@
 """The files of a run folder that a page shows."""
 
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from graftseg.data.store import Store, find_store, open_store
 from graftseg.recipes.reading import read_yaml
 from graftseg.reporting.curves import Curve, Stage
 
+MAX_SNAPSHOT_BYTES = 2**28
 MAX_VALUE = 1e30  # larger values are treated as not finite
 Pairs = list[tuple[float, float]]
 
@@ -127,8 +128,10 @@ def read_snapshot(path: Path) -> Snapshot:
 def _open_snapshot(path: Path) -> Iterator[NpzFile]:
     try:
         with np.load(path, allow_pickle=False) as content:
+            if sum(member.file_size for member in content.zip.infolist()) > MAX_SNAPSHOT_BYTES:
+                raise ValueError("too large")
             yield content
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, LookupError, TypeError, EOFError, NotImplementedError, BadZipFile, zlib.error):
         raise UserError(Code.DAMAGED_FILE, path, "damaged snapshot", "delete the file to omit its pictures") from None
 
 

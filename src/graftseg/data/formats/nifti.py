@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
-from graftseg.data.formats.scan import MAX_BYTES, FourthAxis, Scan, damaged, refuse_absent, refuse_bytes, unreadable
+from graftseg.data.formats.scan import FourthAxis, Scan, damaged, refuse_absent, refuse_bytes, unreadable
 from graftseg.data.grid import grid_difference, is_valid_affine
 
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
 _CHUNK = 4 * 2**20  # bytes read at once
+_MAX_OFFSET = 2**28  # maximum bytes before the voxels, which may be extensions of the header
 _MAX_TRAILING = 2**20  # more bytes after the voxels of a compressed file are an error
 _MAX_EXPANSION = 1100  # maximum number of decompressed bytes per compressed byte
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -136,7 +137,7 @@ def _checked_header(path: Path, raw: Any) -> _Header:
         raise UserError(Code.NOT_A_SCAN, path, finding, "convert the scan to .nii or .nii.gz")
     shape, channels = _axes(path, raw)
     offset = float(raw["vox_offset"])
-    if not (raw.single_vox_offset <= offset < MAX_BYTES and offset.is_integer()):
+    if not (raw.single_vox_offset <= offset <= _MAX_OFFSET and offset.is_integer()):
         raise damaged(path, f"the voxels cannot start at byte {offset:g}")
     geometry, dtype, scaling = _geometry(path, raw, shape), _dtype(path, raw), _scaling(path, raw)
     return _Header(geometry, channels, dtype, int(offset), scaling, _fourth_axis(raw))

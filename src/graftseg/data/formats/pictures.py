@@ -140,10 +140,11 @@ class _Tiff:
 
     def __enter__(self) -> "_Tiff":
         try:
+            # before the package reads the tags, which could need more memory than there is
+            has_more_pages = tiff_segments.has_more_pages(self.path)
             self.file = self.package.TiffFile(self.path)
             with ExitStack() as on_failure:
                 on_failure.callback(self.file.close)
-                has_more_pages = tiff_segments.has_more_pages(self.path)
                 self.page = self.file.pages[0]
                 on_failure.pop_all()
         except OSError as error:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _UNCOMPRESSED, _PACKBITS, _LZMA, _DEFLATE = 1, 32773, 34925, (8, 32946, 50013)  # numbers of compressions
+_SIGNATURES = {b"II*\0": ("<", 42), b"MM\0*": (">", 42), b"II+\0": ("<", 43), b"MM\0+": (">", 43)}
 _TYPE_BYTES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes per value by tag type
 _MAX_TAGS, _MAX_TAG_BYTES = 4096, 64 * 2**20
 _MAX_DICTIONARY = 256 * 2**20  # bytes of memory for xz
@@ -26,8 +27,10 @@ def has_more_pages(path: Path) -> bool:
     Raise ValueError if the tags contain more values than the file.
     """
     with path.open("rb") as stream:
-        order = "<" if stream.read(2) == b"II" else ">"
-        (version,) = _unpacked(stream, f"{order}H")
+        start = stream.read(4)
+        if start not in _SIGNATURES:
+            raise ValueError("not a TIFF file")
+        order, version = _SIGNATURES[start]
         count_format, entry_format, offset_format = ("Q", "HHQQ", "Q") if version == 43 else ("H", "HHII", "I")
         stream.seek(8 if version == 43 else 4)
         stream.seek(_unpacked(stream, order + offset_format)[0])
