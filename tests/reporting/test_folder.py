@@ -9,7 +9,15 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.reporting import folder
 from graftseg.reporting.curves import Stage
-from graftseg.reporting.folder import Log, read_curves, read_recipe, read_snapshot, snapshot_names, snapshot_paths
+from graftseg.reporting.folder import (
+    Log,
+    read_curves,
+    read_entries,
+    read_recipe,
+    read_snapshot,
+    snapshot_names,
+    snapshot_paths,
+)
 from user_errors import user_error
 
 
@@ -104,7 +112,7 @@ def test_damaged_snapshot_is_named(tmp_path: Path) -> None:
 
 
 def test_every_changed_byte_of_a_snapshot_gives_an_error_or_a_picture(tmp_path: Path) -> None:
-    path, found = tmp_path / "000001.npz", set()
+    path, found = tmp_path / "000001.npz", set[object]()
     np.savez_compressed(path, X=np.arange(6.0).reshape(2, 3))
     whole = path.read_bytes()
     for place in range(len(whole)):
@@ -123,3 +131,16 @@ def test_a_snapshot_cannot_be_larger_than_the_limit(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(folder, "MAX_SNAPSHOT_BYTES", 1000)
     with user_error(Code.DAMAGED_FILE, path):
         read_snapshot(path)
+
+
+@pytest.mark.parametrize("cases", [None, 1, {}, [1], [{}], [{"output": None}], [{"output": "../a.nii"}]])
+def test_a_damaged_list_of_predictions_is_named(tmp_path: Path, cases: object) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"cases": cases}))
+    with user_error(Code.DAMAGED_FILE, tmp_path / "manifest.json"):
+        read_entries(tmp_path)
+    entries = [{"output": "a.nii.gz", "images": ["../a.nii.gz"], "case": "a"}]
+    (tmp_path / "manifest.json").write_text(json.dumps({"cases": entries}))
+    assert read_entries(tmp_path) == entries
+    (tmp_path / "manifest.json").write_text(json.dumps({"cases": [entries[0] | {"images": 1}]}))
+    with user_error(Code.DAMAGED_FILE, tmp_path / "manifest.json"):
+        read_entries(tmp_path)

@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
@@ -49,6 +50,16 @@ class Snapshot:
     arrays: dict[str, npt.NDArray[Any]]
 
 
+class _Entry(BaseModel):
+    """Types of the used values of an entry. The label map is in the folder of the manifest."""
+
+    output: str = Field(pattern=r"^[^/\x00]+$")
+    images: list[str] = Field(default_factory=list)
+
+
+_ENTRIES = TypeAdapter(list[_Entry])
+
+
 def class_names(facts: dict[str, Any]) -> list[str]:
     """Return the names of the classes by label, background first."""
     return [str(name) for name in facts.get("store", {}).get("classes", [])]
@@ -69,7 +80,12 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
 def read_entries(predictions: Path) -> list[dict[str, Any]]:
     """Load the manifest of a folder of predictions, with one entry per case. Without a manifest, the list is empty."""
     path = predictions / "manifest.json"
-    return read_object(path).get("cases", []) if path.is_file() else []
+    entries: list[dict[str, Any]] = read_object(path).get("cases", []) if path.is_file() else []
+    try:
+        _ENTRIES.validate_python(entries)
+    except ValidationError:
+        raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, not a list of cases", "predict again") from None
+    return entries
 
 
 def read_store(run: RunFolder) -> Store | None:
