@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from check_fakes import image, make_scans, put
 from dicom_fakes import write_series
+from PIL import Image
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
 from graftseg.data.check import check, examine
+from graftseg.data.dataset_json import DatasetJson
 from graftseg.data.fix import write_fixed_copy
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
@@ -170,3 +172,32 @@ def test_a_damaged_tiff_is_one_error(
         with user_error(code, tmp_path / "a.tif"):
             read_scan(tmp_path / "a.tif")
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("content", [{"test": ["x" * 256]}, {"training": "a/" * 4001}, {"file_ending": "x" * 252}])
+def test_entries_of_dataset_json_that_are_too_long(tmp_path: Path, content: dict[str, object]) -> None:
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    with user_error(Code.DATASET_INVALID, tmp_path / "dataset.json", "too long"):
+        DatasetJson.read(tmp_path)
+
+
+def test_other_scans_are_read_beside_hostile_files(tmp_path: Path) -> None:
+    """A picture with a changed bit and a zip with a nameless member are two findings among the others."""
+    root = tmp_path / "data"
+    for number in range(4):
+        for folder in ("imagesTr", "labelsTr"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            pixels = np.zeros((9, 9), np.uint8)
+            pixels[2 : 4 + number, 3:6] = 1
+            Image.fromarray(pixels).save(root / folder / f"case{number}.png")
+    damaged = bytearray((root / "imagesTr/case1.png").read_bytes())
+    damaged[-20] ^= 1
+    (root / "imagesTr/case1.png").write_bytes(damaged)
+    with zipfile.ZipFile(root / "imagesTr/other.zip", "w") as archive:
+        archive.writestr("a", b"content")
+    content = (root / "imagesTr/other.zip").read_bytes()
+    (root / "imagesTr/other.zip").write_bytes(content.replace(b"a", b"\0"))
+    examination = examine(read_layout(root))
+    found = {Path(finding.where).name for finding in examination.findings if finding.severity == "error"}
+    assert {"case1.png", "other.zip"} <= found
+    assert not found & {f"case{number}.png" for number in (0, 2, 3)}

@@ -15,6 +15,7 @@ from graftseg.data.grouping import CHANNEL
 from graftseg.data.scans import is_scan, scan_stem
 
 LISTS = ("training", "test", "dataset")  # keys of lists of cases
+MAX_PATH_BYTES, MAX_NAME_BYTES = 4000, 255  # of an entry, and of each part of its path
 MAX_DIGITS = 18  # label values with more digits are invalid
 
 
@@ -34,6 +35,8 @@ class DatasetJson:
         if not isinstance(content, dict):
             raise _invalid(path, "not an object of keys and values", "restore the file or remove it")
         ending = content.get("file_ending")
+        if any(map(_is_too_long, (f"case{ending}", *_paths_in([content.get(key) for key in LISTS])))):
+            raise _invalid(path, "an entry is too long for a file name", "correct the entry")
         if ending is not None and not is_scan(Path(f"case{ending}")):
             raise _invalid(path, f"file_ending {ending!r} cannot be read", "convert the scans to .nii.gz")
         for key in ("channel_names", "modality", "labels"):
@@ -133,6 +136,11 @@ def _paths_in(entries: list[Any]) -> Iterator[str]:
             pending += entry.values()
         elif isinstance(entry, list):
             pending += entry
+
+
+def _is_too_long(entry: str) -> bool:
+    parts = entry.encode(errors="replace").split(b"/")
+    return sum(map(len, parts)) > MAX_PATH_BYTES or max(map(len, parts)) > MAX_NAME_BYTES
 
 
 def _invalid(path: Path, finding: str, remedy: str) -> UserError:
