@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check_fakes import image, make_scans, put
-from dicom_fakes import write_series
 from PIL import Image
 
+from dicom_fakes import write_series
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
 from graftseg.data.check import check, examine

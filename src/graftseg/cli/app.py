@@ -30,8 +30,8 @@ from graftseg.cli.arguments import (
     with_json_errors,
 )
 from graftseg.cli.briefs import brief, machine_lines
-from graftseg.core.files import check_working_directory
 from graftseg.cli.messages import say
+from graftseg.core.files import check_working_directory
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
