@@ -1,4 +1,3 @@
-import csv
 import errno
 import hashlib
 import json
@@ -11,19 +10,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graftseg.core import files
 from graftseg.core.errors import Code
 from graftseg.core.files import (
     atomic_folder,
     atomic_path,
-    csv_text,
-    read_csv_rows,
     read_json,
     read_object,
     sha256_of,
@@ -138,37 +132,6 @@ def test_large_integers_and_files_are_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(files, "MAX_JSON_BYTES", 300)
     with user_error(Code.DAMAGED_FILE, path, "300 bytes"):
         read_json(path)
-
-
-@given(st.lists(st.text(st.sampled_from("=+-@\t\r\n'\"1e.a, ")) | st.floats(-9, 9), min_size=1))
-def test_names_come_back_from_a_table_and_are_no_formulas(
-    tmp_path_factory: pytest.TempPathFactory, cells: list[Any]
-) -> None:
-    path = tmp_path_factory.mktemp("tables") / "a.csv"
-    write_text(path, csv_text([["cell"], *([cell] for cell in cells)]))
-    with path.open(newline="") as stream:
-        written = [line[0] if line else "" for line in list(csv.reader(stream))[1:]]
-    assert not [cell for cell in written if cell[:1] in tuple("=+-@\t\r\n") and not is_number(cell)]
-    found = [row["cell"] for row in read_csv_rows(path)]
-    assert found == [str(cell) for cell in cells]
-
-
-def is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("text", ["-1", "+2.5", "-3e-05", "-.5", "a=1", "", None, -1.0])
-def test_numbers_and_other_texts_get_no_apostrophe(text: str | float | None) -> None:
-    assert csv_text([["x", text]]) == f"x,{'' if text is None else text}\n"
-
-
-@pytest.mark.parametrize("text", ["=1+2", "-1-2", "@SUM(A1)", "+a", "-", "1"])
-def test_cells_that_start_a_formula(text: str) -> None:
-    assert csv_text([["x", text]]) == f"x,{chr(39) if text != '1' else ''}{text}\n"
 
 
 def test_sha256(tmp_path: Path) -> None:

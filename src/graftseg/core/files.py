@@ -1,17 +1,14 @@
 """Atomic writes, JSON, checksums, locks and checks of target files."""
 
-import csv
 import errno
 import fcntl
 import hashlib
-import io
 import json
 import math
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,8 +25,6 @@ NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.
 """Errors of file systems that cannot flush a folder, and of folders that may not be read."""
 MAX_JSON_BYTES, MAX_LEVELS, MAX_DIGITS = 64 * 2**20, 100, 300
 """Limits of a JSON file: its size, the levels of nested lists and objects, and the digits of an integer."""
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 # The umask can only be read by setting it, which is unsafe once threads are running.
 UMASK = os.umask(0o077)
 os.umask(UMASK)
@@ -161,38 +156,6 @@ def write_json(target: Path, content: Any) -> None:
 def json_text(content: Any) -> str:
     """Return ``content`` as indented JSON with a final newline."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
-
-
-def csv_text(lines: Iterable[Sequence[Any]]) -> str:
-    """Return rows of cells as CSV. None becomes an empty cell.
-
-    An apostrophe is added to a text that a spreadsheet could run as a formula. ``read_csv_rows`` removes it.
-    """
-    return "".join(_csv_line([_without_formula(cell) for cell in line]) for line in lines)
-
-
-def _csv_line(cells: Sequence[Any]) -> str:
-    stream = io.StringIO()
-    # with this line end, the writer puts quotes around cells that contain either of its characters
-    csv.writer(stream, lineterminator="\r\n").writerow(cells)
-    return stream.getvalue().removesuffix("\r\n") + "\n"
-
-
-def _without_formula(cell: Any) -> Any:
-    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(cell)
-    return f"'{cell}" if is_formula else cell
-
-
-def read_csv_rows(path: Path) -> list[dict[Any, Any]]:
-    """Read the rows of a table that ``csv_text`` wrote, by column name. Raise OSError, ValueError or csv.Error."""
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        rows = list(csv.DictReader(stream, strict=True))
-    return [{name: _original(cell) for name, cell in row.items()} for row in rows]
-
-
-def _original(cell: Any) -> Any:
-    is_marked = isinstance(cell, str) and cell[:1] == "'" and cell[1:].startswith(FORMULA_STARTS)
-    return cell[1:] if is_marked else cell
 
 
 def _encode(content: str | bytes) -> bytes:

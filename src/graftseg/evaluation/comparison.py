@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import csv_text, json_text, read_object, write_group
+from graftseg.core.files import json_text, read_object, write_group
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.statistics import Effect, Pairs, effect_of, match_case_names, paired

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from graftseg.core.csv_tables import csv_text, read_csv_rows
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import csv_text, json_text, read_csv_rows, read_json, write_group, write_text
+from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
 from graftseg.evaluation.table_metrics import extent_of, plain_values, scores_text, spread
 

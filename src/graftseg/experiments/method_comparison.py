@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import csv_text, json_text, read_object, write_group, write_json, write_text
+from graftseg.core.files import json_text, read_object, write_group, write_json, write_text
 from graftseg.core.run_folder import METHODS, RunFolder
 from graftseg.data.batches import training_cases
 from graftseg.data.sources import Data

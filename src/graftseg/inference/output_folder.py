@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from graftseg.core.csv_tables import read_csv_rows
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, check_writable, read_csv_rows
+from graftseg.core.files import PARTIAL, check_writable
 from graftseg.core.names import same_names
 from graftseg.core.predictions import Manifest, PredictedCase, extra_files, read_manifest
 from graftseg.data.grouping import labels_in

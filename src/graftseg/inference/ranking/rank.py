@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import csv_text, write_text
+from graftseg.core.files import write_text
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import find_store

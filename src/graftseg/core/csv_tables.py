@@ -1,0 +1,43 @@
+"""CSV tables that no spreadsheet runs as formulas."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
+
+
+def csv_text(lines: Iterable[Sequence[Any]]) -> str:
+    """Return rows of cells as CSV. None becomes an empty cell.
+
+    An apostrophe is added to a text that a spreadsheet could run as a formula. ``read_csv_rows`` removes it.
+    """
+    return "".join(_csv_line([_without_formula(cell) for cell in line]) for line in lines)
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    stream = io.StringIO()
+    # with this line end, the writer puts quotes around cells that contain either of its characters
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)
+    return stream.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _without_formula(cell: Any) -> Any:
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(cell)
+    return f"'{cell}" if is_formula else cell
+
+
+def read_csv_rows(path: Path) -> list[dict[Any, Any]]:
+    """Read the rows of a table that ``csv_text`` wrote, by column name. Raise OSError, ValueError or csv.Error."""
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream, strict=True))
+    return [{name: _original(cell) for name, cell in row.items()} for row in rows]
+
+
+def _original(cell: Any) -> Any:
+    is_marked = isinstance(cell, str) and cell[:1] == "'" and cell[1:].startswith(FORMULA_STARTS)
+    return cell[1:] if is_marked else cell
