@@ -117,8 +117,8 @@ def test_one_labeled_case(cli: CommandLine, recipe: Path, tmp_path: Path) -> Non
     words = ("train", recipe, "--data", data, "--out", tmp_path / "folds", "--folds", "2")
     cli.fails(*words, code=Code.TOO_FEW_CASES)
     assert not (tmp_path / "folds").exists()
-    cli.works("predict", tmp_path / "run", data / "imagesTs")
-    cli.works("evaluate", tmp_path / "run" / "predictions", "--reference", data / "labelsTs")
+    cli.works("predict", tmp_path / "run", data / "imagesTs", "--out", tmp_path / "labels")
+    cli.works("evaluate", tmp_path / "labels", "--reference", data / "labelsTs")
     cli.works("report", tmp_path / "run")
     assert "unlabeled_004" in cli.works("rank", tmp_path / "run")
 
