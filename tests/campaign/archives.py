@@ -10,12 +10,13 @@ from part import Part
 from small_data import write_case, write_data, write_recipe
 
 PROMISE = "a hostile zip writes nothing outside of the given folders and does not keep other scans from being predicted"
+SLICES = 4
 
 
 def archives(work: Path, seed: int, count: int) -> Part:
     """Predict and prepare ``count`` hostile zips, each next to a good scan."""
     part, random = Part("archives", PROMISE), Random(seed)
-    data, recipe, run = write_data(work / "data"), write_recipe(work / "recipe.yaml"), work / "run"
+    data, recipe, run = write_data(work / "data", slices=SLICES), write_recipe(work / "recipe.yaml"), work / "run"
     trained = command("train", recipe, "--data", data, "--out", run)
     if trained.code:
         part.expect(False, f"training: {trained.error}")
@@ -34,7 +35,7 @@ def archives(work: Path, seed: int, count: int) -> Part:
 def _predict(part: Part, folder: Path, run: Path, random: Random) -> str:
     """Predict a folder with a zip and a good scan."""
     scans, out = folder / "scans", folder / "out"
-    write_case(scans, None, "good", 9)
+    write_case(scans, None, "good", 9, slices=SLICES)
     drawn = hostile_zip(folder / "hostile_0000.zip", random)
     shutil.rmtree(folder / "slices")
     (folder / "hostile_0000.zip").rename(scans / "hostile_0000.zip")
@@ -49,7 +50,7 @@ def _predict(part: Part, folder: Path, run: Path, random: Random) -> str:
 
 def _prepare(part: Part, folder: Path, recipe: Path, drawn: str) -> bool:
     """Prepare a data set with the zip as an unlabeled scan. Return whether it was accepted."""
-    data, out = write_data(folder / "data", unlabeled=("c",)), folder / "store"
+    data, out = write_data(folder / "data", unlabeled=("c",), slices=SLICES), folder / "store"
     shutil.copy(folder / "scans" / "hostile_0000.zip", data / "imagesUn" / "hostile_0000.zip")
     before = _tree(folder.parent, out)
     printed = command("prepare", data, "--out", out, "--recipe", recipe)

@@ -14,22 +14,27 @@ from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
 
 SIDE = tiny.SIDE
-GRID = Geometry((SIDE, SIDE), ((1.0, 0, 0, 0), (0, 1.0, 0, 0), (0, 0, 1.0, 0), (0, 0, 0, 1.0)))
+AFFINE = ((1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
 CLASSES = ("background", "disk")
 
 
-def write_case(images: Path, labels: Path | None, name: str, seed: int, *, classes: int = 2, channels: int = 1) -> None:
-    """Write the channels of a scan, and its label map unless ``labels`` is None."""
+def write_case(
+    images: Path, labels: Path | None, name: str, seed: int, *, classes: int = 2, channels: int = 1, slices: int = 0
+) -> None:
+    """Write the channels of a scan, and its label map unless ``labels`` is None. A 2-D scan has 0 slices."""
     rng = np.random.default_rng(seed)
     truth = (np.arange(SIDE)[:, None] // 4 * 4 + np.arange(SIDE) // 4) % classes
     truth = np.roll(truth, seed % 5, axis=0).astype(np.uint8)
+    if slices:
+        truth = np.repeat(truth[..., None], slices, axis=2)
+    grid = Geometry(truth.shape, AFFINE)
     images.mkdir(parents=True, exist_ok=True)
     for channel in range(channels):
         image = truth + rng.normal(0, 0.2, truth.shape)
-        write_scan(images / f"{name}_{channel:04d}.nii", image.astype(np.float32), GRID)
+        write_scan(images / f"{name}_{channel:04d}.nii", image.astype(np.float32), grid)
     if labels is not None:
         labels.mkdir(parents=True, exist_ok=True)
-        write_label(labels / f"{name}.nii", truth, GRID)
+        write_label(labels / f"{name}.nii", truth, grid)
 
 
 def write_data(
@@ -40,9 +45,10 @@ def write_data(
     test: Sequence[str] = ("e", "f"),
     classes: Sequence[str] = CLASSES,
     channels: Sequence[str] = ("T1",),
+    slices: int = 0,
 ) -> Path:
     """Write a data set in the layout of nnU-Net."""
-    seed, sizes = 0, {"classes": len(classes), "channels": len(channels)}
+    seed, sizes = 0, {"classes": len(classes), "channels": len(channels), "slices": slices}
     for images, labels, names in (
         ("imagesTr", "labelsTr", labeled),
         ("imagesUn", None, unlabeled),
