@@ -48,6 +48,7 @@ def write_data(
     slices: int = 0,
 ) -> Path:
     """Write a data set in the layout of nnU-Net."""
+    folder.mkdir(parents=True, exist_ok=True)
     seed, sizes = 0, {"classes": len(classes), "channels": len(channels), "slices": slices}
     for images, labels, names in (
         ("imagesTr", "labelsTr", labeled),
