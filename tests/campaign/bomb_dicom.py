@@ -28,6 +28,11 @@ def _frames(one: Dataset, count: int = 2**31 - 1) -> None:
     one.NumberOfFrames = count
 
 
+def _side_and_frames(one: Dataset) -> None:
+    _side(one)
+    _frames(one)
+
+
 def _encapsulated(one: Dataset, syntax: UID, frame: bytes, side: int, frames: int = 1) -> None:
     one.file_meta.TransferSyntaxUID = syntax
     one.PixelData = encapsulate([frame])
@@ -121,7 +126,7 @@ def _nested_zip(folder: Path) -> Path:
 DICOMS: dict[str, Make] = {
     "dicom size": partial(_dicom, change=_side),
     "dicom frames": partial(_dicom, change=_frames),
-    "dicom size and frames": partial(_dicom, change=lambda one: (_side(one), _frames(one))),
+    "dicom size and frames": partial(_dicom, change=_side_and_frames),
     "dicom rle size": partial(_dicom, change=lambda one: _encapsulated(one, RLELossless, bytes(64), 40000)),
     "dicom rle runs": partial(_dicom, change=lambda one: _encapsulated(one, RLELossless, _rle(40000), 40000)),
     "dicom rle frames": partial(_dicom, change=lambda one: _encapsulated(one, RLELossless, _rle(512), 512, 10**6)),

@@ -77,8 +77,9 @@ def _cases(part: Part, place: str, folder: Path, random: Random, count: int) -> 
 
     def make(target: Path, names: Sequence[Payload], only_pages: bool) -> Trial:
         texts = [one.text for one in names]
-        splits = {"labeled": texts[:third], "unlabeled": texts[third : 2 * third], "test": texts[2 * third :]}
-        return _whole_path(target, write_data(target / "data", **splits), only_pages=only_pages)
+        labeled, unlabeled, test = texts[:third], texts[third : 2 * third], texts[2 * third :]
+        data = write_data(target / "data", labeled=labeled, unlabeled=unlabeled, test=test)
+        return _whole_path(target, data, only_pages=only_pages)
 
     # harmless names sort in the same order, so that both pages show the cases in the same order
     _compare(part, place, sorted(kept, key=lambda one: one.text), folder, make, count)
