@@ -22,6 +22,9 @@ ALLOWED = {
         "*/run.json": "names the store and the data folder, so that test and rank find them again",
         "*/store/manifest.json": "names the data folder, so that another prepare can detect other data",
         "*/store/cases/*.json": "names the data folder, so that another prepare can detect other data",
+        "*/predictions/manifest.json": "names the scan of each label map",
+        "*/maps/manifest.json": "names the scan of each label map",
+        "*/unlabeled/manifest.json": "names the scan of each label map",
         "*/metrics.json": "names the folder of the references",
         "* stdout": "a command may repeat the paths that it was given",
         "* stderr": "a command may repeat the paths that it was given",
@@ -34,21 +37,23 @@ ALLOWED = {
     },
 }
 """Where a planted text is allowed, by place and output, with the reason. Case names come from file names and are not
-planted. Records, pages, tables, networks and exports have no exception."""
+planted. ``docs/reference/files.md`` says which files contain paths. Pages, tables, records, networks and exports
+have no exception."""
 
 
 def identifiers(work: Path, seed: int, count: int) -> Part:
     """Plant ``count`` texts, run all commands, and search all outputs for each text."""
-    part, vault = Part("identifiers", PROMISE), Vault(Random(seed), count)
-    above = work / "home" / vault.text(f"{ABOVE}, user") / vault.text(f"{ABOVE}, study")
-    out = work / "out"
+    part, random = Part("identifiers", PROMISE), Random(seed)
+    every = Vault(random)
+    _write(every, work / "all")
+    vault = Vault(random, random.sample(sorted(every.secrets), min(count, len(every.secrets))))
+    out, written = work / "out", _write(vault, work / "home")
     out.mkdir(parents=True)
     printed: dict[str, str] = {}
     exports = [kind for kind in EXPORTS if count >= FEW or kind in ("weights", "nnunet")]
-    for name, write in (("volumes", write_volumes), ("pictures", write_pictures)):
-        data = write(vault, above / name)
-        for output, text in _whole_path(data, out / name, exports):
-            printed[f"{name} {output}"] = text
+    for data in written:
+        for output, text in _whole_path(data, out / data.name, exports):
+            printed[f"{data.name} {output}"] = text
         exports = []
     searched = [*contents(out), *(pair for name, text in printed.items() for pair in unpacked(name, text.encode()))]
     part.notes["searched"] = f"{len(searched)} contents, {sum(len(content) for _, content in searched) / 2**20:.1f} MiB"
@@ -58,6 +63,12 @@ def identifiers(work: Path, seed: int, count: int) -> Part:
     failed = [line for name, line in printed.items() if name.endswith("exit")]
     part.expect(not failed, f"commands failed: {'; '.join(failed)}")
     return part
+
+
+def _write(vault: Vault, folder: Path) -> tuple[Path, Path]:
+    """Write two data sets below folders with planted names."""
+    above = folder / vault.text(f"{ABOVE}, user") / vault.text(f"{ABOVE}, study")
+    return write_volumes(vault, above / "volumes"), write_pictures(vault, above / "pictures")
 
 
 def _kinds(names: set[str]) -> list[str]:

@@ -15,6 +15,8 @@ from pydicom.dataset import Dataset
 from sinks import is_inside, problem, structure_problem
 from small_data import write_data, write_recipe
 
+from graftseg.core.names import nfc
+
 PROMISE = "a hostile name is shown as text, or refused with one sentence"
 PAGES = (".html", ".svg")
 SINKS = (*PAGES, ".csv", ".json", ".jsonl", ".yaml", ".md")
@@ -82,7 +84,7 @@ def _cases(part: Part, place: str, folder: Path, random: Random, count: int) -> 
         return _whole_path(target, data, only_pages=only_pages)
 
     # harmless names sort in the same order, so that both pages show the cases in the same order
-    _compare(part, place, sorted(kept, key=lambda one: one.text), folder, make, count)
+    _compare(part, place, sorted(kept, key=lambda one: nfc(one.text)), folder, make, count)
 
 
 def _is_usable(part: Part, place: str, folder: Path, payload: Payload, count: int) -> bool:

@@ -5,6 +5,7 @@ import json
 import struct
 import zipfile
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -77,14 +78,14 @@ TIFF_TEXTS |= {316: "computer", 33432: "copyright", 700: "xmp", 306: "date"}
 
 
 class Vault:
-    """Random texts by the place in which they are planted. ``count`` limits their number."""
+    """Random texts by the place in which they are planted. ``places`` are the places to use, by default all."""
 
-    def __init__(self, random: Random, count: int) -> None:
-        self._random, self._count = random, count
+    def __init__(self, random: Random, places: Collection[str] | None = None) -> None:
+        self._random, self._places = random, places
         self.secrets: dict[str, str] = {}
 
     def text(self, place: str, length: int = 14) -> str:
-        """Return a text to plant, or a harmless text if enough are planted."""
+        """Return a text to plant, or a harmless text if this place is not used."""
         return self._plant(place, "QZ" + "".join(self._random.choices("BCDFGHJKLMNPRSTVWX", k=length - 2)), "none")
 
     def uid(self, place: str) -> str:
@@ -97,7 +98,7 @@ class Vault:
         return self._plant(place, f"{year}{month:02d}{day:02d}", "20000101")
 
     def _plant(self, place: str, secret: str, other: str) -> str:
-        if place not in self.secrets and len(self.secrets) >= self._count:
+        if self._places is not None and place not in self._places:
             return other
         return self.secrets.setdefault(place, secret)
 
