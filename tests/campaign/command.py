@@ -1,7 +1,6 @@
 """Commands in this process, with everything that they print."""
 
 import io
-import logging
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -31,10 +30,7 @@ class _Terminal(io.StringIO):
 def command(*words: object, terminal: bool = False) -> Printed:
     """Run a command, on a terminal or with stdout and stderr in files."""
     out, error = (_Terminal() if terminal else io.StringIO() for _ in range(2))
-    handler = logging.StreamHandler(error)
-    handler.setLevel(logging.WARNING)
     before, sys.argv = sys.argv, ["graftseg", *map(str, words)]
-    logging.getLogger().addHandler(handler)
     code = 0
     try:
         with redirect_stdout(out), redirect_stderr(error):
@@ -46,5 +42,4 @@ def command(*words: object, terminal: bool = False) -> Printed:
         error.write(f"\nTraceback: {type(failure).__name__}: {failure}")
     finally:
         sys.argv = before
-        logging.getLogger().removeHandler(handler)
     return Printed(code, out.getvalue(), error.getvalue())

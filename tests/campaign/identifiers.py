@@ -60,8 +60,8 @@ def identifiers(work: Path, seed: int, count: int) -> Part:
     for place, secret in vault.secrets.items():
         found = {name for name, content in searched if leaked(secret, content) and not _is_allowed(place, name)}
         part.expect(not found, f"{place}: found in {', '.join(_kinds(found))}")
-    failed = [line for name, line in printed.items() if name.endswith("exit")]
-    part.expect(not failed, f"commands failed: {'; '.join(failed)}")
+    if failed := [line for name, line in printed.items() if name.endswith("exit")]:
+        part.expect(False, f"commands failed: {'; '.join(failed)}")
     return part
 
 

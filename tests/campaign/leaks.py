@@ -48,18 +48,30 @@ def unpacked(name: str, content: bytes, depth: int = 0) -> Iterator[tuple[str, b
     yield name, content
     if depth == MAX_DEPTH:
         return
+    try:
+        inside = list(_inside(content))
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error):
+        if not depth:
+            raise
+        # decoded text that only looks like a packed file
+        inside = []
+    for member, packed in inside:
+        yield from unpacked(f"{name}{member}", packed, depth + 1)
+
+
+def _inside(content: bytes) -> Iterator[tuple[str, bytes]]:
     if content[:2] == b"\x1f\x8b":
-        yield from unpacked(name, gzip.decompress(content), depth + 1)
+        yield "", gzip.decompress(content)
     elif content[:4] == b"PK\x03\x04":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for member in archive.namelist():
-                yield from unpacked(f"{name}:{member}", archive.read(member), depth + 1)
+            yield from ((f":{member}", archive.read(member)) for member in archive.namelist())
     elif content[:8] == PNG:
-        yield name, _png_texts(content)
+        yield "", _png_texts(content)
     else:
         for match in BASE64.finditer(content):
             text = match[0].rstrip(b"=")
-            yield from unpacked(name, b64decode(text[: len(text) // 4 * 4]), depth + 1)
+            text = text[:-1] if len(text) % 4 == 1 else text
+            yield "", b64decode(text + b"=" * (-len(text) % 4))
 
 
 def _png_texts(content: bytes) -> bytes:

@@ -57,6 +57,7 @@ TEMPLATES = {
     "deep": "../../../../@@",
     "absolute": "/tmp/@@",
     "backslash": "..\\@@",
+    "inner backslash": "a\\@@",
     "url": "//x.y/@@",
     "nul": "a\x00@@",
 }
@@ -82,6 +83,9 @@ def payloads(random: Random, number: int, *, for_files: bool = False, without: s
     """Draw different payloads. ``for_files`` leaves out texts that no file can have as its name."""
     excluded = "/\x00" if for_files else without
     templates = {name: text for name, text in TEMPLATES.items() if not set(excluded) & set(text)}
+    if for_files:
+        # files whose name starts with a dot are hidden
+        templates = {name: text for name, text in templates.items() if not text.startswith(".")}
     return [_payload(random, kind, templates[kind]) for kind in random.sample(sorted(templates), number)]
 
 

@@ -52,4 +52,4 @@ def test_nothing_is_found_in_other_texts(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_identifiers(tmp_path: Path) -> None:
     part = identifiers(tmp_path, seed=0, count=20)
-    assert (part.tried, part.failures) == (21, [])
+    assert (part.tried, part.failures) == (20, [])
