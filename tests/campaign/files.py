@@ -1,15 +1,17 @@
-"""Small valid files of every NRRD, MetaImage and DICOM format, to be damaged."""
+"""Small valid files of every scan format, to be damaged."""
 
 import bz2
 import gzip
 import zlib
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pydicom
+from picture_files import SUFFIXES, picture
 from pydicom.uid import (
     UID,
     DeflatedExplicitVRLittleEndian,
@@ -45,6 +47,8 @@ def write(folder: Path, files: Files) -> None:
 def read(folder: Path, files: Files) -> Scan:
     """Read the sample in a folder as the program does."""
     first = next(iter(files))
+    if first == "mask.png":
+        return read_label(folder / first)
     if first.startswith("label"):
         return read_label(folder / first, folder / "image", CLASSES)
     return read_scan(folder if first.startswith("slice") else folder / first)
@@ -121,6 +125,10 @@ def _structure_set(path: Path) -> Path:
     return write_rtstruct(path, [(1, "liver", liver), (2, "spleen", [IMAGE.contour(square, 2)])])
 
 
+def _picture(name: str) -> Files:
+    return {f"{'mask' if name.endswith('label') else 'a'}{SUFFIXES[name]}": picture(name)}
+
+
 SAMPLES: dict[str, Callable[[], Files]] = {
     "mha": lambda: _metaimage(),
     "mha-zlib": lambda: _metaimage(packed=True),
@@ -140,3 +148,4 @@ SAMPLES: dict[str, Callable[[], Files]] = {
     "rtstruct": lambda: _label(_structure_set),
 }
 """Functions that make a sample, by name of the format."""
+SAMPLES |= {name: partial(_picture, name) for name in SUFFIXES}

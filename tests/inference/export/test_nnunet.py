@@ -69,7 +69,9 @@ def test_given_and_predicted_labels_are_exported(run: RunFolder, data: Path, tmp
     assert list(description["channel_names"]) == ["0"]
     assert json.loads((out / "pseudo_labels.json").read_text()) == {"pseudo_labeled": cases[3:]}
     given = next((data / "labelsTr").glob("labeled_001*"))
-    assert given.samefile(out / "labelsTr" / "labeled_001.nii.gz")
+    written = nibabel.load(out / "labelsTr" / "labeled_001.nii.gz")
+    np.testing.assert_array_equal(np.asarray(written.dataobj), np.asarray(nibabel.load(given).dataobj))
+    np.testing.assert_array_equal(written.affine, nibabel.load(given).affine)
     assert (np.asarray(nibabel.load(out / "labelsTr" / "unlabeled_002.nii.gz").dataobj) == 2).all()
     dataset = read_layout(out)
     assert dataset.layout == "nnunet" and len(dataset.of("labeled")) == 5 and not dataset.problems

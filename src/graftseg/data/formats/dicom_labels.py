@@ -17,7 +17,7 @@ from graftseg.data.folders import visible_entries
 from graftseg.data.formats import dicom_seg, rtstruct
 from graftseg.data.formats.dicom_members import is_dicom
 from graftseg.data.formats.dicom_planes import Planes, read_planes
-from graftseg.data.formats.dicom_tags import AGAIN, pydicom_package, read_tags, user_errors, value
+from graftseg.data.formats.dicom_tags import AGAIN, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
 from graftseg.data.formats.structures import Mask, Structure
 
@@ -205,10 +205,8 @@ def _label_files(folder: Path) -> list[Path]:
 
 def _sop_class(file: Path) -> str:
     """Return the SOP class UID from the file meta, or from the data set if the file meta has none."""
-    pydicom = pydicom_package()
-    with user_errors(file):
-        found = pydicom.filereader.read_file_meta_info(file).get("MediaStorageSOPClassUID")
-    found = found or value(file, read_tags(file, file, ("SOPClassUID",)), "SOPClassUID")
+    header = read_tags(file, file, ("SOPClassUID",))
+    found = header.file_meta.get("MediaStorageSOPClassUID") or value(file, header, "SOPClassUID")
     if not found:
         finding = "the file is truncated, or its header has no SOPClassUID"
         raise UserError(Code.SCAN_DAMAGED, file, finding, AGAIN)

@@ -6,7 +6,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from io import BufferedReader, BytesIO, FileIO
+from io import SEEK_END, BufferedReader, BytesIO, FileIO
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -63,6 +63,8 @@ class _Content(BufferedReader):
     def __init__(self, where: Path, content: Path | BinaryIO) -> None:
         super().__init__(FileIO(content) if isinstance(content, Path) else content)  # type: ignore[arg-type]
         self.where = where
+        self.size = self.seek(0, SEEK_END)
+        self.seek(0)
 
     @property
     def name(self) -> str:
@@ -71,10 +73,12 @@ class _Content(BufferedReader):
 
     def read(self, size: int | None = -1) -> bytes:
         """Read bytes. Refuse the compressed rest of a file if it is much larger than its pixels."""
-        found = super().read(size)
         if size == -1:
+            found = super().read()
             _refuse_inflation(self.where, found)
-        return found
+            return found
+        # a reader allocates memory for as many bytes as it is asked for
+        return super().read(None if size is None else min(size, max(0, self.size - self.tell())))
 
 
 def _refuse_inflation(where: Path, content: bytes) -> None:

@@ -6,8 +6,7 @@ Labels that the recipe of the run did not use are not exported. Their cases coun
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from graftseg.core.names import nfc
 from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset
 from graftseg.data.labels import check_label_values
-from graftseg.data.scans import Scan, grid_difference, read_label, write_label, write_scan
+from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.data.store import find_store, open_store
 from graftseg.inference.export.request import Request, atomic_folder, label_maps_of
@@ -55,11 +54,12 @@ def write(request: Request) -> list[str]:
         for case in (*labeled, *pseudo):
             _write_images(dataset, case, channels, folder / "imagesTr")
         for case in labeled:
-            _write_label(folder, case, case.label, partial(dataset.reader.label, case))
+            label = dataset.reader.label(case)
+            write_label(_label_file(folder, case), label.array, label.geometry)
         for case in pseudo:
             path = predicted[nfc(case.name)]
             found |= _check_prediction(path, dataset.reader.image(case).geometry, classes)
-            _write_label(folder, case, path, partial(read_label, path))
+            _write_prediction(path, _label_file(folder, case))
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
         write_json(folder / NOTES, {"pseudo_labeled": [case.name for case in pseudo]})
         write_json(folder / SPLITS, folds)
@@ -98,12 +98,8 @@ def _scans_of(request: Request) -> Path:
 
 
 def _write_images(dataset: Dataset, case: Case, channels: int, folder: Path) -> None:
-    """Write one file per channel. If the scan already has such .nii.gz files, link or copy them."""
+    """Write one file per channel, with voxels and geometry but no other content of the scan's header."""
     targets = [folder / f"{case.name}_{channel:04d}{ENDING}" for channel in range(channels)]
-    if len(case.images) == channels and all(_is_ready(path) for path in case.images):
-        for path, target in zip(case.images, targets, strict=True):
-            _link(path, target)
-        return
     scan = dataset.reader.image(case)
     check_channels(case.images[0], len(scan.array), channels)
     for channel, target in zip(scan.array, targets, strict=True):
@@ -120,13 +116,16 @@ def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) ->
     return {int(value) for value in np.unique(label.array)}
 
 
-def _write_label(folder: Path, case: Case, path: Path | None, read: Callable[[], Scan]) -> None:
-    """Link or copy a label map that is a .nii.gz file. Convert any other label map."""
-    target = folder / "labelsTr" / f"{case.name}{ENDING}"
-    if path is not None and _is_ready(path):
+def _label_file(folder: Path, case: Case) -> Path:
+    return folder / "labelsTr" / f"{case.name}{ENDING}"
+
+
+def _write_prediction(path: Path, target: Path) -> None:
+    """Link or copy a label map of the run that is a .nii.gz file. Convert any other label map."""
+    if path.name.lower().endswith(ENDING):
         _link(path, target)
     else:
-        label = read()
+        label = read_label(path)
         write_label(target, label.array, label.geometry)
 
 
@@ -145,10 +144,6 @@ def _description(dataset: Dataset, classes: Sequence[str], channels: int, cases:
         given = {}
     names = {str(channel): str(given.get(str(channel), f"channel {channel}")) for channel in range(channels)}
     return {"channel_names": names, "labels": values, "numTraining": cases, "file_ending": ENDING}
-
-
-def _is_ready(path: Path) -> bool:
-    return path.is_file() and path.name.lower().endswith(ENDING)
 
 
 def _link(source: Path, target: Path) -> None:
