@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation
 DEMO := demo
 
-.PHONY: demo demo-seeds test test-slow test-real check format docs lock dist clean help
+.PHONY: demo demo-seeds test test-slow test-real campaign check format docs lock dist clean help
 
 demo: $(VENV)/.installed  ## train, test and report on synthetic scans (the default target)
 	rm -rf $(DEMO)
@@ -22,6 +22,9 @@ test-slow: $(VENV)/.installed  ## run the slow tests
 
 test-real: $(VENV)/.installed  ## run the tests on benchmark data, if it is present
 	$(BIN)/python -m pytest -n 2 -q -m real_data
+
+campaign: $(VENV)/.installed  ## attack the program in many ways and write the counts to docs/explanation/reliability.md
+	PYTHONPATH=tests OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= $(BIN)/python tests/campaign/campaign.py --page docs/explanation/reliability.md
 
 check: $(VENV)/.installed  ## check style, types and import layers
 	$(BIN)/ruff format --check .

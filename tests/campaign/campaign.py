@@ -16,12 +16,15 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from archives import archives
+from bombs import bombs
 from damage import damage_files
+from file_mutants import bit_flips, file_mutants
+from identifiers import identifiers
+from injections import injections
 from kills import kill_predictions, kill_preparations, kill_saves, kill_trainings
 from part import Part
+from soak import soak
 
 from graftseg.core.durations import duration
 from graftseg.core.version import __version__
@@ -29,12 +32,20 @@ from graftseg.core.version import __version__
 Attack = Callable[[Path, int, int], Part]
 PARTS: Mapping[str, tuple[Attack, int]] = {
     "kills": (kill_trainings, 1000),
+    "soak": (soak, 20_000),
+    "damage": (damage_files, 15_000),
+    "mutants": (file_mutants, 2000),
+    "flips": (bit_flips, 1000),
+    "injections": (injections, 2500),
     "saves": (kill_saves, 0),
     "predictions": (kill_predictions, 0),
     "preparations": (kill_preparations, 0),
-    "damage": (damage_files, 15_000),
+    "bombs": (bombs, 80),
+    "archives": (archives, 240),
+    "identifiers": (identifiers, 200),
 }
-"""The parts with their numbers of attempts. 0 means as many as there are calls to interrupt."""
+"""The parts, the longest first, with their numbers of attempts. Mutants and flips are attempted for every format. 0
+means as many attempts as there are calls to interrupt, and ``identifiers`` has fewer places than attempts."""
 
 
 def attack(name: str, seed: int, share: float) -> tuple[str, Part, float]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from dicom_label_fakes import SEGMENTATION, Image, write_seg
 from numpy.typing import NDArray
 
+from dicom_label_fakes import SEGMENTATION, Image, write_seg
 from graftseg.core.errors import Code, UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import grid_difference, is_label_map, read_geometry, read_label, read_scan
@@ -168,7 +168,7 @@ def test_other_files_are_not_labels(image: Path, tmp_path: Path) -> None:
         read_label(damaged, image, CLASSES)
     damaged.write_bytes(b"no DICOM")
     assert is_label_map(damaged)
-    with user_error(Code.SCAN_DAMAGED, damaged):
+    with user_error(Code.NOT_A_SCAN, damaged):
         read_label(damaged, image, CLASSES)
 
 
