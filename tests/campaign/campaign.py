@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +27,7 @@ from part import Part
 from soak import soak
 
 from graftseg.core.durations import duration
+from graftseg.core.progress import hide_progress
 from graftseg.core.version import __version__
 
 Attack = Callable[[Path, int, int], Part]
@@ -48,12 +49,17 @@ PARTS: Mapping[str, tuple[Attack, int]] = {
 means as many attempts as there are calls to interrupt, and ``identifiers`` has fewer places than attempts."""
 
 
-def attack(name: str, seed: int, share: float) -> tuple[str, Part, float]:
+TASKS = {"kills": 4, "mutants": 2}
+"""Number of processes that share the attempts of a part."""
+
+
+def attack(name: str, seed: int, share: float) -> tuple[Part, float]:
     """Make the attempts of one part, or only a share of them."""
     import torch
 
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
+    hide_progress(True)
     run, count = PARTS[name]
     work = Path(tempfile.mkdtemp(prefix=f"campaign-{name}-"))
     began = time.monotonic()
@@ -61,7 +67,7 @@ def attack(name: str, seed: int, share: float) -> tuple[str, Part, float]:
         part = run(work, seed, max(1, round(count * share)))
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return name, part, time.monotonic() - began
+    return part, time.monotonic() - began
 
 
 def main() -> int:
@@ -73,17 +79,32 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--page", type=Path, help="page to write")
     arguments = parser.parse_args()
-    done: dict[str, tuple[Part, float]] = {}
+    tasks = {name: TASKS.get(name, 1) for name in arguments.only}
     with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(attack, name, arguments.seed, arguments.share) for name in arguments.only]:
-            name, part, seconds = future.result()
-            done[name] = part, seconds
-            print(f"{part.name}: {part.kept} of {part.tried}: {part.promise} ({duration(seconds)})", flush=True)
-            for failure in part.failures[:20]:
-                print(f"  {failure}", flush=True)
+        running = {
+            name: [
+                pool.submit(attack, name, count * arguments.seed + task, arguments.share / count)
+                for task in range(count)
+            ]
+            for name, count in tasks.items()
+        }
+        parts = [_show([future.result() for future in futures]) for futures in running.values()]
     if arguments.page:
-        arguments.page.write_text(page([part for part, _ in done.values()], arguments.seed), encoding="utf-8")
-    return int(any(part.failures for part, _ in done.values()))
+        arguments.page.write_text(page(parts, arguments.seed), encoding="utf-8")
+    return int(any(part.failures for part in parts))
+
+
+def _show(results: Sequence[tuple[Part, float]]) -> Part:
+    """Print the counts of a part, and return its tasks as one part."""
+    (part, _), *others = results
+    for other, _ in others:
+        part.add(other)
+    print(
+        f"{part.name}: {part.kept} of {part.tried}: {part.promise} ({duration(sum(s for _, s in results))})", flush=True
+    )
+    for failure in part.failures[:20]:
+        print(f"  {failure}", flush=True)
+    return part
 
 
 def page(parts: list[Part], seed: int) -> str:

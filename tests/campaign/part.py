@@ -22,6 +22,11 @@ class Part:
         if not is_kept:
             self.failures.append(failure)
 
+    def add(self, other: "Part") -> None:
+        """Add the attempts of another process."""
+        self.tried += other.tried
+        self.failures += other.failures
+
     @property
     def kept(self) -> int:
         """The number of attempts in which the promise was kept."""

@@ -80,8 +80,9 @@ def _geometry(path: Path, header: Header) -> Geometry:
     count = len(shape)
     direction, spacing, origin = header.directions[:count, :count], header.spacing[:count], header.origin[:count]
     with np.errstate(over="ignore", invalid="ignore"):
-        usable = np.isfinite(direction * spacing).all() and np.isfinite(origin).all()
-    if not usable or spacing.min() <= 0 or abs(np.linalg.det(direction)) < 1e-6:
+        is_finite = np.isfinite(direction * spacing).all() and np.isfinite(origin).all()
+        is_usable = is_finite and spacing.min() > 0 and abs(np.linalg.det(direction)) >= 1e-6
+    if not is_usable:
         finding = "the header has no valid voxel size and orientation"
         raise UserError(Code.SCAN_HEADER, path, finding, "export the scan again")
     return lps_geometry(shape, direction, spacing, origin, is_placed=header.is_placed)
