@@ -33,7 +33,7 @@ def pins() -> dict[str, str]:
     return dict(sorted(line.split("==") for line in lines))
 
 
-def runtime(package: str = "graftseg", found: frozenset[str] = frozenset()) -> frozenset[str]:
+def runtime_packages(package: str = "graftseg", found: frozenset[str] = frozenset()) -> frozenset[str]:
     """Return the packages that a package needs without extras on this platform, directly or through others."""
     try:
         needed = [Requirement(text) for text in requires(package) or ()]
@@ -42,7 +42,7 @@ def runtime(package: str = "graftseg", found: frozenset[str] = frozenset()) -> f
     for requirement in needed:
         name = canonicalize_name(requirement.name)
         if name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
-            found = runtime(name, found | {name})
+            found = runtime_packages(name, found | {name})
     return found
 
 
@@ -57,7 +57,7 @@ def license_of(package: PackageMetadata) -> str:
 
 def page() -> str:
     """Return the page in Markdown, sorted by package."""
-    used, rows = runtime(), []
+    used, rows = runtime_packages(), []
     for name, version in pins().items():
         rows.append(f"| {name} | {version} | {license_of(metadata(name))} | {'yes' if name in used else ''} |\n")
     return HEADER + "".join(rows)

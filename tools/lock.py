@@ -56,7 +56,7 @@ def package_finder() -> PackageFinder:
     return command._build_package_finder(options, command._build_session(options))
 
 
-def files(finder: PackageFinder, name: str) -> Iterator[Link]:
+def files_of(finder: PackageFinder, name: str) -> Iterator[Link]:
     """Yield all files of a package in all indexes."""
     collector = finder._link_collector
 
@@ -71,19 +71,19 @@ def files(finder: PackageFinder, name: str) -> Iterator[Link]:
             yield from source.file_links()
 
 
-def fits(tag: Tag) -> bool:
+def is_supported(tag: Tag) -> bool:
     """Return whether a wheel with this tag runs on a supported Python and platform."""
     python = tag.interpreter in PYTHONS and tag.abi in (tag.interpreter, "none")
     stable = tag.abi == "abi3" or tag.interpreter == "py3"
     return (python or stable) and tag.platform.endswith(PLATFORMS) and not tag.platform.startswith(("musl", "win"))
 
 
-def is_of(link: Link, name: str, version: str) -> bool:
+def is_file_of(link: Link, name: str, version: str) -> bool:
     """Return whether a file is the source or a usable wheel of a version."""
     try:
         if link.filename.endswith(".whl"):
             found, release, _, tags = parse_wheel_filename(link.filename)
-            return (found, release.public) == (name, version) and any(map(fits, tags))
+            return (found, release.public) == (name, version) and any(map(is_supported, tags))
         found, release = parse_sdist_filename(link.filename)
         return (found, release.public) == (name, version)
     except (InvalidWheelFilename, ValueError):
@@ -101,14 +101,14 @@ def write(name: str, pins: Pins, finder: PackageFinder) -> None:
     """Write a lock file with the hashes of all files."""
     lines = [HEADER]
     for package, version in sorted(pins.items()):
-        hashes = sorted({digest(link) for link in files(finder, package) if is_of(link, package, version)})
+        hashes = sorted({digest(link) for link in files_of(finder, package) if is_file_of(link, package, version)})
         lines.append(
             " \\\n".join([f"{package}=={version}", *(f"    --hash=sha256:{value}" for value in hashes)]) + "\n"
         )
     (LOCKS / name).write_text("".join(lines))
 
 
-def current() -> Pins:
+def current_pins() -> Pins:
     """Return the versions in the present lock files."""
     lines = [line.split()[0] for path in LOCKS.glob("*.txt") for line in path.read_text().splitlines() if "==" in line]
     return dict(line.split("==") for line in lines)
@@ -116,7 +116,7 @@ def current() -> Pins:
 
 def main() -> None:
     """Resolve and write the lock files."""
-    kept = current() if "--keep" in sys.argv[1:] else {}
+    kept = current_pins() if "--keep" in sys.argv[1:] else {}
     build = resolve(BUILD_TOOLS, kept)
     tested = resolve([".[dev]"], kept | build)
     cuda = resolve([f"torch=={tested['torch']}"], kept | tested | build, DEFAULT_INDEX)

@@ -1,4 +1,4 @@
-"""Hostile zips: nothing is written outside of the given folders, and the other scans of a folder are still used."""
+"""Hostile zips: nothing is written outside of the given folders, and the other scans are still predicted."""
 
 import shutil
 from pathlib import Path

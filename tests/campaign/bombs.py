@@ -21,9 +21,9 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_scan
 from graftseg.recipes.recipe import load_recipe
 
-PROMISE = "a small file uses at most 512 MiB and 10 seconds, and at worst is refused with one sentence"
+PROMISE = "a small file is read or refused, within 10 seconds and 512 MiB beyond its pixels"
 SECONDS, MEMORY = 10.0, 512.0
-HONEST = {"png all zeros": 272.0}
+EXTRA_MIB = {"png all zeros": 272.0}
 """MiB of pixels that a file really contains, which may be used in addition."""
 PACKAGES = ("SimpleITK", "tifffile", "PIL.PngImagePlugin", "pydicom.pixels")
 ALIASES = "".join(f"k{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
@@ -87,7 +87,7 @@ def bombs(work: Path, seed: int, count: int) -> Part:
         folder = work / name.replace(" ", "-")
         folder.mkdir(parents=True)
         path = make(folder)
-        ending = isolated(partial(_read, read, path), seconds=SECONDS, mib=MEMORY + HONEST.get(name, 0.0))
+        ending = isolated(partial(_read, read, path), seconds=SECONDS, mib=MEMORY + EXTRA_MIB.get(name, 0.0))
         part.expect(ending.is_clean, f"{name}: {ending.kind}, {str(ending.detail).strip().splitlines()[-1]}")
         largest, slowest = max(largest, ending.mib), max(slowest, ending.seconds)
         shutil.rmtree(folder)

@@ -46,7 +46,8 @@ PARTS: Mapping[str, tuple[Attack, int]] = {
     "identifiers": (identifiers, 200),
 }
 """The parts, the longest first, with their numbers of attempts. Mutants and flips are attempted for every format. 0
-means as many attempts as there are calls to interrupt, and ``identifiers`` has fewer places than attempts."""
+means as many attempts as there are calls to interrupt. ``bombs`` and ``identifiers`` make fewer attempts if there are
+fewer files or places."""
 
 
 TASKS = {"kills": 4, "mutants": 2}

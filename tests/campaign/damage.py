@@ -54,12 +54,12 @@ def _targets(work: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
         "checkpoint": (checkpoint, lambda: load_checkpoint(checkpoint)),
         "weights of a run": (run.weights_file, lambda: load_network(run)),
         "exported weights": (export, lambda: exported_weights.load(export)),
-        "prepared image": (store.path / CASES / case.image, lambda: _read_case(store.path)),
-        "prepared label map": (store.path / CASES / str(case.label), lambda: _read_case(store.path)),
+        "prepared image": (store.path / CASES / case.image, lambda: _verify_case(store.path)),
+        "prepared label map": (store.path / CASES / str(case.label), lambda: _verify_case(store.path)),
     }
 
 
-def _read_case(folder: Path) -> None:
+def _verify_case(folder: Path) -> None:
     store: Store = open_store(folder)
     case = store.of("labeled")[0]
     for file in (case.image, case.label):

@@ -18,22 +18,22 @@ from graftseg.core.errors import UserError
 
 BATCH = 200
 """Number of damaged files that one forked process reads."""
-SECONDS, MIB = 10, 512
+MAX_SECONDS, MAX_MIB = 10, 512
 """Limits of a damaged file: time, and memory beyond its size, which is a few kilobytes."""
 WITH_CHECKSUM = ("png-gray8", "png-gray16", "png-palette-label", "png-rgb", "nii.gz", "nrrd-gzip", "nrrd-bzip2")
 """Formats whose checksum covers all voxels."""
-Damaged = Callable[[bytes], Iterator[bytes]]
+MakeCopies = Callable[[bytes], Iterator[bytes]]
 
 
 def file_mutants(work: Path, seed: int, count: int) -> Part:
     """Read ``count`` mutants of every format."""
-    part = Part("mutants of scans", f"a scan or an error message, within {SECONDS} s and {MIB} MiB")
+    part = Part("mutants of scans", f"a scan or an error message, within {MAX_SECONDS} s and {MAX_MIB} MiB")
     slowest = largest = 0.0
     for name in SAMPLES:
         for start in range(0, count, BATCH):
             stop = min(count, start + BATCH)
             damaged = partial(_mutants, seed, start, stop)
-            ending = isolated(partial(_read_all, work / f"{name}-{start}", name, damaged), seconds=600, mib=MIB)
+            ending = isolated(partial(_read_all, work / f"{name}-{start}", name, damaged), seconds=600, mib=MAX_MIB)
             bad, seconds = (ending.detail["bad"], ending.detail["slowest"]) if ending.kind == "ok" else ({}, 0.0)
             slowest, largest = max(slowest, seconds), max(largest, ending.mib)
             for number in range(stop - start):
@@ -51,10 +51,13 @@ def bit_flips(work: Path, seed: int, count: int) -> Part:
         changed = ending.detail["changed"] if ending.kind == "ok" else list(range(count))
         if name in WITH_CHECKSUM:
             for number in range(count):
-                part.expect(number not in changed, f"{name}, flip {number}: {ending.kind}")
+                part.expect(
+                    number not in changed,
+                    f"{name}, flip {number}: {'wrong voxels' if ending.kind == 'ok' else ending.detail}",
+                )
         elif changed:
             silent.append(f"{name} {len(changed)}")
-    part.notes[f"formats without, wrong voxels after {count} flips:"] = ", ".join(silent)
+    part.notes[f"wrong voxels in other formats, per {count} flips:"] = ", ".join(silent)
     return part
 
 
@@ -70,7 +73,7 @@ def _flipped(seed: int, count: int, content: bytes) -> Iterator[bytes]:
         yield bytes(damaged)
 
 
-def _read_all(folder: Path, name: str, damaged: Damaged) -> dict[str, Any]:
+def _read_all(folder: Path, name: str, damaged: MakeCopies) -> dict[str, Any]:
     """Read damaged copies of a sample. Return failures by number, and the numbers of copies with other voxels."""
     files = sample(name)
     first = next(iter(files))
@@ -88,6 +91,6 @@ def _read_all(folder: Path, name: str, damaged: Damaged) -> dict[str, Any]:
             bad[number] = repr(error)[:300]
         took = time.monotonic() - began
         slowest = max(slowest, took)
-        if took > SECONDS:
+        if took > MAX_SECONDS:
             bad[number] = f"{took:.1f} s"
     return {"bad": bad, "changed": changed, "slowest": slowest}

@@ -1,4 +1,4 @@
-"""Planted patient data: no output contains a text from the header of a scan or the name of a folder above the data."""
+"""Planted patient data: no output contains a text from the header of a scan."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -11,7 +11,7 @@ from part import Part
 from planting import BELOW, Vault, write_pictures, write_volumes
 from small_data import write_recipe
 
-PROMISE = "no output contains a planted text from a header or the name of a folder above the data"
+PROMISE = "no output contains a planted text from a header, and only files that list paths contain names of folders"
 EXPORTS = {"weights": "weights.safetensors", "nnunet": "Dataset501_X", "monai": "bundle", "onnx": "onnx"}
 """Exports and their targets. DICOM segmentations are left out, because they must have the patient tags of the scan."""
 FEW = 50
@@ -52,7 +52,7 @@ def identifiers(work: Path, seed: int, count: int) -> Part:
     printed: dict[str, str] = {}
     exports = [kind for kind in EXPORTS if count >= FEW or kind in ("weights", "nnunet")]
     for data in written:
-        for output, text in _whole_path(data, out / data.name, exports):
+        for output, text in _run_all_commands(data, out / data.name, exports):
             printed[f"{data.name} {output}"] = text
         exports = []
     searched = [*contents(out), *(pair for name, text in printed.items() for pair in unpacked(name, text.encode()))]
@@ -83,7 +83,7 @@ def _is_allowed(place: str, name: str) -> bool:
     return any(fnmatch(name, output) for output in outputs)
 
 
-def _whole_path(data: Path, out: Path, exports: list[str]) -> Iterator[tuple[str, str]]:
+def _run_all_commands(data: Path, out: Path, exports: list[str]) -> Iterator[tuple[str, str]]:
     """Run all commands on a data set. Yield the name and the text of every stream, and of every failure."""
     out.mkdir()
     run, recipe = out / "run", write_recipe(out / "recipe.yaml")

@@ -30,7 +30,7 @@ Make = Callable[[Path, Sequence[Payload], bool], "Trial"]
 
 @dataclass
 class Trial:
-    """Commands on one data set: their outputs by sink. ``clean`` is false after a traceback."""
+    """Outputs of commands on one data set, by name. ``crashes`` has a line for every command with a traceback."""
 
     folder: Path
     outputs: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def _cases(part: Part, place: str, folder: Path, random: Random, count: int) -> 
         texts = [one.text for one in names]
         labeled, unlabeled, test = texts[:third], texts[third : 2 * third], texts[2 * third :]
         data = write_data(target / "data", labeled=labeled, unlabeled=unlabeled, test=test)
-        return _whole_path(target, data, only_pages=only_pages)
+        return _run_all_commands(target, data, only_pages=only_pages)
 
     # harmless names sort in the same order, so that both pages show the cases in the same order
     _compare(part, place, sorted(kept, key=lambda one: nfc(one.text)), folder, make, count)
@@ -120,7 +120,7 @@ def _classes(part: Part, place: str, folder: Path, random: Random, count: int) -
 
     def make(target: Path, names: Sequence[Payload], only_pages: bool) -> Trial:
         data = write_data(target / "data", classes=["background", *(one.text for one in names)])
-        return _whole_path(target, data, only_pages=only_pages)
+        return _run_all_commands(target, data, only_pages=only_pages)
 
     _compare(part, place, kept, folder, make, count)
 
@@ -148,7 +148,7 @@ def _recipe(part: Part, place: str, folder: Path, random: Random, count: int) ->
     def make(target: Path, names: Sequence[Payload], only_pages: bool) -> Trial:
         target.mkdir(parents=True)
         texts = {"name": names[0].text, "about": names[1].text}
-        return _whole_path(target, write_data(target / "data"), texts, only_pages=only_pages)
+        return _run_all_commands(target, write_data(target / "data"), texts, only_pages=only_pages)
 
     _compare(part, place, drawn, folder, make, count)
     inside = {"out", "data", "recipe.yaml"}
@@ -158,7 +158,7 @@ def _recipe(part: Part, place: str, folder: Path, random: Random, count: int) ->
 
 
 def _dicom(part: Part, place: str, folder: Path, random: Random, count: int) -> None:
-    """Two series in one scan, which are described in an error, and a localizer, which is described in a warning."""
+    """Write two series into one scan, which an error describes, and a localizer, which a warning describes."""
     for kind in ("two series", "localizer"):
         for payload in payloads(random, 2, without="\x00\\"):
             trial = Trial(folder / kind)
@@ -195,7 +195,7 @@ PLACES: dict[str, Callable[[Part, str, Path, Random, int], None]] = {
 }
 
 
-def _whole_path(target: Path, data: Path, recipe: dict[str, str] | None = None, *, only_pages: bool) -> Trial:
+def _run_all_commands(target: Path, data: Path, recipe: dict[str, str] | None = None, *, only_pages: bool) -> Trial:
     """Run every command on a data set, or only the commands that write pages."""
     trial, out = Trial(target), target / "out"
     run, file = out / "run", write_recipe(target / "recipe.yaml", **(recipe or {}))
@@ -242,11 +242,11 @@ def _judge(part: Part, place: str, names: Sequence[Payload], trial: Trial, count
     for sink, content in trial.outputs.items():
         for one in names:
             if is_inside(one, content) and part.tried < count:
-                found = _safe_problem(one, sink, content)
+                found = _problem_or_parse_error(one, sink, content)
                 part.expect(found is None, f"{place}, {one.kind}, {sink}: {found}")
 
 
-def _safe_problem(payload: Payload, sink: str, content: str) -> str | None:
+def _problem_or_parse_error(payload: Payload, sink: str, content: str) -> str | None:
     try:
         return problem(payload, sink, content)
     except Exception as error:

@@ -18,7 +18,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Ending:
-    """How a call ended: ``ok``, ``user error``, ``traceback``, ``killed`` (by a signal or a limit) or ``too slow``.
+    """How a call ended: ``ok``, ``user error``, ``traceback``, ``killed`` (by a signal) or ``too slow``.
 
     ``detail`` is the returned value as JSON, the error code, the traceback or the signal. ``mib`` is the growth of the
     peak memory.
@@ -44,7 +44,7 @@ def isolated(call: Callable[[], Any], *, seconds: float = 60.0, mib: float | Non
         os.close(reader)
         _run(call, writer, mib)
     os.close(writer)
-    is_slow = _wait_readable(reader, child, seconds)
+    is_slow = _timed_out(reader, child, seconds)
     with os.fdopen(reader, "rb") as stream:
         content = stream.read()
     _, status = os.waitpid(child, 0)
@@ -58,7 +58,7 @@ def isolated(call: Callable[[], Any], *, seconds: float = 60.0, mib: float | Non
     return Ending(kind, detail, took, grown)
 
 
-def _wait_readable(reader: int, child: int, seconds: float) -> bool:
+def _timed_out(reader: int, child: int, seconds: float) -> bool:
     """Wait for a result. After ``seconds``, kill the child and return True."""
     import select
 

@@ -19,7 +19,7 @@ MAX_GROWTH = 1.0  # MiB in 1,000 steps, and in 50 predictions, which are counted
 STEPS_PER_PREDICTION = 20
 INTERVAL = 100
 WARM_UP = 0.25
-"""Part of the steps that is not measured."""
+"""Share of the samples, from the start, that is not measured."""
 
 
 def soak(work: Path, seed: int, count: int) -> Part:

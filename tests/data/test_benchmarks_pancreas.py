@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dicom_fakes import write_series
 from numpy.typing import NDArray
 
+from dicom_fakes import write_series
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry, Matrix

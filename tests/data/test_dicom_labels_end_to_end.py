@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dicom_label_fakes import Image, write_rtstruct, write_seg
 from tiny import tiny_recipe
 
+from dicom_label_fakes import Image, write_rtstruct, write_seg
 from graftseg import api
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_geometry, read_label, write_label

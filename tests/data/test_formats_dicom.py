@@ -12,13 +12,13 @@ import pydicom
 import pytest
 import SimpleITK
 import tiny
-from dicom_fakes import write_enhanced, write_series, write_slice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydicom.uid import RLELossless, generate_uid
 from test_formats_itk import rotation
 
+from dicom_fakes import write_enhanced, write_series, write_slice
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.data.formats import dicom_pixels

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from dicom_fakes import write_enhanced, write_slice
 from pydicom.uid import CTImageStorage
 
+from dicom_fakes import write_enhanced, write_slice
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom import is_dicom_case

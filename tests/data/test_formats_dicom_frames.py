@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from dicom_fakes import write_enhanced, write_slice
 from pydicom.uid import RLELossless, generate_uid
 from test_formats_dicom import Volume, refused, series
 
+from dicom_fakes import write_enhanced, write_slice
 from graftseg.core.errors import Code
 from graftseg.data.scans import read_geometry, read_scan
 from graftseg.data.scans_to_predict import scan_cases

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dicom_fakes import write_series, write_slice
 from numpy.typing import NDArray
 
+from dicom_fakes import write_series, write_slice
 from graftseg.core.errors import Code
 from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.grid import axis_codes

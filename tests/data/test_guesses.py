@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dicom_fakes import AXIAL, write_slice
 
+from dicom_fakes import AXIAL, write_slice
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.data.check import check

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dicom_fakes import write_slice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dicom_fakes import write_slice
 from graftseg.core.errors import Code, UserError
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.grouping import scans_in

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dicom_fakes import write_enhanced, write_series, write_slice
 
+from dicom_fakes import write_enhanced, write_series, write_slice
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.check import check

@@ -9,8 +9,8 @@ import pytest
 import tiny
 import yaml
 from command_line import CommandLine, entries
-from dicom_fakes import write_series
 
+from dicom_fakes import write_series
 from graftseg import api
 
 FINDING = "slices of 2 patients in one scan; use a separate folder for each patient"

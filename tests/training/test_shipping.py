@@ -10,7 +10,7 @@ import tiny
 from graftseg import api
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.evaluation.scores import Evaluation, Row
-from graftseg.training.shipping import shipped_after_folds, shipped_without_labels
+from graftseg.training.shipping import shipped_after_folds, shipped_without_folds
 
 STAGES = [
     {"method": "supervised", "steps": 2, "optimizer": {"name": "adam"}},
@@ -33,8 +33,8 @@ def test_the_better_network_is_shipped(run: Any, baseline: Any, network: str) ->
 
 def test_without_held_out_labels_the_choice_is_unknown(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    assert shipped_without_labels(run, has_baseline=False) is None
-    known = shipped_without_labels(run, has_baseline=True)
+    assert shipped_without_folds(run, has_baseline=False) is None
+    known = shipped_without_folds(run, has_baseline=True)
     assert known is not None and known.network == "run" and "unknown" in known.reason
 
 
@@ -42,7 +42,7 @@ def test_without_held_out_labels_the_choice_is_unknown(tmp_path: Path) -> None:
 def test_abandoned_self_training_ships_the_baseline(tmp_path: Path, decision: str, keyword: str) -> None:
     run = RunFolder(tmp_path)
     run.teacher_file.write_text(json.dumps({"checks": [{"decision": "continue"}, {"decision": decision}]}))
-    shipped = shipped_without_labels(run, has_baseline=True)
+    shipped = shipped_without_folds(run, has_baseline=True)
     assert shipped is not None and shipped.network == "baseline" and keyword in shipped.reason
 
 

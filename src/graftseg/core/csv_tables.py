@@ -21,7 +21,7 @@ def csv_text(lines: Iterable[Sequence[Any]]) -> str:
 
 def _csv_line(cells: Sequence[Any]) -> str:
     stream = io.StringIO()
-    # with this line end, the writer puts quotes around cells that contain either of its characters
+    # with "\r\n" as line end, the writer quotes cells that contain \r or \n
     csv.writer(stream, lineterminator="\r\n").writerow(cells)
     return stream.getvalue().removesuffix("\r\n") + "\n"
 

@@ -234,11 +234,11 @@ def _finite_float(text: str) -> float:
 
 
 def _small_int(text: str) -> int:
-    return int(text) if len(text) < MAX_DIGITS else _reject_number(text)
+    return int(text) if len(text) <= MAX_DIGITS else _reject_number(text)
 
 
 def _reject_number(text: str) -> Any:
-    raise ValueError(f"{text:.40} is not a number of at most {MAX_DIGITS} digits")
+    raise ValueError(f"{text:.40} is not a finite number, or has too many digits")
 
 
 def sha256_of(path: Path) -> str:

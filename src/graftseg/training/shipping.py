@@ -22,8 +22,8 @@ def shipped_after_folds(run: Evaluation, baseline: Evaluation) -> Shipped:
     return Shipped("baseline" if other > own else "run", scored)
 
 
-def shipped_without_labels(run: RunFolder, *, has_baseline: bool) -> Shipped | None:
-    """Return the shipped network of a single run, or None if there is no choice."""
+def shipped_without_folds(run: RunFolder, *, has_baseline: bool) -> Shipped | None:
+    """Choose the network of a run without held-out labels. Return None without a baseline."""
     if not has_baseline:
         return None
     checks = run.teacher_checks()

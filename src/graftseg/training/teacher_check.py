@@ -42,7 +42,7 @@ MAX_DRIFT = 3.0
 MIN_DRIFT_VOXELS = 10
 """Mean number of voxels per watched scan below which a class is not checked for drift."""
 INTERVALS = 5
-"""Number of intervals of self-training. The watched scans are predicted after each interval."""
+"""Number of intervals of self-training. The watched scans are predicted after each interval except the last."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def check_teacher(
 def drifted_class(
     before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]], usual: Sequence[float | None]
 ) -> tuple[int, str] | None:
-    """Return the first class, counted from 0, whose volume in the watched scans changed too much, and the change.
+    """Return the index of the first foreground class whose volume changed too much, and the change.
 
     A change toward the ``usual`` volume is not a drift: the class must also be far from its usual volume. A class with
     few voxels at the start is not checked, because a small change would be large relative to its volume.

@@ -14,7 +14,7 @@ from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.remaining_time import baseline_work
 from graftseg.training.run import complete, train_run, unlabeled_cases
-from graftseg.training.shipping import shipped_without_labels
+from graftseg.training.shipping import shipped_without_folds
 
 
 def train_with_baseline(
@@ -34,6 +34,6 @@ def train_with_baseline(
     if baseline:
         store = open_store(data if is_store(data) else run.store)
         complete(baseline_of(recipe), store, run.baseline, device, BASELINE, after=run)
-    if (shipped := shipped_without_labels(run, has_baseline=baseline)) is not None:
+    if (shipped := shipped_without_folds(run, has_baseline=baseline)) is not None:
         run.ship(shipped)
     return outcome

@@ -30,7 +30,7 @@ class DecodingError(Exception):
 
 
 class _Child:
-    """The child process of this process, or None if it is not running."""
+    """The decoder process. ``process`` is None if it is not running."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -58,7 +58,7 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
 
 
 class _Content(BufferedReader):
-    """The content of a file. Reading the rest of the file at once means that pydicom will inflate it."""
+    """The content of a file. pydicom reads the rest of a file at once only to inflate it, so the rest is checked."""
 
     def __init__(self, where: Path, content: Path | BinaryIO) -> None:
         super().__init__(FileIO(content) if isinstance(content, Path) else content)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from graftseg.data.formats.scan import AGAIN, damaged
 
 MAX_HEADER_BYTES = 2**20
 MAX_AXES = 4
-MAX_NUMBER = 64  # characters of the longest number
+MAX_NUMBER_LENGTH = 64  # characters of the longest number
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 Floats = NDArray[np.float64]
@@ -27,13 +27,12 @@ class Fields:
     path: Path
     values: dict[str, str] = field(default_factory=dict)
 
-    def add(self, name: str, value: str) -> str:
-        """Add a field and return its name in the form of the keys. Refuse a field that is already present."""
+    def add(self, name: str, value: str) -> None:
+        """Add a field. Refuse a field that is already present."""
         key = "".join(name.split()).lower()
         if key in self.values:
             raise self.invalid(key, "occurs twice")
         self.values[key] = value.strip()
-        return key
 
     def text(self, name: str, default: str = "") -> str:
         """Return the value of a field, or the default if the field is missing."""
@@ -70,7 +69,7 @@ class Fields:
     def parse_floats(self, name: str, words: Sequence[str], count: int) -> Floats:
         """Return ``count`` words of a field as numbers, which may be NaN."""
         try:
-            if len(words) != count or any(len(word) > MAX_NUMBER or "_" in word for word in words):
+            if len(words) != count or any(len(word) > MAX_NUMBER_LENGTH or "_" in word for word in words):
                 raise ValueError
             values = np.array([float(word) for word in words])
         except ValueError:
@@ -90,7 +89,7 @@ class Fields:
         """Return the number of voxels along each axis."""
         sizes = self.integers(name, count)
         if min(sizes) <= 0:
-            raise self.unsupported("the volume is empty", "save two or three spatial axes")
+            raise self.unsupported("the volume is empty", AGAIN)
         return sizes
 
     def invalid(self, name: str, finding: str) -> UserError:
@@ -139,8 +138,9 @@ class VoxelFile:
 class Header:
     """A checked header. ``sizes`` are the numbers of voxels along the two to four axes, the fastest axis first.
 
-    ``spacing``, ``origin`` and ``directions`` (as matrix columns) have LPS coordinates. ``channels`` is the number of
-    values per voxel, and ``channel_axis`` the position of their axis in the file.
+    ``spacing`` is in mm. ``origin`` and ``directions`` (matrix columns) are in LPS coordinates. ``is_placed`` says that
+    the header contains the directions, and ``says_time`` that an axis is time. ``channels`` is the number of values per
+    voxel, and ``channel_axis`` the position of their axis in the file.
     """
 
     voxels: VoxelFile

@@ -27,8 +27,8 @@ LOCAL = "LOCAL"
 DIRECTIONS = ("transformmatrix", "rotation", "orientation")
 ORIGINS = ("origin", "offset", "position")
 SPACINGS = ("elementspacing", "elementsize")
-"""Fields with the same meaning. The first field in the header counts, as in ITK."""
-USED = {
+"""Names of the same field. As in ITK, the first name in the list that the header contains is used."""
+USED_FIELDS = {
     *{"ndims", "dimsize", "elementtype", "elementnumberofchannels", "elementdatafile", "headersize"},
     *{"binarydata", "compresseddata", "compresseddatasize", "binarydatabyteordermsb", "elementbyteordermsb"},
     *{*DIRECTIONS, *ORIGINS, *SPACINGS},
@@ -59,7 +59,7 @@ def metaimage_fields(path: Path, head: bytes) -> tuple[Fields, int]:
     for line, end in header_lines(head):
         separator = min((place for sign in "=:" if (place := line.find(sign)) >= 0), default=-1)
         name = line[: max(separator, 0)].strip().lower()
-        if name in USED:
+        if name in USED_FIELDS:
             fields.add(name, line[separator + 1 :])
         if name == "elementdatafile":
             return fields, end

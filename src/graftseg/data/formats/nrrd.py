@@ -23,14 +23,14 @@ _NAMES = {
 TYPES = {name: dtype for dtype, names in _NAMES.items() for name in names.split(", ")}
 ENCODINGS = {"raw": "raw", "gzip": "zlib", "gz": "zlib", "bzip2": "bzip2", "bz2": "bzip2"}
 ENCODINGS |= dict.fromkeys(("text", "txt", "ascii"), "text")
-SPATIAL_KINDS = ("domain", "space", "time", "none", "???")
+NON_CHANNEL_KINDS = ("domain", "space", "time", "none", "???")
 """Kinds of axes that are not channels."""
 _ANATOMICAL = re.compile(r"(?i)(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?")
 """Values of the field ``space`` that define the axes in the patient, such as right-anterior-superior."""
 _OTHER_SPACES = {"scanner-xyz": 3, "3d-right-handed": 3, "3d-left-handed": 3}
 _OTHER_SPACES |= {f"{name}-time": 4 for name in _OTHER_SPACES}
 _VECTOR = re.compile(r"\(([^()]{1,400})\)|(none)")
-USED = {
+USED_FIELDS = {
     *{"type", "dimension", "sizes", "encoding", "endian", "datafile", "lineskip", "byteskip", "kinds", "centers"},
     *{"space", "spacedimension", "spacedirections", "spaceorigin", "spacings", "axismins", "axismaxs"},
 }
@@ -45,7 +45,7 @@ def read_nrrd(path: Path, head: bytes) -> Header:
     kinds = fields.text("kinds", "domain " * count).lower().split()
     if len(kinds) != count:
         raise fields.invalid("kinds", f"has {len(kinds)} words for {count} axes")
-    spatial = [axis for axis, kind in enumerate(kinds) if kind in SPATIAL_KINDS]
+    spatial = [axis for axis, kind in enumerate(kinds) if kind in NON_CHANNEL_KINDS]
     others = [axis for axis in range(count) if axis not in spatial]
     if len(others) > 1 or any("matrix" in kinds[axis] or kinds[axis] == "complex" for axis in others):
         finding = f"unsupported kinds of axes: {' '.join(kinds)!a:.80}"
@@ -69,8 +69,8 @@ def nrrd_fields(path: Path, head: bytes) -> tuple[Fields, int]:
             break
         name, _, value = line.partition(":")
         name = name.replace(" ", "").lower().replace("centerings", "centers")
-        # a comment starts with "#", and a pair of an own key and its value contains ":="
-        if name in USED and not value.startswith("="):
+        # lines with "#" are comments, and "key:=value" is custom metadata
+        if name in USED_FIELDS and not value.startswith("="):
             fields.add(name, value)
     if not is_ended and "datafile" not in fields.values:
         raise unreadable_header(path, "it has no end")

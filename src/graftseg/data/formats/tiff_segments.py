@@ -24,7 +24,7 @@ _MAX_PADDING = (4, 2**20)  # tiles may contain 4 times the bytes of the picture,
 def has_more_pages(path: Path) -> bool:
     """Check the size of the tags of the first page. Return whether the file has more pages.
 
-    Raise ValueError if the tags contain more values than the file.
+    Raise ValueError if there are too many tags, or if they claim more bytes than the file has.
     """
     with path.open("rb") as stream:
         start = stream.read(4)
@@ -86,14 +86,15 @@ def _segments(path: Path, page: Any) -> Iterator[bytes]:
                 content = stream.read(count)
                 content = decompress(_reversed_bits(content) if is_reversed else content, whole)
                 if not needed <= len(content) <= whole:
-                    raise ValueError(f"{min(len(content), whole)} of {needed} bytes of a strip found")
+                    more = "more than " if len(content) > whole else ""
+                    raise ValueError(f"{more}{min(len(content), whole)} of {needed} bytes of a strip found")
                 yield content[:needed]
 
     return read()
 
 
 def _segment_bytes(page: Any, index: int) -> tuple[int, int]:
-    """Return the bytes of pixels in a strip or tile, and of a whole strip, which the last strip may also have."""
+    """Return the bytes that a strip or tile needs, and the most that it may have: the last strip may be padded."""
     samples = page.samplesperpixel if int(page.planarconfig) == 1 else 1
     width = page.tilewidth if page.is_tiled else page.imagewidth
     row = -(-width * samples * int(page.bitspersample) // 8)
@@ -105,7 +106,7 @@ def _segment_bytes(page: Any, index: int) -> tuple[int, int]:
 
 
 def _decompressor(compression: int) -> Callable[[bytes, int], bytes]:
-    """Return a function of compressed bytes and of the maximum number of bytes to return, which it may exceed by 1."""
+    """Return a function that decompresses bytes up to a limit. A result beyond the limit means too much content."""
     if compression == _UNCOMPRESSED:
         return lambda content, limit: content[:limit]
     if compression == _PACKBITS:

@@ -1,6 +1,6 @@
 """Decode the voxels of NRRD and MetaImage files: raw, compressed or text.
 
-Memory grows with the bytes that are found, not with the size that a header claims.
+``refuse_size`` must be called first. It refuses a header that claims more voxels than the file can contain.
 """
 
 import bz2
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.data.formats.header_text import MAX_NUMBER, Header
+from graftseg.data.formats.header_text import MAX_NUMBER_LENGTH, Header
 from graftseg.data.formats.scan import damaged, refuse_bytes, refuse_expansion, refuse_memory, unreadable
 
 _CHUNK = 2**20  # bytes decoded at once
@@ -115,7 +115,7 @@ def _read_text(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
         text = (rest + chunk).replace(b",", b" ")
         words = text.split()
         # the last word of a chunk may continue in the next chunk
-        rest = words.pop() if words and not text[-1:].isspace() and len(words[-1]) <= MAX_NUMBER else b""
+        rest = words.pop() if words and not text[-1:].isspace() and len(words[-1]) <= MAX_NUMBER_LENGTH else b""
         count = _parse(path, words, values, count)
     if rest:
         count = _parse(path, [rest], values, count)
@@ -128,7 +128,7 @@ def _parse(path: Path, words: list[bytes], values: NDArray[Any], count: int) -> 
     """Write the numbers of words into values, starting at ``count``, and return the new count."""
     used = words[: len(values) - count]
     try:
-        if any(len(word) > MAX_NUMBER or b"_" in word for word in used):
+        if any(len(word) > MAX_NUMBER_LENGTH or b"_" in word for word in used):
             raise ValueError("not a number")
         number = float if values.dtype.kind == "f" else int
         values[count : count + len(used)] = [number(word) for word in used]

@@ -27,7 +27,7 @@ from graftseg.recipes.recipe import load_recipe
 
 NAME = re.compile(r"Dataset\d{3}_[A-Za-z0-9_-]+")
 ENDING = ".nii.gz"
-NOTES = "pseudo_labels.json"
+PSEUDO_LABELS = "pseudo_labels.json"
 SPLITS = "splits_final.json"
 MAX_FOLDS = 5
 """Number of folds that nnU-Net trains. With fewer labeled cases, each fold validates on one labeled case."""
@@ -61,7 +61,7 @@ def write(request: Request) -> list[str]:
             found |= _check_prediction(path, dataset.reader.image(case).geometry, classes)
             _write_prediction(path, _label_file(folder, case))
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
-        write_json(folder / NOTES, {"pseudo_labeled": [case.name for case in pseudo]})
+        write_json(folder / PSEUDO_LABELS, {"pseudo_labeled": [case.name for case in pseudo]})
         write_json(folder / SPLITS, folds)
     lines = [f"{request.out}: {len(labeled)} labeled cases and {len(pseudo)} cases with label maps of the run"]
     if missing := len(unlabeled) - len(pseudo):
