@@ -28,13 +28,15 @@ def soak(work: Path, seed: int, count: int) -> Part:
     scans = tiny.write_scans(work / "scans")
     with _samples_in_training() as samples:
         api.train(_recipe(seed, count), scans, work / "run", device="cpu")
-    _judge(part, f"{count} steps", samples)
+    _judge(part, f"{count} steps", "1,000 steps", samples)
     predictions: list[tuple[int, float, int]] = []
     for number in range(count // STEPS_PER_PREDICTION):
         api.predict(work / "run", scans / "imagesTs", work / "maps", device="cpu")
         if (number + 1) * STEPS_PER_PREDICTION % INTERVAL == 0:
             predictions.append(_sample((number + 1) * STEPS_PER_PREDICTION))
-    _judge(part, f"{count // STEPS_PER_PREDICTION} predictions", predictions)
+    _judge(
+        part, f"{count // STEPS_PER_PREDICTION} predictions", f"{1000 // STEPS_PER_PREDICTION} predictions", predictions
+    )
     return part
 
 
@@ -74,18 +76,18 @@ def _sample(step: int) -> tuple[int, float, int]:
     return step, pages * resource.getpagesize() / MIB, len(list(Path("/proc/self/fd").iterdir()))
 
 
-def _judge(part: Part, what: str, samples: list[tuple[int, float, int]]) -> None:
+def _judge(part: Part, what: str, unit: str, samples: list[tuple[int, float, int]]) -> None:
     """Compare memory and files after the warm-up. Each sample of the open files is an attempt."""
     measured = samples[int(len(samples) * WARM_UP) :]
     if len(measured) < 3:
         part.expect(False, f"{what}: too few to measure a growth")
         return
     growth = growth_per_1000([step for step, _, _ in measured], [memory for _, memory, _ in measured])
-    part.expect(growth <= MAX_GROWTH, f"{what}: memory grows by {growth:.2f} MiB in 1,000 steps")
+    part.expect(growth <= MAX_GROWTH, f"{what}: memory grows by {growth:.2f} MiB per {unit}")
     files = measured[0][2]
     for step, _, now in measured[1:]:
         part.expect(now == files, f"{what}: {now} instead of {files} open files after step {step}")
-    part.notes[what] = f"{growth:+.2f} MiB in 1,000 steps, {measured[-1][1]:.0f} MiB, {files} open files"
+    part.notes[what] = f"{growth:+.2f} MiB per {unit}, {measured[-1][1]:.0f} MiB, {files} open files"
 
 
 def growth_per_1000(steps: list[int], memory: list[float]) -> float:
