@@ -1,7 +1,7 @@
 """Attack the program in many ways and count how often it keeps its promises: ``make campaign``.
 
 Every part makes random attempts, which the seed determines. The exit code is 1 if a promise was broken. ``--page``
-writes the counts to a page of the documentation.
+writes the counts to a page of the documentation, and keeps the counts of parts that were not run.
 """
 
 import argparse
@@ -91,7 +91,8 @@ def main() -> int:
         }
         parts = [_show([future.result() for future in futures]) for futures in running.values()]
     if arguments.page:
-        arguments.page.write_text(page(parts, arguments.seed), encoding="utf-8")
+        before = arguments.page.read_text(encoding="utf-8") if arguments.page.is_file() else ""
+        arguments.page.write_text(page(parts, arguments.seed, before), encoding="utf-8")
     return int(any(part.failures for part in parts))
 
 
@@ -108,13 +109,21 @@ def _show(results: Sequence[tuple[Part, float]]) -> Part:
     return part
 
 
-def page(parts: list[Part], seed: int) -> str:
-    """Return the counts as a page."""
+def page(parts: Sequence[Part], seed: int, before: str = "") -> str:
+    """Return the counts as a page. Rows and notes of other parts are taken from the page ``before``."""
+    lines = before.splitlines()
+    rows = {
+        line.split(" | ")[0][2:]: line for line in lines if line.startswith("| ") and not line.startswith("| attack")
+    }
+    notes = {name: line for line in lines if line.startswith("- ") and (name := line.split(": ")[0][2:]) in rows}
+    for part in parts:
+        rows[part.name] = f"| {part.name} | {part.promise} | {part.tried:,} | {part.kept:,} |"
+        notes[part.name] = f"- {part.name}: " + "; ".join(f"{name} {value}" for name, value in part.notes.items())
+        if not part.notes:
+            del notes[part.name]
+    table = "\n".join(["| attack | promise | attempts | kept |", "|---|---|---|---|", *rows.values()])
     head = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
-    rows = [f"| {part.name} | {part.promise} | {part.tried:,} | {part.kept:,} |" for part in parts]
-    notes = [f"- {part.name}: {name} {value}" for part in parts for name, value in part.notes.items()]
-    table = "\n".join(["| attack | promise | attempts | kept |", "|---|---|---|---|", *rows])
-    return head.format(version=__version__, seed=seed, table=table, notes="\n".join(notes)).rstrip() + "\n"
+    return head.format(version=__version__, seed=seed, table=table, notes="\n".join(notes.values())).rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign import PARTS
+from campaign import PARTS, page
+from part import Part
 
 SMALL = {"kills": 4, "damage": 50, "flips": 20}
 """Numbers of attempts in this test."""
@@ -16,3 +17,11 @@ def test_promises_are_kept(name: str, tmp_path: Path) -> None:
     attack, _ = PARTS[name]
     part = attack(tmp_path, 1, SMALL.get(name, 10))
     assert part.failures == [] and part.tried >= min(SMALL.get(name, 1), 10)
+
+
+def test_the_page_keeps_the_counts_of_other_parts() -> None:
+    first, second = Part("a", "holds", 3), Part("b", "holds", 5, ["failed"], {"time": "2 s"})
+    before = page([first, second], 0)
+    assert "| a | holds | 3 | 3 |" in before and "| b | holds | 5 | 4 |" in before and "- b: time 2 s" in before
+    after = page([Part("a", "holds", 4)], 0, before)
+    assert after == before.replace("| a | holds | 3 | 3 |", "| a | holds | 4 | 4 |")

@@ -241,7 +241,7 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise unreadable(path, error) from None
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+    except (ValueError, TypeError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise _damaged(path, str(error)) from None
 
 

@@ -206,7 +206,7 @@ def _label_files(folder: Path) -> list[Path]:
 def _sop_class(file: Path) -> str:
     """Return the SOP class UID from the file meta, or from the data set if the file meta has none."""
     header = read_tags(file, file, ("SOPClassUID",))
-    found = header.file_meta.get("MediaStorageSOPClassUID") or value(file, header, "SOPClassUID")
+    found = value(file, header.file_meta, "MediaStorageSOPClassUID") or value(file, header, "SOPClassUID")
     if not found:
         finding = "the file is truncated, or its header has no SOPClassUID"
         raise UserError(Code.SCAN_DAMAGED, file, finding, AGAIN)

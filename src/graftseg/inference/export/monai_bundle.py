@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from graftseg.core.errors import Code, UserError
+from graftseg.core.errors import Code, UserError, visible
 from graftseg.core.files import write_bytes, write_json, write_text
 from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
@@ -270,7 +270,7 @@ def _metadata(shipped: TrainedNetwork) -> Config:
 
 def _page(shipped: TrainedNetwork) -> str:
     names = "one NIfTI file per scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or multi-channel files"
-    return (
+    return visible(
         f"# {shipped.recipe.name}\n\n"
         f"Segments {', '.join(shipped.classes[1:])}; label values count from 1 in this order.\n\n"
         "Put the scans into a folder (" + names + ") and run, in the folder of the bundle:\n\n"
