@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from part import Part
 
 from campaign import PARTS, page
-from part import Part
 
 SMALL = {"kills": 4, "damage": 50, "flips": 20}
 """Numbers of attempts in this test."""
