@@ -48,7 +48,7 @@ def test_the_page_of_licenses_lists_the_locked_versions() -> None:
 
 
 def test_every_runtime_dependency_has_a_known_license() -> None:
-    used = {name for name in LICENSES.runtime() if name in ROWS}
+    used = {name for name in LICENSES.runtime_packages() if name in ROWS}
     assert (
         {"torch", "numpy", "nibabel", "safetensors"} <= used <= {name for name, row in ROWS.items() if row[2] == "yes"}
     )

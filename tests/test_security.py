@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -31,9 +32,9 @@ REQUIRED = {"torch.load": ("weights_only", "True"), "np.load": ("allow_pickle", 
 FORBIDDEN = re.compile(r"eval|exec|compile|pickle\.\w+|yaml\.(unsafe_|full_)?load|torch\.hub\.\w+|os\.(system|popen)")
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE), ast.parse(path.read_text())
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    return [(path.relative_to(SOURCE), ast.parse(path.read_text())) for path in sorted(SOURCE.rglob("*.py"))]
 
 
 def imported(tree: ast.Module) -> set[str]:

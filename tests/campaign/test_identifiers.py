@@ -33,6 +33,7 @@ def packed(name: str) -> bytes:
         gzip.compress(packed("a")),
         b"data:" + b64encode(packed("a")),
     ],
+    ids=lambda content: str(len(content)),
 )
 def test_a_planted_text_is_found(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.bin").write_bytes(content)

@@ -237,6 +237,7 @@ def test_h5py_missing_names_the_install_command(root: Path, monkeypatch: pytest.
         dataset.reader.image(dataset.cases[0])
 
 
+@pytest.mark.slow
 def test_h5py_is_not_imported_at_the_start() -> None:
     code = "import sys, graftseg.data.benchmarks; sys.exit('h5py' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

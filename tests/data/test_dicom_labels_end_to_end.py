@@ -40,6 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_and_scored_with_dicom_labels(data: Path, tmp_path: Path) -> None:
     assert api.check(data).errors == 0
     run = api.train(tiny_recipe(3), data, tmp_path / "run", device="cpu")

@@ -36,6 +36,7 @@ def write_both(folder: Path) -> None:
         part.rmdir()
 
 
+@pytest.mark.slow
 def test_two_patients_in_one_folder(cli: CommandLine, recipe: Path, tmp_path: Path) -> None:
     data = tiny.write_scans(tmp_path / "data", 3)
     api.train(recipe, data, tmp_path / "trained")

@@ -98,6 +98,7 @@ def test_resume_trains_nothing_again(
     assert again.table() == before.table()
 
 
+@pytest.mark.slow
 def test_resume_continues_a_stopped_method(
     scans: Path, tmp_path: Path, compared: tuple[RunFolder, MethodComparison], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_test_cases_of_a_store(run: Path, scans: Path, tmp_path: Path) -> No
     assert len({row.case for row in api.test(run, store.path, device="cpu").scores[run].rows}) == 3
 
 
+@pytest.mark.slow
 def test_folds_are_tested_together(scans: Path, tmp_path: Path) -> None:
     run = tmp_path / "folds"
     api.train_folds(tiny_recipe(baseline=True), scans, run, folds=3, device="cpu")

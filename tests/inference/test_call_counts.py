@@ -16,6 +16,7 @@ from graftseg.inference import model
 CASES = 3
 
 
+@pytest.mark.slow
 def test_a_test_with_baseline_builds_two_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scans = write_scans(tmp_path / "scans", labeled=3, unlabeled=2, test=CASES)
     api.train(tiny_recipe(baseline=True), scans, tmp_path / "run", device="cpu")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from pydantic import ValidationError
 from tiny import SIDE, tiny_batch, tiny_method, tiny_recipe
@@ -67,6 +68,7 @@ def test_recipe_with_extreme_setting_is_rejected() -> None:
         tiny_recipe(stages=[{"method": "dtc", "steps": 2, "settings": {"ramp": 1e39}}])
 
 
+@pytest.mark.slow
 def test_largest_settings_give_finite_losses() -> None:
     failures = []
     for name, settings in LARGEST:

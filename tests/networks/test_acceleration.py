@@ -37,6 +37,7 @@ def test_tf32_follows_the_older_setting(monkeypatch: pytest.MonkeyPatch) -> None
     assert not tf32_allowed()
 
 
+@pytest.mark.slow
 def test_tf32_follows_the_newer_setting() -> None:
     """Run in a new process: the newer setting cannot be undone and makes the older one unreadable."""
     names = ["torch.backends.fp32_precision", "torch.backends.cudnn.conv.fp32_precision"]

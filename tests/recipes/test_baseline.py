@@ -183,6 +183,7 @@ def fills(page: Path) -> list[str]:
     return [one for part in parts for one in re.findall("To fill this part, run <code>(.*?)</code>", part)]
 
 
+@pytest.mark.slow
 def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: Path) -> None:
     run, named, beside = tmp_path / "run", "graftseg test run DATA", "--out run --resume --baseline"
     few = write_scans(tmp_path / "few", test=0)

@@ -315,6 +315,7 @@ def command(*asked: str) -> tuple[int, str]:
     return said.exit_code, str(said.exception) if isinstance(said.exception, UserError) else said.stdout
 
 
+@pytest.mark.slow
 def test_the_command(scans: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(tiny_recipe(folds=2, baseline=True).to_yaml())

@@ -69,6 +69,7 @@ def test_a_baseline_with_another_first_stage_is_trained_from_its_start(scans: Pa
     assert run.baseline.manifest()["steps"] == 9 and not run.first_stage_file.exists()
 
 
+@pytest.mark.slow
 def test_folds_share_the_first_stage_too(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api.train_folds(recipe(), scans, tmp_path / "alone", folds=2, device="cpu", baseline=False)
     api.train_folds(baseline_of(recipe()), scans, tmp_path / "base", folds=2, device="cpu")
