@@ -23,7 +23,7 @@ torch.set_num_threads(1)
 # programs that ``nohup`` starts ignore SIGHUP, but tests expect the default
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # flushing to disk takes a seventh of the time of the tests; tests of flushing replace this function
-os.fsync = lambda handle: None
+os.fsync = lambda fd: None
 os.environ["OMP_NUM_THREADS"] = "1"
 if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
     # many tests compare bits, which only a CPU reproduces
