@@ -38,6 +38,7 @@ from graftseg.experiments.test_run import ScoredTest, score_run
 from graftseg.inference.array_model import ArrayModel, load_model
 from graftseg.inference.ensemble import Checkpoint, folder_of_network
 from graftseg.inference.export import Request, export_run
+from graftseg.inference.export.segment_codes import FILE as CODES
 from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
 from graftseg.inference.public_weights import import_public_weights
@@ -354,14 +355,19 @@ def export(
     predictions: Folder | None = None,
     codes: Folder | None = None,
 ) -> list[str]:
-    """Export a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``. Return a summary as lines.
+    """Export the network that ``predict`` uses, or its label maps. Return a summary as lines.
+
+    ``kind`` is ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``.
 
     ``check`` is a scan on which the ONNX network is compared with PyTorch. For an nnU-Net data set or DICOM
     segmentations, ``data`` is the folder of the scans and ``predictions`` is the folder of the label maps. ``codes``
     is a JSON file with SNOMED CT codes of the classes for DICOM segmentations, by default ``codes.json`` of the run.
     """
+    folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
+    if codes is None and (own := Path(run) / CODES).is_file():
+        codes = own
     paths = (Path(one) if one is not None else None for one in (check, data, predictions, codes))
-    return export_run(kind, Request(RunFolder(Path(run)), Path(out), *paths))
+    return export_run(kind, Request(folder, Path(out), *paths))
 
 
 def import_weights(

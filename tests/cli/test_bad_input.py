@@ -324,7 +324,7 @@ def test_names_with_spaces_and_other_letters(
     cli.works("plan", data, "--out", plan, "--minutes", "30")
     cli.works("prepare", data, "--out", place / rename("Speicher"), "--recipe", plan)
     cli.works("train", plan, "--data", place / rename("Speicher"), "--out", run, *FEW_STEPS)
-    cli.works("predict", run, data / "imagesTs", "--probabilities")
+    cli.works("predict", run, data / "imagesTs", "--probabilities", "--out", run / "predictions")
     name = rename("test_000")
     assert {f"{name}.nii.gz", f"{name}_probabilities.nii.gz"} <= entries(run / "predictions")
     cli.works("evaluate", run / "predictions", "--reference", data / "labelsTs")

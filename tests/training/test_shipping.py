@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import tiny
+import torch
 
 from graftseg import api
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.evaluation.scores import Evaluation, Row
+from graftseg.inference.export.weights import load as load_exported
+from graftseg.inference.model import load_network
 from graftseg.training.shipping import shipped_after_folds, shipped_without_folds
 
 STAGES = [
@@ -57,6 +60,10 @@ def test_predict_uses_the_shipped_network(tmp_path: Path) -> None:
     run.ship(Shipped("baseline", "better"))
     predicted = api.predict(run.path, scans / "imagesTs", device="cpu")
     assert predicted.folder == run.baseline.predictions and predicted.network == "the supervised baseline (better)"
+    api.export("weights", run.path, tmp_path / "network.safetensors")
+    exported, network = load_exported(tmp_path / "network.safetensors"), load_network(run.baseline)
+    for name, tensor in network.method.student.state_dict().items():
+        assert torch.equal(exported.method.student.state_dict()[name], tensor)
 
 
 def test_folds_ship_the_better_network(tmp_path: Path) -> None:
