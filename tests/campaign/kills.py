@@ -81,14 +81,15 @@ def kill_saves(work: Path, seed: int, count: int) -> Part:
     part = Part("kills at every call of a save", "the newest or the previous checkpoint can be loaded")
     states: list[dict[str, Any]] = [{"step": step, "weights": list(range(50))} for step in (2, 4, 6)]
 
-    def save(folder: Path, first: int = 0) -> None:
-        for state in states[first:]:
+    def save(folder: Path) -> None:
+        for state in states:
             save_checkpoint(folder, state["step"], state)
 
     def is_intact(folder: Path) -> bool:
-        found = load_latest(folder)
+        before = load_latest(folder)
         save(folder)
-        return (found is None or found.state in states) and load_latest(folder).state == states[-1]  # type: ignore[union-attr]
+        after = load_latest(folder)
+        return (before is None or before.state in states) and after is not None and after.state == states[-1]
 
     return _kill_everywhere(part, work, save, is_intact)
 

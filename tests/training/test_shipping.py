@@ -60,6 +60,7 @@ def test_predict_uses_the_shipped_network(tmp_path: Path) -> None:
     run.ship(Shipped("baseline", "better"))
     predicted = api.predict(run.path, scans / "imagesTs", device="cpu")
     assert predicted.folder == run.baseline.predictions and predicted.network == "the supervised baseline (better)"
+    assert api.rank(run.path, device="cpu").rows == api.rank(run.baseline.path, device="cpu").rows
     api.export("weights", run.path, tmp_path / "network.safetensors")
     exported, network = load_exported(tmp_path / "network.safetensors"), load_network(run.baseline)
     for name, tensor in network.method.student.state_dict().items():
