@@ -61,6 +61,11 @@ export class LayerPanel {
     this.#apply();
   }
 
+  /** Apply the choices again, after the voxels of a layer were replaced. */
+  refresh(): void {
+    this.#apply();
+  }
+
   /** Show or hide all overlays. */
   toggleAll(): void {
     this.#areHidden = !this.#areHidden;

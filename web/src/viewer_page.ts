@@ -22,6 +22,8 @@ export class ViewerPage {
   readonly #window: WindowPanel;
   readonly #scores = new ScorePanel();
   readonly #notice = element("p", { className: "notice", role: "alert", hidden: true });
+  /** Returns label maps that are shown before those of the server, such as the draft. */
+  moreLabels: () => NamedLabels[] = () => [];
   readonly #labels = new Map<Layer, Uint8Array<ArrayBuffer>>();
   /** Called after the scan of a case is shown. */
   onShown: (details: CaseDetails) => Promise<void> = () => Promise.resolve();
@@ -90,9 +92,10 @@ export class ViewerPage {
   }
 
   /** Show a message above the planes, or hide it. */
-  notify(text: string): void {
+  notify(text: string, isGood = false): void {
     this.#notice.textContent = text;
     this.#notice.hidden = text === "";
+    this.#notice.classList.toggle("good", isGood);
   }
 
   /** Return the shortcuts of this page. */
@@ -137,8 +140,8 @@ export class ViewerPage {
     history.replaceState(null, "", `${location.pathname}#case=${encodeURIComponent(details.name)}`);
     document.title = `${this.session.title} – graftseg`;
     performance.mark("scan-shown");
-    await this.onShown(details);
     this.layers.setCase(details, this.session.mode === "annotate");
+    await this.onShown(details);
     this.stage.node.dataset["case"] = String(details.id);
     this.stage.node.dataset["state"] = "ready";
   }
@@ -171,10 +174,11 @@ export class ViewerPage {
   }
 
   #labelMaps(): NamedLabels[] {
-    return (["prediction", "reference"] as const).flatMap((name) => {
+    const loaded = (["prediction", "reference"] as const).flatMap((name) => {
       const labels = this.#labels.get(name);
       return labels === undefined || labels.length === 0 ? [] : [{ name, labels }];
     });
+    return [...this.moreLabels(), ...loaded];
   }
 }
 
