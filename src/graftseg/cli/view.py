@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from graftseg.cli.arguments import Device, Run
 from graftseg.cli.messages import say
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free port.")]
@@ -24,6 +25,25 @@ def view(
     view(what, _tell, case=case, port=port, browser=browser)
 
 
+def annotate(
+    run: Run,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of data; by default, the folder that the run was trained on.")
+    ] = None,
+    case: Annotated[str, typer.Option(help="Case to show first; by default, the most useful one.")] = "",
+    port: Port = 0,
+    browser: Browser = True,
+    device: Device = "auto",
+) -> None:
+    """Correct predictions in the browser and save them as labels, the most useful scan first."""
+    _require_server()
+    from graftseg.core.devices import choose_device
+    from graftseg.core.run_folder import RunFolder
+    from graftseg.reporting.viewer.annotate import annotate
+
+    annotate(RunFolder(run), data, choose_device(device), _tell, case=case, port=port, browser=browser)
+
+
 def _require_server() -> None:
     """Raise a UserError if the packages of the web server are not installed."""
     from graftseg.data.formats.scan import optional
@@ -36,4 +56,4 @@ def _tell(address: str) -> None:
     say(f"{address} (Ctrl-C ends the viewer)")
 
 
-COMMANDS = (view,)
+COMMANDS = (view, annotate)

@@ -1,6 +1,6 @@
 """The web server of the viewer: pages, scans and maps, and the routes of annotation and live training."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -32,9 +32,13 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; s
 """Policy of the report, a page of this program with its own script and style. Its meta tag restricts the script."""
 
 
+Describe = Callable[[dict[str, Any]], dict[str, Any]]
+"""A function that adds to the description of the session."""
+
+
 @dataclass(frozen=True)
 class Viewer:
-    """What the server shows. ``report`` writes the report of a run to a file, with links to the cases."""
+    """What the server shows. ``report`` renders the report of a run."""
 
     collection: Collection
     reader: CaseReader
@@ -43,13 +47,14 @@ class Viewer:
 
 
 def create_app(
-    viewer: Viewer, access: Access, routes: Sequence[BaseRoute] = (), session: dict[str, Any] | None = None
+    viewer: Viewer, access: Access, routes: Sequence[BaseRoute] = (), session: Describe | None = None
 ) -> Starlette:
-    """Return the web application. ``routes`` and ``session`` are added by annotation and live training."""
+    """Return the web application. Annotation and live training add ``routes`` and change the ``session``."""
     pages = CasePages(viewer)
 
     def show_session(request: Request) -> Response:
-        return JSONResponse(pages.session() | (session or {}))
+        shown = pages.session()
+        return JSONResponse(shown if session is None else session(shown))
 
     def show_report(request: Request) -> Response:
         if viewer.report is None:
@@ -169,6 +174,3 @@ def _user_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, UserError):
         raise error
     return JSONResponse(error.to_json(), STATUS.get(error.code, 422))
-
-
-Handler = Callable[[Request], Awaitable[Response] | Response]

@@ -11,6 +11,7 @@ from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, collect
 from graftseg.reporting.viewer.launch import bind, require_front_end, serve
+from graftseg.reporting.viewer.live_routes import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
 
 
@@ -19,10 +20,13 @@ def view(what: Path, tell: Callable[[str], None], *, case: str = "", port: int =
     require_front_end()
     shown = collect(what)
     require_case(shown, case, what)
-    viewer = Viewer(shown, CaseReader(shown.cases), report=report_of(RunFolder(what)))
+    run = RunFolder(what)
+    is_live = run.exists and run.status == "running"
+    viewer = Viewer(shown, CaseReader(shown.cases), report_of(run), is_live)
     bound = bind(port)
     access = Access(bound.getsockname()[1])
-    serve(create_app(viewer, access), bound, access, tell, case=case, browser=browser)
+    app = create_app(viewer, access, live_routes(run) if run.exists else [])
+    serve(app, bound, access, tell, case=case, browser=browser)
 
 
 def require_case(shown: Collection, case: str, what: Path) -> None:
