@@ -2,12 +2,12 @@ import os
 
 import numpy as np
 import pytest
-from user_errors import user_error
 
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.annotation.draft import JOURNAL, Canvas, Draft
 from graftseg.data.annotation.strokes import RUN
+from user_errors import user_error
 
 GEOMETRY = Geometry((4, 3), tuple(map(tuple, np.eye(4).tolist())))
 CANVAS = Canvas(GEOMETRY, lambda labels: labels.ravel(order="F"), lambda drawing: drawing.reshape((4, 3), order="F"))

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from user_errors import user_error
 
 from graftseg.core.errors import Code
 from graftseg.data.annotation.strokes import RUN, apply_runs, parse_runs, runs_between
+from user_errors import user_error
 
 drawings = st.integers(1, 60).flatmap(
     lambda size: st.tuples(*[st.lists(st.integers(0, 3), min_size=size, max_size=size)] * 2)

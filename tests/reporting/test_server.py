@@ -4,7 +4,6 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from user_errors import user_error
 from viewer_fakes import ACCESS, client_of, make_tested_run
 
 from graftseg.core.errors import Code
@@ -15,6 +14,7 @@ from graftseg.reporting.viewer.collection import collect, difference
 from graftseg.reporting.viewer.server import Viewer, create_app
 from graftseg.reporting.viewer.view import report_of
 from graftseg.reporting.viewer.volumes import Turn
+from user_errors import user_error
 
 
 @pytest.fixture(scope="module", params=[2, 3])

@@ -30,6 +30,7 @@ def bind(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((LOOPBACK, port))
+        bound.listen()
     except OSError as error:
         bound.close()
         finding = f"the port cannot be used ({error.strerror})"
