@@ -1,10 +1,13 @@
 import json
 import shutil
+from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from starlette.testclient import TestClient
 from viewer_fakes import ACCESS, client_of, make_tested_run
 
 from graftseg.core.errors import Code
@@ -26,18 +29,18 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def trained(request, tmp_path_factory):
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tested_run(tmp_path_factory.mktemp("annotated"), request.param)
 
 
 @pytest.fixture
-def folder(trained, tmp_path):
+def folder(trained: Path, tmp_path: Path) -> Path:
     """A copy of the data, because annotation changes it."""
     shutil.copytree(trained.parent / "scans", tmp_path / "scans")
     return tmp_path / "scans"
 
 
-def browser(trained, folder, leases=None):
+def browser(trained: Path, folder: Path, leases: Leases | None = None) -> TestClient:
     annotations = AnnotationFolder(folder)
     with annotations.lock():
         annotator = make_annotator(RunFolder(trained), folder, annotations, CPU)
@@ -46,22 +49,22 @@ def browser(trained, folder, leases=None):
     return client_of(create_app(viewer, ACCESS, routes.routes(), routes.session))
 
 
-def stroke(*runs):
+def stroke(*runs: tuple[int, int, int]) -> bytes:
     return np.array(list(runs), RUN).tobytes()
 
 
-def opened(client, tab="a", number=None):
+def opened(client: TestClient, tab: str = "a", number: int | None = None) -> str:
     number = client.get("/api/session").json()["cases"][0]["id"] if number is None else number
     assert client.post(f"/api/cases/{number}/open", json={"tab": tab}).json()["writable"] is True
     return f"/api/cases/{number}"
 
 
-def drawing(client, case):
+def drawing(client: TestClient, case: str) -> tuple[NDArray[np.uint8], int]:
     answer = client.get(f"{case}/draft.nii")
     return np.asarray(nibabel.Nifti1Image.from_bytes(answer.content).dataobj), int(answer.headers["x-seq"])
 
 
-def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained, folder):
+def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, folder: Path) -> None:
     session = browser(trained, folder).get("/api/session").json()
     ranks = [one["rank"] for one in session["cases"]]
     assert (session["mode"], session["can_train"]) == ("annotate", True)
@@ -72,7 +75,7 @@ def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained, folder)
     }
 
 
-def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_scan(trained, folder):
+def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_scan(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     case = opened(client)
     start, seq = drawing(client, case)
@@ -105,7 +108,7 @@ def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_sc
     assert states[name] == "accepted"
 
 
-def test_drafts_survive_a_restart_of_the_server(trained, folder):
+def test_drafts_survive_a_restart_of_the_server(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     case = opened(client)
     client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 4, 1)))
@@ -117,7 +120,7 @@ def test_drafts_survive_a_restart_of_the_server(trained, folder):
     assert again.get("/api/session").json()["cases"][0]["has_draft"] is True
 
 
-def test_a_second_tab_cannot_change_a_case(trained, folder):
+def test_a_second_tab_cannot_change_a_case(trained: Path, folder: Path) -> None:
     now = [0.0]
     client = browser(trained, folder, Leases(lambda: now[0]))
     case = opened(client)
@@ -129,7 +132,7 @@ def test_a_second_tab_cannot_change_a_case(trained, folder):
     assert client.post(f"{case}/open", json={"tab": "a"}).json()["writable"] is False
 
 
-def test_a_lost_answer_does_not_double_a_stroke(trained, folder):
+def test_a_lost_answer_does_not_double_a_stroke(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     case = opened(client)
     for _ in range(2):
@@ -139,7 +142,7 @@ def test_a_lost_answer_does_not_double_a_stroke(trained, folder):
     assert client.post(f"{case}/finish", json=finish).status_code == 409
 
 
-def test_skipped_and_rejected_cases(trained, folder):
+def test_skipped_and_rejected_cases(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     first, second, third = (one["id"] for one in client.get("/api/session").json()["cases"][:3])
     opened(client, number=first)
@@ -153,7 +156,7 @@ def test_skipped_and_rejected_cases(trained, folder):
     assert not list((folder / "labelsTr").glob("unlabeled*"))
 
 
-def test_the_previous_version_of_a_label_map_is_kept(trained, folder):
+def test_the_previous_version_of_a_label_map_is_kept(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     number = client.get("/api/session").json()["cases"][-1]["id"]
     name = client.get(f"/api/cases/{number}").json()["name"]
@@ -166,11 +169,11 @@ def test_the_previous_version_of_a_label_map_is_kept(trained, folder):
     assert (folder / "labelsTr" / f"{name}.nii.gz").read_bytes() != before
 
 
-def test_a_save_that_was_killed_before_the_log_is_finished_later(trained, folder, monkeypatch):
+def test_an_interrupted_save_is_finished_later(trained: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = browser(trained, folder)
     case = opened(client)
 
-    def killed(*arguments):
+    def killed(*arguments: object) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
@@ -183,7 +186,7 @@ def test_a_save_that_was_killed_before_the_log_is_finished_later(trained, folder
     assert not (folder / "annotations" / "drafts" / name).exists()
 
 
-def test_reset_goes_back_to_the_prediction(trained, folder):
+def test_reset_goes_back_to_the_prediction(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     case = opened(client)
     start, _ = drawing(client, case)
@@ -207,14 +210,14 @@ def test_reset_goes_back_to_the_prediction(trained, folder):
         ("strokes?seq=1", stroke((0, 1, 1)), 409),
     ],
 )
-def test_bad_requests(trained, folder, path, body, status):
+def test_bad_requests(trained: Path, folder: Path, path: str, body: bytes, status: int) -> None:
     client = browser(trained, folder)
     case = opened(client)
     assert client.post(f"{case}/{path}", content=body).status_code == status
     assert drawing(client, case)[1] == 0
 
 
-def test_one_program_annotates_a_folder(folder):
+def test_one_program_annotates_a_folder(folder: Path) -> None:
     with (
         AnnotationFolder(folder).lock(),
         user_error(Code.FOLDER_LOCKED, folder / "annotations"),
@@ -223,11 +226,11 @@ def test_one_program_annotates_a_folder(folder):
         pytest.fail("two programs have the lock")
 
 
-def test_the_folder_of_data_comes_from_the_run(trained):
+def test_the_folder_of_data_comes_from_the_run(trained: Path) -> None:
     assert data_folder(RunFolder(trained)) == (trained.parent / "scans").resolve()
 
 
-def test_a_restarted_server_has_the_same_address(tmp_path):
+def test_a_restarted_server_has_the_same_address(tmp_path: Path) -> None:
     first, bound = remembered_address(tmp_path / "server.json", 0)
     bound.close()
     second, bound = remembered_address(tmp_path / "server.json", 0)
@@ -240,7 +243,7 @@ def test_a_restarted_server_has_the_same_address(tmp_path):
     other.close()
 
 
-def test_continued_runs_are_numbered(tmp_path):
+def test_continued_runs_are_numbered(tmp_path: Path) -> None:
     assert next_run(tmp_path / "run") == tmp_path / "run-2"
     (tmp_path / "run-2").mkdir()
     assert next_run(tmp_path / "run") == tmp_path / "run-3"

@@ -12,20 +12,20 @@ from graftseg.reporting.viewer.live import MAX_POINTS, LiveRun, thinned
 from graftseg.reporting.viewer.live_routes import live_routes
 
 
-def line(step, **extra):
+def line(step: int, **extra: object) -> str:
     facts = {"stage": 0, "method": "bcp", "step": step, "global_step": step, "lr": 0.1, "total": 1 / step}
     return json.dumps(facts | {"terms": {"L": float(step)}} | extra) + "\n"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path)
     folder.update_manifest({"status": "running"})
     write_text(folder.recipe_file, tiny_recipe().to_yaml())
     return folder
 
 
-def test_only_new_points_are_sent(run):
+def test_only_new_points_are_sent(run: RunFolder) -> None:
     live = LiveRun(run, lambda: 0.0)
     run.log_file.write_text(line(1) + line(2)[:-5])
     assert dict(live.news())["points"] == {"curves": {"total": [[1, 1.0]], "lr": [[1, 0.1]], "terms/L": [[1, 1.0]]}}
@@ -36,7 +36,7 @@ def test_only_new_points_are_sent(run):
     assert "points" not in dict(live.news())
 
 
-def test_the_state_has_the_rate_and_the_remaining_time(run):
+def test_the_state_has_the_rate_and_the_remaining_time(run: RunFolder) -> None:
     now = [0.0]
     live = LiveRun(run, lambda: now[0])
     run.log_file.write_text(line(1))
@@ -51,7 +51,7 @@ def test_the_state_has_the_rate_and_the_remaining_time(run):
     ]
 
 
-def test_a_resumed_run_has_a_shorter_log(run):
+def test_a_resumed_run_has_a_shorter_log(run: RunFolder) -> None:
     live = LiveRun(run)
     run.log_file.write_text(line(1) + line(2) + line(3))
     list(live.news())
@@ -59,14 +59,14 @@ def test_a_resumed_run_has_a_shorter_log(run):
     assert dict(live.news())["points"]["curves"]["total"] == [[1, 1.0]]
 
 
-def test_curves_keep_their_last_point_and_few_others():
+def test_curves_keep_their_last_point_and_few_others() -> None:
     points = [[float(step), 0.0] for step in range(1, 1001)]
     kept = thinned({"total": points})["total"]
     assert kept[-1] == [1000.0, 0.0]
     assert len(kept) <= MAX_POINTS
 
 
-def test_events_end_with_the_training(run):
+def test_events_end_with_the_training(run: RunFolder) -> None:
     run.log_file.write_text(line(1))
     run.save_snapshot(1, {"X_in": np.eye(4, dtype=np.float32), "Y_in": np.eye(4, dtype=np.uint8)})
     client = TestClient(Starlette(routes=live_routes(run)))
@@ -84,7 +84,7 @@ def test_events_end_with_the_training(run):
     assert client.get("/api/snapshots/1/none.png").status_code == 404
 
 
-def test_a_run_with_a_lock_is_running(run):
+def test_a_run_with_a_lock_is_running(run: RunFolder) -> None:
     assert not LiveRun(run).is_running
     with locked(run.path / LOCK, ""):
         assert LiveRun(run).is_running

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 from tiny import tiny_recipe, write_scans
 
 import graftseg
@@ -21,7 +22,7 @@ def make_tested_run(folder: Path, dimensions: int) -> Path:
     return run
 
 
-def client_of(app, *, token: bool = True) -> TestClient:
+def client_of(app: ASGIApp, *, token: bool = True) -> TestClient:
     """Return a browser of the viewer, with the cookie unless ``token`` is false."""
     client = TestClient(app, base_url="http://127.0.0.1:8000", headers={"x-graftseg": "1"})
     if token:

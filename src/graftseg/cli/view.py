@@ -1,5 +1,6 @@
 """The commands that open a page in the browser."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +18,16 @@ def view(
     case: Annotated[str, typer.Option(help="Case to show first.")] = "",
     port: Port = 0,
     browser: Browser = True,
+    follow: Annotated[bool, typer.Option("--follow", hidden=True, help="Serve train --live until stdin ends.")] = False,
 ) -> None:
-    """Show scans, label maps and scores in the browser."""
-    _require_server()
-    from graftseg.reporting.viewer.view import view
+    """Show scans, label maps and scores in the browser, or the progress of a run that is being trained."""
+    require_server()
+    from graftseg.reporting.viewer import view as viewer
 
-    view(what, _tell, case=case, port=port, browser=browser)
+    if follow:
+        viewer.follow(what, sys.stdin.buffer, _tell, port=port, browser=browser)
+    else:
+        viewer.view(what, _tell, case=case, port=port, browser=browser)
 
 
 def annotate(
@@ -36,7 +41,7 @@ def annotate(
     device: Device = "auto",
 ) -> None:
     """Correct predictions in the browser and save them as labels, the most useful scan first."""
-    _require_server()
+    require_server()
     from graftseg.core.devices import choose_device
     from graftseg.core.run_folder import RunFolder
     from graftseg.reporting.viewer.annotate import annotate
@@ -44,7 +49,7 @@ def annotate(
     annotate(RunFolder(run), data, choose_device(device), _tell, case=case, port=port, browser=browser)
 
 
-def _require_server() -> None:
+def require_server() -> None:
     """Raise a UserError if the packages of the web server are not installed."""
     from graftseg.data.formats.scan import optional
 

@@ -4,7 +4,8 @@ import logging
 import socket
 import webbrowser
 from collections.abc import Callable
-from threading import Timer
+from threading import Thread, Timer
+from time import sleep
 from urllib.parse import quote
 
 import uvicorn
@@ -39,9 +40,16 @@ def bind(port: int) -> socket.socket:
 
 
 def serve(
-    app: ASGIApp, bound: socket.socket, access: Access, tell: Callable[[str], None], *, case: str, browser: bool
+    app: ASGIApp,
+    bound: socket.socket,
+    access: Access,
+    tell: Callable[[str], None],
+    *,
+    case: str,
+    browser: bool,
+    is_over: Callable[[], bool] | None = None,
 ) -> None:
-    """Serve an application until Ctrl-C. ``case`` is shown first."""
+    """Serve an application until Ctrl-C or until ``is_over``. ``case`` is shown first."""
     address = access.url + (f"&case={quote(case)}" if case else "")
     tell(address)
     if browser:
@@ -52,5 +60,14 @@ def serve(
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=2
     )
+    server = uvicorn.Server(config)
+    if is_over is not None:
+        Thread(target=_stop_when, args=(server, is_over), daemon=True).start()
     with bound:
-        uvicorn.Server(config).run(sockets=[bound])
+        server.run(sockets=[bound])
+
+
+def _stop_when(server: uvicorn.Server, is_over: Callable[[], bool]) -> None:
+    while not is_over():
+        sleep(1.0)
+    server.should_exit = True

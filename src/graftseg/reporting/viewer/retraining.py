@@ -69,4 +69,4 @@ def next_run(path: Path) -> Path:
 
 def _summary(run: Path | None) -> str | None:
     gain = RunFolder(run).manifest().get("gain") if run is not None else None
-    return str(gain) if gain is not None else None
+    return None if gain is None else str(gain["sentence"])

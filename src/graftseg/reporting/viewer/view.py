@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
@@ -11,6 +12,7 @@ from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, collect
 from graftseg.reporting.viewer.launch import bind, require_front_end, serve
+from graftseg.reporting.viewer.live_page import Parent, wait_for_run
 from graftseg.reporting.viewer.live_routes import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
 
@@ -18,6 +20,20 @@ from graftseg.reporting.viewer.server import Viewer, create_app
 def view(what: Path, tell: Callable[[str], None], *, case: str = "", port: int = 0, browser: bool = True) -> None:
     """Show ``what`` in the browser until Ctrl-C. ``tell`` gets the address of the page."""
     require_front_end()
+    _serve(what, tell, case, port, browser)
+
+
+def follow(run: Path, pipe: IO[bytes], tell: Callable[[str], None], *, port: int = 0, browser: bool = True) -> None:
+    """Show a run from its start until its training ends, which closes ``pipe``."""
+    require_front_end()
+    parent = Parent(pipe)
+    if wait_for_run(RunFolder(run), parent):
+        _serve(run, tell, "", port, browser, parent)
+
+
+def _serve(
+    what: Path, tell: Callable[[str], None], case: str, port: int, browser: bool, parent: Parent | None = None
+) -> None:
     shown = collect(what)
     require_case(shown, case, what)
     run = RunFolder(what)
@@ -26,7 +42,8 @@ def view(what: Path, tell: Callable[[str], None], *, case: str = "", port: int =
     bound = bind(port)
     access = Access(bound.getsockname()[1])
     app = create_app(viewer, access, live_routes(run) if run.exists else [])
-    serve(app, bound, access, tell, case=case, browser=browser)
+    is_over = None if parent is None else (lambda: parent.is_over)
+    serve(app, bound, access, tell, case=case, browser=browser, is_over=is_over)
 
 
 def require_case(shown: Collection, case: str, what: Path) -> None:
