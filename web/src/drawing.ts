@@ -43,8 +43,8 @@ export function brushOffsets(diameter: number, sides: Point): Point[] {
   const radius = ((diameter - 1) / 2 + 0.25) * side;
   const reach = sides.map((s) => Math.floor(radius / s)) as Point;
   const offsets: Point[] = [];
-  for (let v = -reach[1]; v <= reach[1]; v++) {
-    for (let u = -reach[0]; u <= reach[0]; u++) {
+  for (let v = 0 - reach[1]; v <= reach[1]; v++) {
+    for (let u = 0 - reach[0]; u <= reach[0]; u++) {
       if (Math.hypot(u * sides[0], v * sides[1]) <= radius) offsets.push([u, v]);
     }
   }

@@ -13,7 +13,11 @@ async function start(app: HTMLElement): Promise<void> {
   document.title = `${session.title} – graftseg`;
   const header = headerOf(session);
   app.replaceChildren(header);
-  if (session.is_live) addLivePage(app, header);
+  if (session.is_live) showLivePage(app, header, session);
+  else await showScans(app, header, session);
+}
+
+async function showScans(app: HTMLElement, header: HTMLElement, session: Session): Promise<void> {
   const page = await ViewerPage.start(session, app);
   const annotation = session.mode === "annotate" ? await Annotation.start(page) : null;
   if (annotation !== null) header.append(annotation.indicator.node);
@@ -37,13 +41,17 @@ function headerOf(session: Session): HTMLElement {
   );
 }
 
-/** Show the live page first, with buttons that switch between it and the scans. */
-function addLivePage(app: HTMLElement, header: HTMLElement): void {
+/** Show the live page, and the scans only when they are asked for, because they would slow down the training. */
+function showLivePage(app: HTMLElement, header: HTMLElement, session: Session): void {
   const live = new LivePage();
+  let hasScans = false;
   const show = (isLive: boolean): void => {
     app.classList.toggle("shows-live", isLive);
     training.setAttribute("aria-pressed", String(isLive));
     scans.setAttribute("aria-pressed", String(!isLive));
+    if (isLive || hasScans) return;
+    hasScans = true;
+    void showScans(app, header, session);
   };
   const training = button("Training", () => show(true));
   const scans = button("Scans", () => show(false));

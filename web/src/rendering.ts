@@ -3,38 +3,9 @@
 import { Niivue, NVImage, SLICE_TYPE } from "@niivue/niivue";
 
 import type { ClassInfo } from "./api.ts";
-import type { Triple, Volume } from "./nifti.ts";
-import { writeNifti } from "./nifti.ts";
+import { writeNifti, type Volume } from "./nifti.ts";
 import { rgb } from "./palette.ts";
-
-/** Longest side of the rendered volume in voxels. More would be slow without a GPU. */
-const LONGEST_SIDE = 128;
-
-interface Small {
-  shape: Triple;
-  spacing: Triple;
-  /** Return the index in the full volume of each voxel of the small one. */
-  indices: Uint32Array;
-}
-
-/** Return a coarser grid over the same region. */
-export function coarseGrid(shape: Triple, spacing: Triple): Small {
-  const step = shape.map((size, axis) => {
-    const fine = Math.min(...spacing);
-    const longest = Math.max(...shape.map((count, a) => count * (spacing[a]! / fine)));
-    return Math.max(1, Math.min(size, Math.round((longest / LONGEST_SIDE) * (fine / spacing[axis]!))));
-  });
-  const small = shape.map((size, axis) => Math.ceil(size / step[axis]!)) as Triple;
-  const indices = new Uint32Array(small[0] * small[1] * small[2]);
-  const at = (i: number, axis: 0 | 1 | 2): number => Math.min(shape[axis] - 1, i * step[axis]! + (step[axis]! >> 1));
-  let next = 0;
-  for (let z = 0; z < small[2]; z++) {
-    for (let y = 0; y < small[1]; y++) {
-      for (let x = 0; x < small[0]; x++) indices[next++] = at(x, 0) + shape[0] * (at(y, 1) + shape[1] * at(z, 2));
-    }
-  }
-  return { shape: small, spacing: spacing.map((size, axis) => size * step[axis]!) as Triple, indices };
-}
+import { coarseGrid, type CoarseGrid } from "./rendering_grid.ts";
 
 /** A second NiiVue scene for the rendering. */
 export class Rendering {
@@ -72,7 +43,7 @@ export class Rendering {
   }
 }
 
-function grayValues(scan: Volume, [low, high]: [number, number], grid: Small): Uint8Array {
+function grayValues(scan: Volume, [low, high]: [number, number], grid: CoarseGrid): Uint8Array {
   const scale = 255 / (high - low);
   return Uint8Array.from(grid.indices, (index) => {
     const value = scan.data[index]! * scan.slope + scan.intercept;
@@ -80,12 +51,12 @@ function grayValues(scan: Volume, [low, high]: [number, number], grid: Small): U
   });
 }
 
-function imageOf(grid: Small, data: Uint8Array, name: string): Promise<NVImage> {
+function imageOf(grid: CoarseGrid, data: Uint8Array, name: string): Promise<NVImage> {
   const load = NVImage.new as (bytes: ArrayBuffer, name: string, map: string, opacity: number, pair: null, low: number, high: number) => Promise<NVImage>;
   return load(writeNifti(grid.shape, grid.spacing, data), name, "gray", 1, null, 0, 255);
 }
 
-async function labelImage(grid: Small, labels: Uint8Array, classes: ClassInfo[]): Promise<NVImage> {
+async function labelImage(grid: CoarseGrid, labels: Uint8Array, classes: ClassInfo[]): Promise<NVImage> {
   const small = Uint8Array.from(grid.indices, (index) => labels[index]!);
   const image = await imageOf(grid, small, "labels.nii");
   const table = { R: [0], G: [0], B: [0], A: [0], I: [0], labels: [""] };
