@@ -1,6 +1,6 @@
 /** Annotation of the open case: draft, strokes, saving, and the decision about the case. */
 
-import { finishCase, getDraft, getSession, OfflineError, postStroke, resetCase, type CaseDetails, type FinishAction, type Opened } from "./api.ts";
+import { type ApiError, finishCase, getDraft, getSession, OfflineError, postStroke, resetCase, type CaseDetails, type FinishAction, type Opened } from "./api.ts";
 import { confirmDialog } from "./confirm.ts";
 import { button, element } from "./dom.ts";
 import { DrawingPointer } from "./drawing_pointer.ts";
@@ -145,7 +145,7 @@ export class Annotation {
     const send = async ({ seq, runs }: { seq: number; runs: Uint8Array<ArrayBuffer> }): Promise<number> => (await postStroke(id, this.#tab, seq, runs)).seq;
     const queue = new StrokeQueue(new DatabaseStore(this.#database, key), send);
     queue.onState = (state) => this.indicator.show(state);
-    queue.onConflict = () => void this.#resynchronize(queue, key);
+    queue.onConflict = (error) => this.#resynchronize(queue, key, error);
     return queue;
   }
 
@@ -173,9 +173,10 @@ export class Annotation {
   }
 
   /** Start with the server's draft again after it refused a stroke. Strokes that wait are numbered again. */
-  async #resynchronize(queue: StrokeQueue, key: string): Promise<void> {
+  #resynchronize(queue: StrokeQueue, key: string, error: ApiError): void {
     const open = this.#case;
     if (open === null || open.queue !== queue) return;
+    if (error.status !== 409) this.#page.notify(error.message);
     open.queue = this.#newQueue(open.details.id, key);
     open.isWritable = false;
     this.#refresh();
@@ -204,7 +205,6 @@ export class Annotation {
     open.history.add(change);
     open.queue.add(encodeRuns(change.redo));
     this.#refresh();
-    this.#page.stage.showPosition();
   }
 
   #apply(runs: Run[]): void {
@@ -213,7 +213,6 @@ export class Annotation {
     open.queue.add(encodeRuns(runs));
     this.#page.stage.view.updateDraft(open.draft.labels, ...boxOfRuns(runs, open.draft.shape));
     this.#refresh();
-    this.#page.stage.showPosition();
   }
 
   #pair(): [Slice, Slice] | null {
@@ -255,6 +254,7 @@ export class Annotation {
     this.#page.session.cases = session.cases;
     this.#page.list.update(session.cases);
     if (next !== null) await this.#page.open(next);
+    else if (this.#case !== null) await this.#load(this.#case, true);
     const saved = file === null ? "" : `, saved as ${file} (${changed} ${changed === 1 ? "voxel" : "voxels"} changed)`;
     this.#page.notify(`${DONE[action]}: ${name}${saved}.${next === null ? " All cases are done." : ""}`, true);
   }
@@ -275,5 +275,6 @@ export class Annotation {
     this.#setBusy(false);
     this.#page.stage.node.dataset["writable"] = String(open.isWritable);
     this.#pointer.refreshCursor();
+    this.#page.stage.showPosition();
   }
 }

@@ -1,9 +1,10 @@
 /** Start of the page. */
 
-import { getSession, type Session } from "./api.ts";
 import { Annotation } from "./annotation.ts";
+import { getSession, type Session } from "./api.ts";
 import { button, element } from "./dom.ts";
 import { Keyboard } from "./keyboard.ts";
+import { LivePage } from "./live_page.ts";
 import { TrainingPanel } from "./training_panel.ts";
 import { ViewerPage } from "./viewer_page.ts";
 
@@ -12,6 +13,7 @@ async function start(app: HTMLElement): Promise<void> {
   document.title = `${session.title} – graftseg`;
   const header = headerOf(session);
   app.replaceChildren(header);
+  if (session.is_live) addLivePage(app, header);
   const page = await ViewerPage.start(session, app);
   const annotation = session.mode === "annotate" ? await Annotation.start(page) : null;
   if (annotation !== null) header.append(annotation.indicator.node);
@@ -29,9 +31,26 @@ function headerOf(session: Session): HTMLElement {
     element("p", { className: "brand", textContent: "graftseg" }),
     element("h1", { textContent: session.title }),
     element("span", { className: "mode", textContent: session.mode === "annotate" ? "annotate" : session.kind }),
+    element("div", { className: "tabs", role: "group", "aria-label": "Pages" }),
     element("span", { className: "space" }),
     session.has_report ? element("a", { href: "/report", textContent: "Report" }) : null,
   );
+}
+
+/** Show the live page first, with buttons that switch between it and the scans. */
+function addLivePage(app: HTMLElement, header: HTMLElement): void {
+  const live = new LivePage();
+  const show = (isLive: boolean): void => {
+    app.classList.toggle("shows-live", isLive);
+    training.setAttribute("aria-pressed", String(isLive));
+    scans.setAttribute("aria-pressed", String(!isLive));
+  };
+  const training = button("Training", () => show(true));
+  const scans = button("Scans", () => show(false));
+  header.querySelector(".tabs")!.append(training, scans);
+  app.append(live.node);
+  show(true);
+  live.start();
 }
 
 const app = document.getElementById("app")!;

@@ -21,6 +21,11 @@ export type SaveState = { kind: "saved" } | { kind: "saving"; waiting: number } 
 /** Sends a stroke and returns the number of the last stroke that the server has. */
 export type Send = (stroke: Stroke) => Promise<number>;
 
+/** Return true if the same request may succeed later: the server is starting, or the user must open its new address. */
+function isTemporary({ status }: ApiError): boolean {
+  return status >= 500 || status === 403;
+}
+
 const FIRST_PAUSE = 300;
 const LONGEST_PAUSE = 3000;
 
@@ -31,7 +36,7 @@ export class StrokeQueue {
   readonly #pause: (milliseconds: number) => Promise<void>;
   onState: (state: SaveState) => void = () => undefined;
   /** Called if the server refuses a stroke, because another tab has changed the case. */
-  onConflict: () => void = () => undefined;
+  onConflict: (error: ApiError) => void = () => undefined;
   #waiting: Stroke[] = [];
   #last = 0;
   #isSending = false;
@@ -107,9 +112,9 @@ export class StrokeQueue {
         await this.#sendFirst();
         pause = FIRST_PAUSE;
       } catch (error) {
-        if (error instanceof ApiError && error.status < 500) {
+        if (error instanceof ApiError && !isTemporary(error)) {
           this.stop();
-          this.onConflict();
+          this.onConflict(error);
           break;
         }
         if (!(error instanceof OfflineError || error instanceof ApiError)) throw error;
