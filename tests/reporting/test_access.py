@@ -4,12 +4,12 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from user_errors import user_error
 from viewer_fakes import ACCESS, client_of
 
 from graftseg.core.errors import Code
 from graftseg.reporting.viewer.access import HEADERS, Access, Gate
 from graftseg.reporting.viewer.launch import bind
+from user_errors import user_error
 
 
 def hello(request: Request) -> PlainTextResponse:
