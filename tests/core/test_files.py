@@ -324,3 +324,25 @@ def test_every_flipped_bit_of_a_checked_file_is_found_or_harmless(tmp_path: Path
     path.write_bytes(intact.replace(b"liver", b"lives"))
     with user_error(Code.DAMAGED_FILE, path, "checksum"):
         files.read_json(path)
+
+
+def test_pipes_and_devices_count_as_empty(tmp_path: Path) -> None:
+    """Opening a pipe without a writer would wait forever."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "link.json").symlink_to("pipe.json")
+    for path in (tmp_path / "pipe.json", tmp_path / "link.json", Path("/dev/zero")):
+        assert files.read_start(path, 4) == b""
+        with user_error(Code.DAMAGED_FILE, path):
+            read_json(path)
+    (tmp_path / "file").write_bytes(b"content")
+    assert files.read_start(tmp_path / "file", 4) == b"cont"
+    with pytest.raises(IsADirectoryError):
+        files.read_start(tmp_path, 4)
+
+
+def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
+    for name in ("x" * 248 + ".nii.gz", "\u00e9" * 120 + ".nii.gz"):
+        with atomic_path(tmp_path / name) as partial:
+            assert partial.name.endswith(".nii.gz")
+            partial.write_bytes(b"1")
+        assert (tmp_path / name).read_bytes() == b"1"

@@ -18,6 +18,8 @@ from graftseg.core.errors import Code, UserError
 
 PARTIAL = ".partial-"
 """Prefix of temporary files and folders."""
+MAX_SUFFIX = 40
+"""Maximum number of characters of a target's name in the name of its temporary file."""
 WRITE_REMEDY = "check free disk space and permissions"
 RESTORE_REMEDY = "restore the file or create it again"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, None)
@@ -74,7 +76,8 @@ def _partial_file(target: Path) -> Iterator[Path]:
     """Yield an empty temporary file in the folder of ``target`` and delete it if it still exists afterwards."""
     _check_plain_file(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name}", dir=target.parent)
+    # the name is shortened, because a longer name than that of the target may be too long for the file system
+    handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name[-MAX_SUFFIX:]}", dir=target.parent)
     os.close(handle)
     try:
         yield Path(name)

@@ -45,7 +45,7 @@ def references_in(
     if is_store(path):
         return stored_references(open_store(path))
     files = label_map_files(path)
-    if others := [one.name for one in visible_entries(path) if one not in files.values() and may_be_dicom(one)]:
+    if others := [one.name for one in sorted({*visible_entries(path)} - {*files.values()}) if may_be_dicom(one)]:
         ignored = f"{others[0]!r}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
         logger.warning("%s: ignoring %s: DICOM, but no segmentation or structure set", path, ignored)
     case_of = match_labels(files, cases)

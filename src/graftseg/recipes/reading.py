@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_start
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 """The folder of the recipes that come with the package."""
@@ -126,8 +127,7 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
     """Read a recipe and merge it over its base. ``children`` are the recipes that are based on this recipe."""
     _refuse_cycle(path, children)
     try:
-        with path.open(encoding="utf-8") as stream:
-            tree = read_yaml(stream.read(MAX_CHARACTERS + 1))
+        tree = read_yaml(read_start(path, 4 * MAX_CHARACTERS + 4).decode().replace("\r\n", "\n"))
     except OSError as error:
         finding = f"cannot be read ({error.strerror})"
         raise UserError(Code.READ_FAILED, path, finding, "check the path of the recipe") from None
