@@ -31,7 +31,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
-        write_phantoms(folder / "scans", shape=(64, 64), counts={"labeled": 4, "unlabeled": 40, "test": 0}, seed=0)
+        write_phantoms(
+            folder / "scans", shape=(64, 64), counts={"labeled": 4, "unlabeled": 40, "test": 0}, seed=0, shift=0.5
+        )
         subprocess.run(
             [*graftseg("prepare"), str(folder / "scans"), "--out", str(folder / "store"), "--recipe", RECIPE],
             check=True,
