@@ -90,6 +90,7 @@ def test_the_report_is_served(run: Path) -> None:
     answer = browser(run).get("/report")
     assert answer.status_code == 200
     assert "graftseg report" in answer.text
+    assert '<a href="/?case=test_000">test_000</a>' in answer.text
     assert "'self'" not in answer.headers["content-security-policy"]
 
 

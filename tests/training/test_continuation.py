@@ -319,3 +319,24 @@ def test_label_of_a_scan_in_the_unlabeled_folder_is_used_everywhere(root: Path) 
     case = json.loads((root / "new" / "store" / "cases" / f"{NEW}.json").read_text())["case"]
     assert case["split"] == "labeled" and set(case["sources"]) == sources
     assert RunFolder(root / "new").manifest()["store"]["labeled"][-1] == NEW
+
+
+def test_prepared_store_as_data(root: Path) -> None:
+    store = graftseg.prepare(root / "data", root / "store", recipe=root / "run" / "recipe.yaml")
+    result = graftseg.continue_training(root / "run", root / "new", data=store.path, device="cpu")
+    assert result.new_labels == (NEW,) and result.gain is not None and result.gain.on == "test"
+    assert not (root / "new" / "store").exists()
+    with user_error(Code.TOO_FEW_CASES, store.path, "no label"):
+        graftseg.continue_training(root / "new", root / "next", data=store.path, device="cpu")
+
+
+def test_validation_case_that_was_a_training_case_is_refused(root: Path) -> None:
+    scored = {"selection": {"every": 2}, "batches": recipe_tree()["batches"] | {"validation_cases": 1}}
+    labels, images = root / "data" / "labelsTr", root / "data" / "imagesUn"
+    (labels / f"{NEW}.nii.gz").unlink()
+    graftseg.train(tiny_recipe(**scored), root / "data", root / "scored", device="cpu")
+    # with a new first case and without the last case, a former training case becomes the validation case
+    shutil.copy(images / f"{NEW}_0000.nii.gz", images / "a_0000.nii.gz")
+    shutil.move(labels / "labeled_002.nii.gz", labels / "a.nii.gz")
+    with user_error(Code.RUN_MISMATCH, root / "new", "validation case labeled_001"):
+        graftseg.continue_training(root / "scored", root / "new", device="cpu")

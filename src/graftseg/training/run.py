@@ -318,7 +318,7 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
         old if old.split(", then ")[-1] == new else f"{old}, then {new}" for old, new in zip(was, now, strict=True)
     ]
     run.update_manifest({**facts, "started": before["started"], "precision": precision})
-    write_text(run.recipe_file, recipe.to_yaml())
+    recipe.save(run.recipe_file)
 
 
 def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:

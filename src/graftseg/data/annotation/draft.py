@@ -16,7 +16,7 @@ from threading import RLock
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_folder, write_errors, write_json
+from graftseg.core.files import atomic_folder, read_object, write_errors, write_json
 from graftseg.core.types import Geometry
 from graftseg.data.annotation.strokes import RUN, Drawing, Runs, apply_runs, runs_between
 from graftseg.data.scans import read_label, write_label
@@ -37,7 +37,7 @@ class Canvas:
 
 
 class Draft:
-    """A drawing and the number of strokes in its journal."""
+    """A drawing and the number of strokes in its journal. ``about`` says where its start comes from."""
 
     def __init__(self, folder: Path, canvas: Canvas) -> None:
         self._folder, self._canvas, self._lock = folder, canvas, RLock()
@@ -45,6 +45,7 @@ class Draft:
         if labels.shape != canvas.geometry.shape:
             finding = f"the draft has the shape {labels.shape}, but the scan has {canvas.geometry.shape}"
             raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, "delete the folder to start again")
+        self.about = read_object(folder / ABOUT)
         self.start = canvas.to_drawing(labels.astype(np.uint8))
         self.drawing = self.start.copy()
         self.count = 0

@@ -132,7 +132,8 @@ class Annotator:
             if case.label is None or not Draft.exists(self.folder.draft(case.name)):
                 continue
             draft = self.draft(number)
-            if self.folder.is_saved(case, draft):
+            # an unchanged draft of an old label map equals the label map before it is saved, too
+            if (draft.changed or draft.about["from"] == "prediction") and self.folder.is_saved(case, draft):
                 self._record(number, "accept", draft.changed)
                 draft.remove()
                 del self._drafts[number]

@@ -7,6 +7,7 @@ from typing import IO
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
+from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
@@ -63,6 +64,7 @@ def report_of(run: RunFolder) -> Callable[[], str] | None:
 
     def render() -> str:
         with TemporaryDirectory() as folder:
-            return render_report(run.path, Path(folder) / "report.html").read_text(encoding="utf-8")
+            target = Path(folder) / "report.html"
+            return render_report(run.path, target, baseline=own_baseline(run), has_links=True).read_text("utf-8")
 
     return render
