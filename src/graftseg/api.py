@@ -53,6 +53,7 @@ from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
 from graftseg.reporting.differences import picture
+from graftseg.reporting.figures.figure import figure
 from graftseg.reporting.methods_page import render_methods
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check
@@ -64,7 +65,7 @@ from graftseg.training.with_baseline import train_with_baseline
 
 Folder = str | Path
 Scans = str | Path | Sources
-__all__ = ["Sources", "sweep", "train_seeds"]
+__all__ = ["Sources", "figure", "sweep", "train_seeds"]
 logger = logging.getLogger(__name__)
 
 

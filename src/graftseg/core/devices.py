@@ -29,6 +29,7 @@ EXTRAS = {
     "dicom": ("pydicom", "highdicom"),
     "export": ("monai", "onnx", "onnxruntime", "onnxscript"),
     "pictures": ("pillow", "tifffile"),
+    "figures": ("matplotlib",),
 }
 """The extras of graftseg (optional dependencies), and the packages of each extra."""
 NOT_INSTALLED = "not installed"
