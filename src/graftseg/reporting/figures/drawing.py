@@ -91,9 +91,9 @@ def plain(axes: Any) -> None:
         spine.set_visible(False)
 
 
-def row_label(axes: Any, text: str) -> None:
+def row_label(axes: Any, *lines: str) -> None:
     """Write the name of a row to the left of its first panel."""
-    axes.set_ylabel(shortened(text), fontweight="bold", labelpad=6)
+    axes.set_ylabel("\n".join(map(shortened, lines)), fontweight="bold", labelpad=6)
 
 
 def shortened(text: str, length: int = 24) -> str:
