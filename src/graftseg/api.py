@@ -57,6 +57,7 @@ from graftseg.reporting.figures.figure import figure
 from graftseg.reporting.methods_page import render_methods
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check
+from graftseg.training.continuation import continue_training
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import FoldCount, Report
 from graftseg.training.folds import train_folds as _train_folds
@@ -65,7 +66,7 @@ from graftseg.training.with_baseline import train_with_baseline
 
 Folder = str | Path
 Scans = str | Path | Sources
-__all__ = ["Sources", "figure", "sweep", "train_seeds"]
+__all__ = ["Sources", "continue_training", "figure", "sweep", "train_seeds"]
 logger = logging.getLogger(__name__)
 
 

@@ -127,6 +127,44 @@ def test_labels_of_unlabeled_images_are_not_read(tmp_path: Path) -> None:
     assert dataset.problems == ()
 
 
+def test_label_of_an_image_in_the_unlabeled_folder_makes_it_labeled(tmp_path: Path) -> None:
+    touch(msd(tmp_path), "imagesUn/u.nii.gz", "imagesUn/V.nii.gz", "imagesUn/w.nii.gz")
+    touch(tmp_path, "labelsTr/u.nii.gz", "labelsTr/v_seg.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert names(dataset) == [("V", "labeled"), ("a_01", "labeled"), ("u", "labeled"), ("w", "unlabeled")]
+    V, _, u = dataset.of("labeled")
+    assert (V.images, V.label) == ((tmp_path / "imagesUn/V.nii.gz",), tmp_path / "labelsTr/v_seg.nii.gz")
+    assert (u.images, u.label) == ((tmp_path / "imagesUn/u.nii.gz",), tmp_path / "labelsTr/u.nii.gz")
+    assert dataset.problems == () and dataset.ignored == ()
+
+
+def test_label_of_several_channels_in_the_unlabeled_folder(tmp_path: Path) -> None:
+    touch(nnunet(tmp_path), "imagesUn/u_0000.nii.gz", "imagesUn/u_0001.nii.gz", "labelsTr/u.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert names(dataset) == [("a", "labeled"), ("u", "labeled")] and dataset.problems == ()
+    assert [path.name for path in dataset.cases[1].images] == ["u_0000.nii.gz", "u_0001.nii.gz"]
+
+
+def test_all_images_may_be_in_the_unlabeled_folder(tmp_path: Path) -> None:
+    (tmp_path / "imagesTr").mkdir()
+    touch(tmp_path, "imagesUn/u_0000.nii.gz", "imagesUn/v_0000.nii.gz", "labelsTr/u.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert names(dataset) == [("u", "labeled"), ("v", "unlabeled")] and dataset.problems == ()
+
+
+def test_label_belongs_to_the_image_in_the_labeled_folder_first(tmp_path: Path) -> None:
+    dataset = read_layout(touch(msd(tmp_path), "imagesUn/a_01.nii.gz"))
+    assert names(dataset) == [("a_01", "labeled"), ("a_01", "unlabeled")]
+    assert [problem.code for problem in dataset.problems] == [Code.CASE_DUPLICATE]
+
+
+def test_second_label_of_an_unlabeled_image_is_a_problem(tmp_path: Path) -> None:
+    dataset = read_layout(touch(msd(tmp_path), "imagesUn/u.nii.gz", "labelsTr/u.nii.gz", "labelsTr/u_seg.nii.gz"))
+    assert [(problem.code, Path(problem.where).name) for problem in dataset.problems] == [
+        (Code.CASE_DUPLICATE, "u_seg.nii.gz")
+    ]
+
+
 @pytest.mark.parametrize(
     ("files", "where", "code", "keyword"),
     [

@@ -67,7 +67,8 @@ def takes_sources(kind: Any, name: str = "data") -> Callable[[Callable[..., None
         @functools.wraps(function)
         def command(**arguments: Any) -> None:
             folders = {option: arguments.pop(option) for option in SOURCES}
-            function(**arguments | {name: _data_from(arguments[name], folders)})
+            is_optional = arguments.get("continue_from") is not None
+            function(**arguments | {name: _data_from(arguments[name], folders, is_optional=is_optional)})
 
         own = inspect.signature(function).parameters.values()
         parameters = [one.replace(annotation=kind, default=None) if one.name == name else one for one in own]
@@ -86,14 +87,16 @@ def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.
     return command
 
 
-def _data_from(data: Any, folders: dict[str, Path | None]) -> Any:
-    """Return the data folder, or the sources if separate folders are given as options."""
+def _data_from(data: Any, folders: dict[str, Path | None], *, is_optional: bool) -> Any:
+    """Return the data folder, the sources if separate folders are given as options, or None if data is optional."""
     named = ["--" + option.replace("_", "-") for option, folder in folders.items() if folder is not None]
     if data is not None and named:
         finding, remedy = f"cannot be combined with {data}", "pass one folder or separate folders"
         raise UserError(Code.OPTION_CONFLICT, named[0], finding, remedy)
     if data is not None:
         return data
+    if is_optional and not named:
+        return None
     images, labels = folders["labeled_images"], folders["labels"]
     if images is None or labels is None:
         finding = "--labeled-images and --labels are missing" if named else "no data given"

@@ -1,4 +1,4 @@
-"""The command train: one network, several seeds, cross-validation, or a comparison of methods."""
+"""The command train: one network, several seeds, cross-validation, a comparison, or a continued run."""
 
 from pathlib import Path
 from shlex import quote
@@ -18,9 +18,9 @@ Options = dict[str, Any]
 
 @takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
 def train(
-    recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped recipe.")],
     data: Given,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    recipe: Annotated[str | None, typer.Argument(help="Recipe file, or the name of a shipped recipe.")] = None,
     overrides: Overrides = None,
     shorter: Shorter = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
@@ -52,6 +52,13 @@ def train(
     methods: Annotated[
         str | None, typer.Option(help="With --compare: methods separated by commas; by default, all planned methods.")
     ] = None,
+    continue_from: Annotated[
+        Path | None,
+        typer.Option(help="Start from the network of this run, after labels were added to its data; needs no RECIPE."),
+    ] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="With --continue-from: share of the steps of a complete training [0.25].")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with an error if a class was not learned or the loss did not fall.")
     ] = False,
@@ -63,6 +70,26 @@ def train(
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     count = _fold_count(folds, leave_one_out)
     options: Options = {"overrides": chosen, "shorter": shorter, "device": device}
+    _check_continue(
+        continue_from,
+        {
+            "RECIPE": recipe is not None,
+            "--folds": count is not None,
+            "--seeds": seeds,
+            "--baseline": baseline is not None,
+            "--compare": compare,
+            "--methods": methods is not None,
+            "--shorter": shorter != 1,
+        },
+        fraction,
+    )
+    if continue_from is not None:
+        options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
+        _continue(continue_from, out, options, strict=strict)
+        return
+    if recipe is None:
+        remedy = "pass a recipe file or a shipped recipe, or continue a run with --continue-from"
+        raise UserError(Code.OPTION_INVALID, "RECIPE", "no recipe given", remedy)
     _check_compare(compare, methods, {"--seeds": seeds, "--baseline": baseline is not None, "--folds 0": count == 0})
     if seeds:
         if count or baseline:
@@ -105,6 +132,37 @@ def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Op
     run = quote(str(out))
     test = f"graftseg test {run}, or " if _has_test(data) else ""
     say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
+
+
+def _check_continue(continue_from: Path | None, others: dict[str, object], fraction: float | None) -> None:
+    """Raise a UserError for options that cannot be combined with --continue-from, and for --fraction without it."""
+    if continue_from is None:
+        if fraction is not None:
+            remedy = "add --continue-from, or omit --fraction"
+            raise UserError(Code.OPTION_CONFLICT, "--fraction", "needs --continue-from", remedy)
+        return
+    if given := [name for name, value in others.items() if value]:
+        finding = f"cannot be combined with {given[0]}"
+        raise UserError(Code.OPTION_CONFLICT, "--continue-from", finding, f"omit {given[0]}")
+
+
+def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
+    """Continue a run with new labels; print the number of new labels and the gain."""
+    from graftseg import api
+
+    try:
+        result = api.continue_training(run, out, **options)
+    except StoppedError as stopped:
+        stopped.remedy = "run the same command with --resume"
+        raise
+    labels = "1 new label" if len(result.new_labels) == 1 else f"{len(result.new_labels)} new labels"
+    say(f"{out}: finished after {result.outcome.steps} steps, with {labels}")
+    if result.gain is not None:
+        say(f"gain: {result.gain.sentence}")
+    name = quote(str(out))
+    say(f"next: graftseg rank {name}, or graftseg predict {name} SCANS --out LABELS")
+    if strict:
+        _require_learned(out)
 
 
 def _check_compare(compare: bool, methods: str | None, others: dict[str, object]) -> None:

@@ -1,7 +1,7 @@
 """The labeled, unlabeled and test cases of a folder of scans, in any of the known layouts."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is
 from graftseg.data.sources import Data, Sources
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
-# imagesUn has no folder of labels, because labels of unlabeled images are never read
+# imagesUn has no folder of labels: an image in it with a label map in labelsTr is labeled
 FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
     ("imagesTr", "labelsTr", "labeled"),
     ("imagesUn", None, "unlabeled"),
@@ -89,8 +89,9 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     """Return whether image names end in channel numbers. Numbers in label names are not channel numbers."""
     if description.has_channel_files:
         return True
-    images, labels, _ = places[0]
-    stems = {scan_stem(path) for path in scans_in(images)}
+    _, labels, _ = places[0]
+    folders = [images for images, _, split in places if split != "test"]
+    stems = next((found for images in folders if (found := {scan_stem(path) for path in scans_in(images)})), set())
     labeled = _label_names(labels)
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
@@ -118,9 +119,14 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
         channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
     cases: list[Case] = []
     remedy = "add missing files, remove extra files or correct dataset.json"
+    later: dict[str, Path] = {}
     for images, labels, split in places:
-        problems += [error for _, error in find_incomplete(grouped[images], channels, remedy)]
-        cases += _pair(images, grouped[images], labels, split, problems)
+        files = grouped[images]
+        problems += [error for _, error in find_incomplete(files, channels, remedy)]
+        label_of = later
+        if labels is not None:
+            label_of, later = _match(images, labels, files, _images_to_annotate(split, places, grouped), problems)
+        cases += (_pair(name, files[name], label_of.get(name), split) for name in files)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     for name, times in Counter(case.name for case in cases).items():
         if times > 1:
@@ -142,19 +148,39 @@ def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict
     return classes
 
 
-def _pair(images: Path, files: Files, labels: Path | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
-    """Yield cases with their labels. A training image without a label is unlabeled."""
-    found = group_scans(_labels_of(labels, files), problems, is_numbered=False) if labels else {}
-    matched = match_labels(found, files)
-    label_of = {case: found.pop(label)[0] for label, case in matched.items()}
-    for name, channels in files.items():
-        label = label_of.get(name)
-        yield make_case(name, channels, label, "unlabeled" if split == "labeled" and label is None else split)
+def _pair(name: str, files: dict[int, Path], label: Path | None, split: Split) -> Case:
+    """Return a case with its label. A training image is labeled if it has a label, and else unlabeled."""
+    if split == "test":
+        return make_case(name, files, label, split)
+    return make_case(name, files, label, "unlabeled" if label is None else "labeled")
+
+
+def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, Files]) -> Files:
+    """Return the images in other folders that the label maps of a split may belong to.
+
+    A new label map in ``labelsTr`` makes an image in ``imagesUn`` labeled, so that annotating moves no scan.
+    """
+    folders = [images for images, labels, _ in places if labels is None] if split == "labeled" else []
+    return {name: files for images in folders for name, files in grouped[images].items()}
+
+
+def _match(
+    images: Path, labels: Path, files: Files, others: Files, problems: list[UserError]
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the label maps of the images in ``files`` and of those in ``others``, by case.
+
+    Images in ``files`` come first. A label map that belongs to no image is added to ``problems``.
+    """
+    found = group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
+    own, other = (
+        {case: found.pop(label)[0] for label, case in match_labels(found, names).items()} for names in (files, others)
+    )
     # an image without a channel number is already reported, so its label is not reported as unmatched
     image_stems = {scan_stem(path) for path in scans_in(images)} if found else set()
     for name, label_files in found.items():
         if name not in image_stems or CHANNEL.fullmatch(name):
-            problems.append(_unmatched(label_files[0], name, files, label_of))
+            problems.append(_unmatched(label_files[0], name, {**others, **files}, {**other, **own}))
+    return own, other
 
 
 def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
@@ -225,8 +251,11 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
 def _ignored(places: Places, grouped: Mapping[Path, Files]) -> tuple[str, ...]:
     """Return the files in the folders that are neither images nor labels."""
     ignored = []
-    for images, labels, _ in places:
-        folders = [(images, scans_in(images))] + ([(labels, _labels_of(labels, grouped[images]))] if labels else [])
+    for images, labels, split in places:
+        folders = [(images, scans_in(images))]
+        if labels is not None:
+            names = {*grouped[images], *_images_to_annotate(split, places, grouped)}
+            folders.append((labels, _labels_of(labels, names)))
         for folder, scans in folders:
             used_files = {*scans, *(part for path in scans if is_header(path) for part in files_of(path))}
             ignored += [path for path in visible_entries(folder) if path not in used_files]

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, sha256_of, write_json
+from graftseg.core.files import PARTIAL, atomic_path, locked, make_folder, read_json, sha256_of, write_json
 from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
@@ -119,6 +120,23 @@ def prepare(
     new = sum(one.is_new for one in prepared)
     log.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
     return open_store(out)
+
+
+def link_cases(source: Path, out: Path) -> None:
+    """Add links to the prepared cases of the store ``source``, so that ``prepare`` can reuse unchanged cases.
+
+    ``prepare`` replaces files and never writes into them, so ``source`` stays unchanged.
+    """
+    make_folder(out / CASES)
+    with locked(out / LOCK, "another prepare is writing this store"):
+        for path in (source / CASES).glob("*.*"):
+            target = out / CASES / path.name
+            if path.name.startswith(".") or target.exists():
+                continue
+            try:
+                os.link(os.path.realpath(path), target)
+            except OSError:
+                shutil.copyfile(path, target)
 
 
 def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:

@@ -43,6 +43,24 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
     return parse_recipe(tree, f"recipe {recipe.name} --shorter {shorter}")
 
 
+def part_of(recipe: Recipe, fraction: float) -> Recipe:
+    """Return a recipe with every length multiplied by ``fraction`` and rounded. Every step count is at least 1.
+
+    Lengths are the same as in ``shortened``.
+    """
+    tree = recipe.model_dump(mode="json")
+    for holder, key in _step_counts(tree).values():
+        holder[key] = max(1, round(holder[key] * fraction))
+    for stage in tree["stages"]:
+        if RAMP in stage["settings"]:
+            stage["settings"][RAMP] *= fraction
+    scored = tree["selection"]
+    scored["first"] = round(scored["first"] * fraction)
+    if scored["every"] is not None:
+        scored["every"] = max(1, round(scored["every"] * fraction))
+    return parse_recipe(tree, f"recipe {recipe.name}, fraction {fraction:g}")
+
+
 def check_shorter(shorter: int) -> None:
     """Raise a UserError unless ``shorter`` is a positive integer."""
     if not isinstance(shorter, int) or shorter < 1:

@@ -1,4 +1,4 @@
-"""Notices at the top of a report: the network for prediction, the checks of the teacher, and warnings."""
+"""Notices at the top of a report: the network for prediction, a continued training, checks, and warnings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +21,20 @@ def notices_of(run: RunFolder) -> list[Notice]:
     """Return the notices of a run, or those of a cross-validation and all of its folds."""
     shipped = run.shipped()
     chosen = [] if shipped is None else [Notice("Network for prediction", _closed(shipped.sentence))]
+    chosen += _continuation_notices(run) if run.exists else []
     members = [(run.fold(number), f", fold {number}") for number in range(fold_count(run))] or [(run, "")]
     return [*chosen, *(notice for member, suffix in members for notice in _training_notices(member, suffix))]
+
+
+def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
+    """Yield the start and the gain of a continued run."""
+    manifest = run.manifest()
+    if known := manifest.get("continued_from"):
+        count = len(known["new_labels"])
+        labels = "1 new label" if count == 1 else f"{count} new labels"
+        yield Notice("Continued training", f"Started from the network of {known['run']}, with {labels}.")
+    if gain := manifest.get("gain"):
+        yield Notice("Gain", _closed(str(gain["sentence"])))
 
 
 def _training_notices(run: RunFolder, suffix: str) -> Iterator[Notice]:

@@ -180,7 +180,7 @@ def _position(
     for check in predictions.load_checks(index, saved.state["step"]) if saved and predictions else ():
         stages = adapted(stages, check)
     method = stages[index].build().train()
-    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
+    at = Position(index, 0, 0, method, build_optimizers(method, stages[index].settings), device, identity)
     if saved is not None:
         _restore(at, saved, selector)
         if predictions is not None:
@@ -295,7 +295,7 @@ def _start_next_stage(
     stage = stages[index]
     method = stage.build().train()
     method.start_from(at.method)
-    optimizers = _build_optimizers(method, stage.settings)
+    optimizers = build_optimizers(method, stage.settings)
     if stage.settings.carry_optimizer:
         for name in optimizers.keys() & at.optimizers.keys():
             before = TrainedModule(at.method.get_submodule(name), at.optimizers[name])
@@ -307,7 +307,8 @@ def _start_next_stage(
     return stages
 
 
-def _build_optimizers(method: Method, stage: StageSettings) -> dict[str, torch.optim.Optimizer]:
+def build_optimizers(method: Method, stage: StageSettings) -> dict[str, torch.optim.Optimizer]:
+    """Return an optimizer for each trained module of a method."""
     return {
         name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
     }

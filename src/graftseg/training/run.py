@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from graftseg.core.run_folder import SINGLE_RUN, RunFolder, read_log
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.layouts import read_layout
-from graftseg.data.prepare import prepare
+from graftseg.data.prepare import link_cases, prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.inference.model import build_method, load_weights, save_weights
@@ -29,13 +30,14 @@ from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
-from graftseg.training.checkpoint import load_checkpoint, save_checkpoint
+from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
 from graftseg.training.learning_check import labeled_dice, learning_warnings
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
 from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
 from graftseg.training.step import effective_precision
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
+from graftseg.training.warm_start import WarmStart, save_start
 
 MEMORY_SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Share of free device memory that scans may use; on a GPU the rest is for networks and activations."""
@@ -59,20 +61,22 @@ def train_run(
     label: ProgressLabel = ONLY_RUN,
     after: RunFolder | None = None,
     before_baseline: bool = False,
+    start: WarmStart | None = None,
 ) -> Outcome:
     """Train into a locked run folder. Check everything that can be checked before the folder is touched.
 
     A new run continues from the first stage of the run ``after``, if both have the same first stage.
-    ``before_baseline`` keeps the first stage for the baseline.
+    ``before_baseline`` keeps the first stage for the baseline. ``start`` is the trained network to start from.
     """
     _check_folder(run, recipe, resume)
-    store = _store(recipe, data, run)
+    store = _store(recipe, data, run, None if start is None else start.store)
+    if start is not None:
+        start.check(store, recipe)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
     with _reporting_out_of_memory(device):
-        return _train(
-            recipe, store, run, device, resume=resume, label=label, after=after, before_baseline=before_baseline
-        )
+        options: dict[str, Any] = {"label": label, "after": after, "before_baseline": before_baseline, "start": start}
+        return _train(recipe, store, run, device, resume=resume, **options)
 
 
 def _train(
@@ -85,6 +89,7 @@ def _train(
     label: ProgressLabel,
     after: RunFolder | None,
     before_baseline: bool,
+    start: WarmStart | None,
 ) -> Outcome:
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
@@ -93,10 +98,15 @@ def _train(
     facts = _facts(recipe, store, batches, device)
     with run.lock():
         _check_folder(run, recipe, resume)
-        identity = _identity(recipe, store, run)
+        identity = _identity(recipe, store, run, start)
         if run.exists and run.manifest().get("status") == "finished":
             return _finished_outcome(run, stages)
-        _begin(run, recipe, facts | {"identity": identity})
+        begun_from = {} if start is None or run.exists else start.facts
+        _begin(run, recipe, facts | {"identity": identity} | begun_from)
+        if "continued_from" in run.manifest() and not checkpoints_in(run.checkpoints):
+            torch.manual_seed(recipe.seed)
+            save_start(run, start, stages[0], device, identity)
+            resume = True
         if after is not None and not resume:
             resume = _take_first_stage(after, run, recipe, identity)
         try:
@@ -159,8 +169,11 @@ def _reporting_out_of_memory(device: torch.device) -> Iterator[None]:
         raise UserError(Code.OUT_OF_MEMORY, device.type, "out of memory", remedy) from None
 
 
-def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
-    """Open the store ``data``. For scans, open the store of a resumed run, or prepare a store for a new run."""
+def _store(recipe: Recipe, data: Data, run: RunFolder, earlier: Path | None) -> Store:
+    """Open the store ``data``. For scans, open the store of a resumed run, or prepare a store for a new run.
+
+    A new store reuses unchanged cases of the store ``earlier``.
+    """
     if is_store(data):
         return open_store(data)
     if run.exists:
@@ -173,6 +186,8 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     if recipe.selection.reads_test_labels:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
+        if earlier is not None and not is_store(run.store):
+            link_cases(earlier, run.store)
         # a folder without a run may contain the store of an earlier attempt that failed: replace the store
         return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
 
@@ -247,8 +262,8 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
     return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=uses_unlabeled(recipe))
 
 
-def _identity(recipe: Recipe, store: Store, run: RunFolder) -> str | None:
-    """Return the hash of recipe and store that ties checkpoints to this run.
+def _identity(recipe: Recipe, store: Store, run: RunFolder, start: WarmStart | None) -> str | None:
+    """Return the hash of recipe, store and starting weights that ties checkpoints to this run.
 
     The hash is computed once when the run starts, because a later version may format the recipe differently. Runs of
     early versions have no identity.
@@ -256,7 +271,8 @@ def _identity(recipe: Recipe, store: Store, run: RunFolder) -> str | None:
     if run.exists:
         known: str | None = run.training_manifest().get("identity")
         return known
-    return hashlib.sha256(f"{store.identity}\n{recipe.to_yaml()}".encode()).hexdigest()
+    weights = "" if start is None else f"\n{start.weights}"
+    return hashlib.sha256(f"{store.identity}\n{recipe.to_yaml()}{weights}".encode()).hexdigest()
 
 
 def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device) -> dict[str, Any]:

@@ -1,0 +1,155 @@
+"""The gain of a continued run: Dice of the network before and after, on scans that neither network learned from."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graftseg.core.names import same_names
+from graftseg.core.progress import track
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Case
+from graftseg.data.dataset import Dataset
+from graftseg.data.grid import Grid
+from graftseg.data.prepare import prepare_image
+from graftseg.data.store import Store, StoredCase
+from graftseg.evaluation.metrics import dice
+from graftseg.evaluation.statistics import Effect, Pairs, effect_of
+from graftseg.evaluation.verdicts import MAX_P, MIN_CASES, MIN_DIFFERENCE
+from graftseg.inference.ensemble import Ensemble, predict_maps
+from graftseg.inference.label_maps import LABELS_ONLY
+from graftseg.recipes.recipe import Recipe
+
+MAX_CASES = 30
+"""Maximum number of scored scans, to limit the time. ``graftseg test`` scores all test scans."""
+Kind = Literal["test", "held-out", "new"]
+WORDS: dict[Kind, str] = {"test": "test", "held-out": "held-out", "new": "newly labeled"}
+
+
+@dataclass(frozen=True)
+class ScoredCase:
+    """A case and a function that reads its prepared image, the grid of its label map, and the label map."""
+
+    name: str
+    read: Callable[[], tuple[torch.Tensor, Grid, NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Mean Dice in percent, over classes and ``cases`` scans, ``before`` and ``after`` a continued training.
+
+    ``after`` is None if the new network learned from the scans. Then no gain can be stated.
+    """
+
+    on: Kind
+    cases: int
+    before: float
+    after: float | None
+    sentence: str
+
+    def facts(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return dict(vars(self))
+
+
+def unseen_cases(
+    dataset: Dataset | None, store: Store, recipe: Recipe, new_labels: Sequence[str]
+) -> tuple[Kind, list[ScoredCase]]:
+    """Return the first kind of scored scans that exists: test scans, held-out scans of a fold, or newly labeled scans.
+
+    ``dataset`` contains the test scans. Without it, they are in ``store``.
+    """
+    if dataset is None:
+        test = [_stored(store, case) for case in store.of("test") if case.label is not None]
+    else:
+        test = [_scan(dataset, case, recipe) for case in dataset.of("test") if case.label is not None]
+    if test:
+        return "test", test[:MAX_CASES]
+    labeled = {case.name: case for case in store.of("labeled")}
+    held_out = [_stored(store, labeled[name]) for name in sorted(same_names(labeled, recipe.batches.held_out))]
+    if held_out:
+        return "held-out", held_out[:MAX_CASES]
+    return "new", [_stored(store, labeled[name]) for name in sorted(same_names(labeled, new_labels))][:MAX_CASES]
+
+
+def measure_gain(
+    before: RunFolder, after: RunFolder, kind: Kind, cases: Sequence[ScoredCase], device: torch.device
+) -> Gain:
+    """Score two networks on the same cases. Newly labeled cases are scored only with the network ``before``."""
+    first = _dice(before, cases, device)
+    mean = float(first.mean())
+    if kind == "new":
+        return Gain(kind, len(cases), mean, None, _one_sided_sentence(mean, len(cases)))
+    second = _dice(after, cases, device)
+    effect = effect_of(Pairs("dice", None, "mean", tuple(case.name for case in cases), first, second))
+    return Gain(kind, len(cases), mean, float(second.mean()), gain_sentence(effect, kind))
+
+
+def gain_sentence(effect: Effect, kind: Kind) -> str:
+    """Return one sentence on the mean Dice before (first) and after (second) a continued training."""
+    scans = "scan" if effect.count == 1 else "scans"
+    found = (
+        f"mean Dice on {effect.count} {WORDS[kind]} {scans}: {effect.first:.2f} % before and {effect.second:.2f} % "
+        f"after, {effect.difference:+.2f} points"
+    )
+    if math.isnan(effect.low):
+        return f"{found}; a single scan is too few for a conclusion"
+    statistics = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, p = {effect.p:.2g}"
+    return f"{found} ({statistics}), better in {effect.better} of {effect.count}: {_meaning(effect)}"
+
+
+def _meaning(effect: Effect) -> str:
+    if effect.count < MIN_CASES:
+        return f"fewer than {MIN_CASES} scans cannot show a gain"
+    if effect.low <= 0 <= effect.high or not effect.p < MAX_P:
+        return "these scans do not show a difference"
+    if abs(effect.difference) < MIN_DIFFERENCE:
+        return "the difference is too small to matter"
+    return "the new network is better" if effect.difference > 0 else "the new network is worse, keep the earlier run"
+
+
+def _one_sided_sentence(before: float, count: int) -> str:
+    scans = "scan" if count == 1 else "scans"
+    return (
+        f"the earlier network has a mean Dice of {before:.2f} % on the {count} newly labeled {scans}; the new network "
+        "learned from these labels, so its gain is unknown without test scans"
+    )
+
+
+def _dice(run: RunFolder, cases: Sequence[ScoredCase], device: torch.device) -> NDArray[np.float64]:
+    """Return the Dice of every case in percent, averaged over the classes."""
+    networks = Ensemble.load([run], device, (), "shipped")
+    values = []
+    for case in track(cases, f"Scoring {run.path.name}", len(cases)):
+        image, grid, expected = case.read()
+        labels = predict_maps(networks.predictor, image, grid, LABELS_ONLY, case.name).labels
+        scores = [dice(labels == value, expected == value) for value in range(1, len(networks.classes))]
+        values.append(100 * sum(scores) / len(scores))
+    return np.array(values)
+
+
+def _stored(store: Store, case: StoredCase) -> ScoredCase:
+    """Return a case that is scored on the prepared grid."""
+
+    def read() -> tuple[torch.Tensor, Grid, NDArray[Any]]:
+        for file in (case.image, str(case.label)):
+            store.verify_file(case, file)
+        image = torch.from_numpy(np.array(store.image(case)))
+        return image, Grid.identity(case.shape), np.array(store.label(case))
+
+    return ScoredCase(case.name, read)
+
+
+def _scan(dataset: Dataset, case: Case, recipe: Recipe) -> ScoredCase:
+    """Return a case that is scored on the grid of its scan."""
+
+    def read() -> tuple[torch.Tensor, Grid, NDArray[Any]]:
+        scan = dataset.reader.image(case)
+        image, grid = prepare_image(scan, recipe.data, where=case.images[0])
+        return torch.from_numpy(image), grid, dataset.reader.label(case).array
+
+    return ScoredCase(case.name, read)
