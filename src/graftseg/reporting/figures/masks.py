@@ -1,6 +1,7 @@
 """Figure of the copy-paste masks: the mask of a run next to the other masks (Fig. 6 of the paper)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def _draw_volume(axes: Any, pasted: Mask) -> None:
     view = View.around([np.ones(pasted.shape, bool)], spacing, 2 * SIDE, CAMERA)
     # one voxel of background on each side, so that the region has a surface at the edge of the patch
     padded = np.pad(pasted, 1)
-    moved = View(tuple(one + 1 for one in view.center), view.radius, view.size, view.camera)
+    moved = replace(view, center=tuple(one + 1 for one in view.center))
     picture = antialiased(render(padded.astype(np.uint8), spacing, moved, {1: np.array(PASTED)}, smoothing=0.0))
     extent = (-view.radius, view.radius, -view.radius, view.radius)
     axes.imshow(picture, extent=extent, interpolation="antialiased", zorder=2)

@@ -49,17 +49,16 @@ class Camera:
 
 @dataclass(frozen=True)
 class View:
-    """A camera and the ball that it sees: ``center`` and ``radius`` in mm, shown in ``size`` pixels."""
+    """A camera and the square that it sees: ``center`` and half its side, ``radius``, in mm, in ``size`` pixels.
+
+    Rays start ``distance`` mm in front of the center.
+    """
 
     center: tuple[float, ...]
     radius: float
+    distance: float
     size: int
     camera: Camera = Camera()
-
-    @property
-    def step(self) -> float:
-        """Distance between pixels, and between samples of a ray, in mm."""
-        return 2 * self.radius / (self.size - 1)
 
     @classmethod
     def around(
@@ -68,11 +67,11 @@ class View:
         """Return a view of everything that is true in one of the masks, or of the whole volume if nothing is."""
         inside = np.logical_or.reduce(masks)
         found = np.argwhere(inside) if inside.any() else np.indices(inside.shape).reshape(3, -1).T
-        low, high = found.min(axis=0) - 1.5, found.max(axis=0) + 1.5
-        center, half = (low + high) / 2 * np.asarray(spacing), (high - low) / 2 * np.asarray(spacing)
-        corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * half
-        radius = float(np.abs(corners @ camera.axes.T).max())
-        return cls(tuple(center.tolist()), radius, size, camera)
+        seen = found * np.asarray(spacing) @ camera.axes.T
+        low, high = seen.min(axis=0), seen.max(axis=0)
+        half, voxel = (high - low) / 2, float(np.linalg.norm(spacing))
+        center = (low + high) / 2 @ camera.axes
+        return cls(tuple(center.tolist()), float(half[1:].max()) + voxel, float(half[0]) + 3 * voxel, size, camera)
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,9 @@ def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoo
     volume = _Volume.of(mask, np.asarray(spacing, dtype=np.float64), smoothing)
     toward, up, right = view.camera.axes
     across = np.linspace(-view.radius, view.radius, view.size)
-    starts = np.asarray(view.center) + view.radius * toward - across[:, None, None] * up + across[None, :, None] * right
+    starts = (
+        np.asarray(view.center) + view.distance * toward - across[:, None, None] * up + across[None, :, None] * right
+    )
     depth = np.full(view.size**2, np.inf)
     starts = starts.reshape(-1, 3)
     enter, leave = volume.crossed(starts, -toward)
