@@ -5,6 +5,8 @@ This is the only code that opens labels of unlabeled scans while a run trains, a
 as without scores.
 """
 
+from pathlib import Path
+
 import torch
 
 from graftseg.core.errors import Code, UserError
@@ -23,6 +25,8 @@ class TrainingDice:
 
     def __init__(self, recipe: Recipe, store: Store, device: torch.device, every: int) -> None:
         labeled, hidden = training_cases(store, recipe.batches).labeled, hidden_cases(recipe, store)
+        for case in hidden:
+            store.verify_file(case, str(case.label))
         self._every = every
         self._scores = {
             "labeled": CaseScores(recipe, store, labeled, device, resident=False),
@@ -50,9 +54,12 @@ def build_training_dice(recipe: Recipe, store: Store, device: torch.device) -> T
     return None if every is None else TrainingDice(recipe, store, device, every)
 
 
-def check_training_dice(recipe: Recipe, store: Store) -> None:
-    """Raise a UserError if the recipe asks for scores of unlabeled scans and the store has no labels of them."""
-    if recipe.loop.training_dice_every is not None and not hidden_cases(recipe, store):
+def check_training_dice(recipe: Recipe, store: Store | None, where: Path) -> None:
+    """Raise a UserError if the recipe asks for scores of unlabeled scans and the store has no labels of them.
+
+    Without a store, the run prepares the scans without labels that training must not see.
+    """
+    if recipe.loop.training_dice_every is not None and (store is None or not hidden_cases(recipe, store)):
         finding = f"{SETTING} is set, but no unlabeled scan has a label in the store"
-        remedy = "pass a store that prepare made from labeled scans, and set batches.labeled_cases to use few labels"
-        raise UserError(Code.RECIPE_MISMATCH, store.path, finding, remedy)
+        remedy = "prepare labeled scans, pass the store as --data, and set batches.labeled_cases to use few labels"
+        raise UserError(Code.RECIPE_MISMATCH, where, finding, remedy)

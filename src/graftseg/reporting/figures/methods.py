@@ -32,7 +32,7 @@ MARGIN = 0.2
 
 
 @dataclass(frozen=True)
-class TestedRun:
+class RunScores:
     """The scores of a run on its test cases."""
 
     name: str
@@ -81,7 +81,7 @@ def draw_methods(
     return FigureResult(out, _caption(rows, bool(cases), kinds if has_volumes else ("slices",)), HEAD, tuple(table))
 
 
-def chosen_cases(tested: Sequence[TestedRun]) -> dict[str, str]:
+def chosen_cases(tested: Sequence[RunScores]) -> dict[str, str]:
     """Return the worst, the median and the best case with their ranks, by the mean Dice of all runs."""
     scores = {case: float(np.mean([run.dice[case] for run in tested])) for case in _common(tested)}
     ranking = sorted(scores, key=lambda case: (scores[case], case))
@@ -90,16 +90,16 @@ def chosen_cases(tested: Sequence[TestedRun]) -> dict[str, str]:
     return {ranking[place]: rank for place, rank in places.items()}
 
 
-def _tested(name: str, path: Path) -> TestedRun:
+def _tested(name: str, path: Path) -> RunScores:
     run = RunFolder(path)
     run.manifest()
     results = read_results(run.predictions)
     if results is None:
         raise UserError(Code.NOT_TESTED, path, "the run has not been tested", f"run graftseg test {path}")
-    return TestedRun(name, path, results, {nfc(case): dice for case, dice in case_dice(results.evaluation).items()})
+    return RunScores(name, path, results, {nfc(case): dice for case, dice in case_dice(results.evaluation).items()})
 
 
-def _common(tested: Sequence[TestedRun]) -> list[str]:
+def _common(tested: Sequence[RunScores]) -> list[str]:
     common = sorted(set.intersection(*(set(run.dice) for run in tested)))
     if not common:
         finding = "the runs have no test case in common"
@@ -107,7 +107,7 @@ def _common(tested: Sequence[TestedRun]) -> list[str]:
     return common
 
 
-def _given(tested: Sequence[TestedRun], cases: Sequence[str]) -> dict[str, str]:
+def _given(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[str, str]:
     common = _common(tested)
     if unknown := [case for case in cases if nfc(case) not in common]:
         few = ", ".join(common[:3])
@@ -117,7 +117,7 @@ def _given(tested: Sequence[TestedRun], cases: Sequence[str]) -> dict[str, str]:
     return {nfc(case): "" for case in cases}
 
 
-def _row(case: str, rank: str, tested: Sequence[TestedRun], classes: Sequence[str]) -> Row:
+def _row(case: str, rank: str, tested: Sequence[RunScores], classes: Sequence[str]) -> Row:
     arrays = []
     for run in tested:
         entries = {nfc(name): one for name, one in predicted_in(run.results).items()}
@@ -132,7 +132,7 @@ def _row(case: str, rank: str, tested: Sequence[TestedRun], classes: Sequence[st
 
 
 def _draw(
-    out: Path, rows: Sequence[Row], tested: Sequence[TestedRun], classes: Sequence[str], kinds: Sequence[str]
+    out: Path, rows: Sequence[Row], tested: Sequence[RunScores], classes: Sequence[str], kinds: Sequence[str]
 ) -> None:
     columns, lines = 2 + len(tested), [(row, kind) for row in rows for kind in kinds]
     side = min(TEXT_WIDTH, 1.6 * columns) / columns
