@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         test,
         train,
         train_folds,
+        view,
     )
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "test",
     "train",
     "train_folds",
+    "view",
 ]
 
 

@@ -125,14 +125,19 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     both = np.concatenate([panel.labeled, panel.unlabeled])
     low, high = np.percentile(both, SHOWN)
     grid = np.linspace(low - 0.5, high + 0.5, 400)
+    curves = []
     for values, color, style in ((panel.labeled, LABELED, "-"), (panel.unlabeled, UNLABELED, "--")):
         curve = density(values, grid)
+        curves.append(curve)
         axes.fill_between(grid, curve, color=color, alpha=0.22, linewidth=0)
         axes.plot(grid, curve, color=color, linewidth=1.2, linestyle=style)
     axes.set_ylim(bottom=0)
     axes.margins(x=0)
-    where = {"transform": axes.transAxes, "ha": "right", "va": "top", "fontsize": 7.5}
-    axes.text(0.99, 0.98, f"overlap\n{panel.overlap:.2f}", **where)
+    third = len(grid) // 3
+    is_free_left = max(curve[:third].max() for curve in curves) < max(curve[-third:].max() for curve in curves)
+    x, side = (0.01, "left") if is_free_left else (0.99, "right")
+    where = {"transform": axes.transAxes, "ha": side, "va": "top", "fontsize": 7.5}
+    axes.text(x, 0.98, f"overlap\n{panel.overlap:.2f}", **where)
 
 
 def _caption(sampled: Sequence[RunFeatures], hidden_labels: bool) -> str:
