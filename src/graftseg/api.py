@@ -52,7 +52,9 @@ from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
 from graftseg.reporting.differences import picture
+from graftseg.reporting.figures.figure import figure
 from graftseg.reporting.methods_page import render_methods
+from graftseg.reporting.notebook import view
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check
 from graftseg.training.continuation import continue_training
@@ -64,7 +66,7 @@ from graftseg.training.with_baseline import train_with_baseline
 
 Folder = str | Path
 Scans = str | Path | Sources
-__all__ = ["Sources", "continue_training", "sweep", "train_seeds"]
+__all__ = ["Sources", "continue_training", "figure", "sweep", "train_seeds", "view"]
 logger = logging.getLogger(__name__)
 
 
