@@ -337,7 +337,7 @@ def main() -> None:
     """Simulate all seeds, or draw the records."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, nargs="?", help="folder Task04_Hippocampus")
-    parser.add_argument("--work", type=Path, default=Path("annotation-loop"), help="folder for data and runs")
+    parser.add_argument("--work", type=Path, help="folder for data and runs, outside of the repository")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--plot", type=Path, help="draw the records as an SVG file and print a table")
     parser.add_argument("--device", default="auto")
@@ -354,8 +354,8 @@ def main() -> None:
         write_text(given.plot, picture(read_records(given.results)))
         print(summary(read_records(given.results)), end="")
         return
-    if given.data is None:
-        parser.error("DATA is missing")
+    if given.data is None or given.work is None:
+        parser.error("DATA and --work are required")
     settings = Settings(
         source=given.data.resolve(),
         work=given.work.resolve(),
