@@ -6,7 +6,7 @@ scans of ``graftseg rank``, and the arm ``random`` labels random scans. Both arm
 never moved: an annotated scan stays in ``imagesUn``, and its label map is added to ``labelsTr``.
 
 Every round is recorded in ``RESULTS/seed-N-ARM.json``. The script can be stopped and started again with the same WORK.
-``--plot FILE`` draws the records as an SVG file instead.
+``--plot FILE`` draws the records as an SVG file and prints them as a table instead.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -90,11 +90,15 @@ class Arm:
         first = labels == self.settings.labels[0]
         return (self.settings.work / f"seed-{self.seed}-first" if first else self.folder) / f"labels-{labels}"
 
-    def begin(self) -> None:
-        """Load the record if its last run still exists. Otherwise start again from the first labels."""
+    def load(self) -> "Arm":
+        """Load the record, if there is one."""
         self.record = read_json(self.path) if self.path.is_file() else {}
+        return self
+
+    def begin(self) -> None:
+        """Start from the first labels, unless the last recorded run still exists."""
         rounds = self.record.get("rounds", [])
-        if self.is_done or (rounds and self.data.is_dir() and _is_finished(self.run_of(rounds[-1]["labels"]))):
+        if rounds and self.data.is_dir() and _is_finished(self.run_of(rounds[-1]["labels"])):
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.settings.work / f"seed-{self.seed}-first" / "scans", self.data)
@@ -203,7 +207,9 @@ def write_split(settings: Settings, seed: int, out: Path) -> None:
 
 def simulate(settings: Settings, seed: int) -> None:
     """Train the first network of a seed, then play both arms."""
-    arms = [Arm(settings, seed, name) for name in ARMS]
+    arms = [Arm(settings, seed, name).load() for name in ARMS]
+    if not (left := [arm for arm in arms if not arm.is_done]):
+        return
     first = settings.work / f"seed-{seed}-first"
     run = arms[0].run_of(settings.labels[0])
     if not _is_finished(run):
@@ -215,7 +221,7 @@ def simulate(settings: Settings, seed: int) -> None:
         changes = [f"seed={seed}", *settings.overrides]
         graftseg.train(RECIPE, first / "scans", run, overrides=changes, device=settings.device)
         print(json.dumps({"seed": seed, "first_seconds": round(time.monotonic() - began, 1)}), flush=True)
-    for arm in arms:
+    for arm in left:
         arm.begin()
         arm.play()
 
@@ -282,6 +288,46 @@ def _panel(title: str, curves: Sequence[tuple[dict[str, Any], dict[int, float]]]
     return drawn
 
 
+HEAD = ("labels", "seeds", "ranked", "random", "difference", "ranked is better", "corrected voxels", "seconds")
+
+
+def summary(records: Sequence[dict[str, Any]]) -> str:
+    """Return a Markdown table of the seeds that have both arms.
+
+    ``ranked`` and ``random`` are the mean Dice on test scans. ``corrected voxels`` are means per annotated scan, and
+    ``seconds`` is the mean time from new labels to the next suggestion, first with ranked, then with random choice.
+    """
+    arms = [{one["seed"]: one for one in records if one["arm"] == arm} for arm in ARMS]
+    seeds = sorted(arms[0].keys() & arms[1].keys())
+    lines = [HEAD, ("---",) * len(HEAD)]
+    rounds = [[{one["labels"]: one for one in arm[seed]["rounds"]} for seed in seeds] for arm in arms]
+    for labels in sorted({count for arm in rounds for one in arm for count in one}):
+        pairs = [(a[labels], b[labels]) for a, b in zip(*rounds, strict=True) if labels in a and labels in b]
+        if not pairs:
+            continue
+        dice = [fmean(one["dice"] for one in arm) for arm in zip(*pairs, strict=True)]
+        better = sum(ranked["dice"] > other["dice"] for ranked, other in pairs)
+        cells = [str(labels), str(len(pairs)), f"{dice[0]:.2f}", f"{dice[1]:.2f}", f"{dice[0] - dice[1]:+.2f}"]
+        cells += [f"{better} of {len(pairs)}", _both(pairs, _corrected), _both(pairs, _seconds)]
+        lines.append(tuple(cells))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _both(pairs: Sequence[tuple[dict[str, Any], ...]], value: Callable[[dict[str, Any]], float]) -> str:
+    """Return the mean value of both arms as text, or a dash for the first labels, which nobody chose."""
+    if any("chosen" not in one for pair in pairs for one in pair):
+        return "-"
+    return " / ".join(f"{fmean(map(value, arm)):.0f}" for arm in zip(*pairs, strict=True))
+
+
+def _corrected(one: dict[str, Any]) -> float:
+    return fmean(one["corrected_voxels"])
+
+
+def _seconds(one: dict[str, Any]) -> float:
+    return float(one["seconds"]["rank"] + one["seconds"]["continue"])
+
+
 def read_records(folder: Path) -> list[dict[str, Any]]:
     """Return all records in a folder."""
     return [read_json(path) for path in sorted(folder.glob("seed-*.json"))]
@@ -291,9 +337,9 @@ def main() -> None:
     """Simulate all seeds, or draw the records."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, nargs="?", help="folder Task04_Hippocampus")
-    parser.add_argument("--work", type=Path, default=Path("annotation-loop"), help="folder for data and runs")
+    parser.add_argument("--work", type=Path, help="folder for data and runs, outside of the repository")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--plot", type=Path, help="SVG file to draw from the records, instead of a simulation")
+    parser.add_argument("--plot", type=Path, help="draw the records as an SVG file and print a table")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1, help="number of seeds at the same time")
@@ -306,9 +352,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.plot is not None:
         write_text(given.plot, picture(read_records(given.results)))
+        print(summary(read_records(given.results)), end="")
         return
-    if given.data is None:
-        parser.error("DATA is missing")
+    if given.data is None or given.work is None:
+        parser.error("DATA and --work are required")
     settings = Settings(
         source=given.data.resolve(),
         work=given.work.resolve(),

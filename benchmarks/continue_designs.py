@@ -82,7 +82,7 @@ def main() -> None:
     """Compare the designs for all seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="folder Task04_Hippocampus")
-    parser.add_argument("--work", type=Path, default=Path("annotation-loop"))
+    parser.add_argument("--work", type=Path, required=True, help="folder for data and runs, outside of the repository")
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args()

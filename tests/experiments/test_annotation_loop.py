@@ -66,10 +66,14 @@ def test_simulation_continues_after_a_stop(loop: Any, source: Path, tmp_path: Pa
 
 def test_picture(loop: Any) -> None:
     def record(arm: str, dice: float) -> dict[str, Any]:
-        later = {"labels": 6, "dice": dice + 5, "corrected_voxels": [100, 300]}
-        return {"seed": 0, "arm": arm, "rounds": [{"labels": 3, "dice": dice}, later]}
+        seconds = {"rank": 2.0, "continue": 8.0}
+        later = {"labels": 6, "dice": dice + 5, "chosen": ["a"], "corrected_voxels": [100, 300], "seconds": seconds}
+        return {"seed": int(dice > 75), "arm": arm, "rounds": [{"labels": 3, "dice": dice}, later]}
 
     drawn = ET.fromstring(loop.picture([record("ranked", 70.0), record("ranked", 80.0), record("random", 75.0)]))
     texts = [node.text for node in drawn.iter() if node.tag.endswith("text")]
     assert texts.count("ranked (2 seeds)") == texts.count("random (1 seeds)") == 2
     assert loop.means([{3: 70.0, 6: 75.0}, {3: 80.0, 6: 85.0, 9: 90.0}]) == {3: 75.0, 6: 80.0}
+    *_, first, last = loop.summary([record("ranked", 70.0), record("random", 71.0)]).splitlines()
+    assert first == "| 3 | 1 | 70.00 | 71.00 | -1.00 | 0 of 1 | - | - |"
+    assert last == "| 6 | 1 | 75.00 | 76.00 | -1.00 | 0 of 1 | 200 / 200 | 10 / 10 |"

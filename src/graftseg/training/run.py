@@ -140,7 +140,9 @@ def _with_warnings(recipe: Recipe, store: Store, run: RunFolder, device: torch.d
         return outcome
     precision = effective_precision(recipe.loop.precision, type(outcome.method), device)
     dice = labeled_dice(recipe, store, outcome.method, device, precision)
-    warnings = learning_warnings(dice, read_log(run.log_file))
+    # the loss of a trained network is low from the start
+    log = [] if "continued_from" in run.manifest() else read_log(run.log_file)
+    warnings = learning_warnings(dice, log)
     run.update_manifest({"labeled_dice": dice, "warnings": warnings})
     for warning in warnings:
         logger.warning("%s: %s", in_one_line(str(run.path)), warning)
