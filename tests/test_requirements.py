@@ -14,7 +14,7 @@ ROWS = {
     name: (pinned, license_, used)
     for name, pinned, license_, used in tables(DOCS / "reference/licenses.md")["Licenses"]
 }
-NAMED = re.compile(r"MIT|BSD|Apache|MPL|Mozilla|PSF|ISC|GPL|GNU")
+NAMED = re.compile(r"MIT|BSD|Apache|MPL|Mozilla|PSF|Python Software Foundation|ISC|GPL|GNU")
 
 
 def test_every_pin_has_hashes() -> None:
