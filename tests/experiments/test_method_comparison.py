@@ -13,12 +13,14 @@ from tiny import tiny_recipe, write_scans
 import graftseg
 from graftseg import api
 from graftseg.core.errors import Code, StoppedError
+from graftseg.core.files import CHECKSUM
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.verdicts import dice_effect
 from graftseg.experiments import method_comparison
 from graftseg.experiments.method_comparison import MethodComparison, MethodResult
 from graftseg.planning import method_shares
+from graftseg.recipes.reading import CHECKSUM_LINE
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training import run as training
 from graftseg.training.folds import train_folds
@@ -69,7 +71,8 @@ def test_all_methods_have_the_same_folds_and_time(compared: tuple[RunFolder, Met
 def test_the_written_files(compared: tuple[RunFolder, MethodComparison]) -> None:
     run, comparison = compared
     saved = json.loads(run.compare_file.read_text())
-    assert saved["methods"] == list(METHODS)
+    assert saved["methods"] == list(METHODS) and CHECKSUM in saved
+    assert all(path.read_text().startswith(CHECKSUM_LINE) for path in (run.path / "recipes").iterdir())
     assert [row["method"] for row in saved["results"]] == list(METHODS)
     assert [row["dice"] for row in saved["results"]] == [one.effect.second for one in comparison.results]
     with (run.path / "compare.csv").open() as stream:

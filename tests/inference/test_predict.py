@@ -105,6 +105,18 @@ def test_scans_with_other_channels_fail_and_do_not_stop_the_others(run: Path, im
     assert sorted(content(out)) == ["classes.json", "manifest.json", "test_001.nii.gz"]
 
 
+def test_a_long_name_fails_only_if_its_files_need_longer_names(run: Path, images: Path, out: Path) -> None:
+    name = "x" * (255 - len(".nii.gz"))
+    (images / "test_000_0000.nii.gz").rename(images / f"{name}.nii.gz")
+    for _ in range(2):
+        predicted = api.predict(run, images, out, device="cpu")
+        assert [case.case for case in predicted.cases] == ["test_001", name] and not predicted.failures
+        predicted = api.predict(run, images, out, device="cpu", probabilities=True)
+        assert [case.case for case in predicted.cases] == ["test_001"]
+        assert [(error.code, name in error.where) for error in predicted.failures] == [(Code.CASE_NAME, True)]
+        assert not (out / f"{name}.nii.gz").exists()
+
+
 def test_two_numbers_are_two_cases_where_the_training_numbered_its_cases(
     run: Path, images: Path, out: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from graftseg import api
 from graftseg.cli.app import app
 from graftseg.core.errors import Code, StoppedError, UserError
+from graftseg.core.files import CHECKSUM
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
@@ -179,6 +180,7 @@ def test_a_store_is_scored_on_its_own_images(store: Store, scans: Path, tmp_path
 def test_what_is_written_and_printed(trained: tuple[RunFolder, CrossValidation]) -> None:
     run, result = trained
     told = json.loads(run.folds_file.read_text())
+    assert CHECKSUM in told
     assert [fold["held_out"] for fold in told["folds"]] == [list(part) for part in result.parts]
     assert told["cases"] == 4 and "neither the labels nor the images" in told["rule"]
     dice = [100 * row.dice for row in result.evaluation.rows if row.label == 2]

@@ -13,9 +13,10 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api
 from graftseg.core.errors import Code
-from graftseg.core.files import read_json
+from graftseg.core.files import CHECKSUM, read_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
+from graftseg.recipes.reading import CHECKSUM_LINE
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
 from user_errors import user_error
 
@@ -157,3 +158,36 @@ def test_early_runs_without_identity_resume(trained: Path, store: Store, tmp_pat
     assert run.weights_file.read_bytes() == (trained / "model.safetensors").read_bytes()
     assert run.manifest()["identity"] is None
     assert load_checkpoint(checkpoints_in(run.checkpoints)[-1])["run"] is None
+
+
+def test_runs_without_checksums_resume_and_predict(trained: Path, store: Store, tmp_path: Path) -> None:
+    """Earlier versions wrote no checksums."""
+    run = stopped(trained, tmp_path / "run")
+    run.manifest_file.write_text(json.dumps(read_json(run.manifest_file)))
+    run.recipe_file.write_text(tiny_recipe().to_yaml())
+    assert not [path for path in (run.manifest_file, run.recipe_file) if "sha256 " in path.read_text()]
+    api.train(tiny_recipe(), store.path, run.path, resume=True, device="cpu")
+    assert run.weights_file.read_bytes() == (trained / "model.safetensors").read_bytes()
+    assert CHECKSUM in run.manifest_file.read_text() and run.recipe_file.read_text().startswith(CHECKSUM_LINE)
+    run.manifest_file.write_text(json.dumps(read_json(run.manifest_file)))
+    run.recipe_file.write_text(tiny_recipe().to_yaml())
+    assert len(api.predict(run.path, store.path, device="cpu").cases) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"), [("run.json", '"ring"', '"rinh"'), ("recipe.yaml", "rate: 0.01", "rate: 0.11")]
+)
+def test_an_edited_file_is_one_error(
+    trained: Path, store: Store, tmp_path: Path, name: str, before: str, after: str
+) -> None:
+    run = stopped(trained, tmp_path / "run")
+    text = (run.path / name).read_text()
+    assert before in text
+    (run.path / name).write_text(text.replace(before, after))
+    for call in (
+        lambda: api.train(tiny_recipe(), store.path, run.path, resume=True, device="cpu"),
+        lambda: api.predict(run.path, store.path, device="cpu"),
+        lambda: api.report(run.path),
+    ):
+        with user_error(Code.DAMAGED_FILE, run.path / name, "checksum"):
+            call()

@@ -21,6 +21,8 @@ from graftseg.recipes.settings import InferenceSettings
 
 SCORES = ("metrics.csv", "metrics.json")
 OTHER_FOLDER = "name another folder as --out"
+MAX_NAME_BYTES = 255
+"""Maximum length of a file name in usual file systems."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +132,28 @@ def now() -> str:
 
 
 def output_files(names: Iterable[str], extras: ExtraMaps) -> set[str]:
-    """Return the files of all cases. Raise an error if two cases would write the same file."""
+    """Return the files of all cases with valid names. Raise an error if two cases would write the same file."""
     found: set[str] = set()
     for name in names:
-        files = set(names_of(name, extras).all)
+        files = {file for file in names_of(name, extras).all if not _is_too_long(file)}
         if both := sorted(found & files):
             raise UserError(Code.CASE_DUPLICATE, both[0], "two cases would write this file", "rename one of them")
         found |= files
     return found
+
+
+def find_long_names(cases: Iterable[Source], extras: ExtraMaps) -> dict[str, UserError]:
+    """Return an error for each case whose files would have names that are too long for a file system."""
+    remedy = "give the scan a shorter name"
+    return {
+        case.name: UserError(Code.CASE_NAME, case.files[0], "the names of its label maps would be too long", remedy)
+        for case in cases
+        if any(_is_too_long(file) for file in names_of(case.name, extras).all)
+    }
+
+
+def _is_too_long(name: str) -> bool:
+    return len(name.encode(errors="replace")) > MAX_NAME_BYTES
 
 
 def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: str = OTHER_FOLDER) -> None:

@@ -22,7 +22,14 @@ from graftseg.inference.ensemble import Checkpoint, Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, names_of, write_maps
 from graftseg.inference.memory import check_memory
-from graftseg.inference.output_folder import OTHER_FOLDER, OutputFolder, check_inputs, now, output_files
+from graftseg.inference.output_folder import (
+    OTHER_FOLDER,
+    OutputFolder,
+    check_inputs,
+    find_long_names,
+    now,
+    output_files,
+)
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
@@ -93,6 +100,8 @@ def plan_prediction(
         usual = f"use {READABLE} files with their usual endings"
         remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", usual)
         raise UserError(Code.NOT_A_SCAN, scans, "the file ending is not a supported scan format", remedy)
+    failures |= find_long_names(cases, settings.extras)
+    cases = [case for case in cases if case.name not in failures]
     names = (*failures, *(case.name for case in cases))
     files = output_files(names, settings.extras)
     if scans.is_dir() and scans.resolve() == out.resolve():

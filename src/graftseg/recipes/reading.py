@@ -1,6 +1,7 @@
 """Read recipe files: YAML without duplicate keys, inheritance by ``base``, overrides by ``--set``."""
 
 import hashlib
+import os
 from collections.abc import Hashable, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
@@ -147,8 +148,8 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
 
 def _refuse_cycle(path: Path, children: Sequence[Path]) -> None:
     """Raise a UserError if a recipe is based on itself, directly or through other recipes."""
-    known = [child.resolve() for child in children]
-    if (here := path.resolve()) in known:
+    known = [os.path.realpath(child) for child in children]
+    if (here := os.path.realpath(path)) in known:
         between = [child.name for child in children[known.index(here) + 1 :]]
         through = f", through {' and '.join(between)}" if between else ""
         raise UserError(Code.RECIPE_INVALID, path, f"based on itself{through}", "choose another base")
