@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation
 DEMO := demo
 
-.PHONY: demo demo-seeds test test-slow test-real campaign check format docs lock dist clean help
+.PHONY: demo demo-seeds web test test-slow test-real test-web campaign check format docs lock dist clean help
 
 demo: $(VENV)/.installed  ## train, test and report on synthetic scans (the default target)
 	rm -rf $(DEMO)
@@ -14,14 +14,21 @@ demo-seeds: $(VENV)/.installed  ## run the demo with ten seeds
 	rm -rf $(DEMO)-seeds
 	$(BIN)/graftseg demo --seeds 10 --out $(DEMO)-seeds
 
+web: $(VENV)/.web  ## build the pages of graftseg view and graftseg annotate
+	$(BIN)/python tools/web.py
+
 test: $(VENV)/.installed  ## run all tests except slow tests and tests on benchmark data
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not real_data"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not real_data and not web"
 
 test-slow: $(VENV)/.installed  ## run the slow tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "slow and not real_data"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "slow and not real_data and not web"
 
 test-real: $(VENV)/.installed  ## run the tests on benchmark data, if it is present
 	$(BIN)/python -m pytest -n 2 -q -m real_data
+
+test-web: web  ## test the pages in Chromium, if it is installed
+	$(BIN)/python tools/web.py test
+	$(BIN)/python -m pytest -q -m web
 
 campaign: $(VENV)/.installed  ## attack the program in many ways and write the counts to docs/explanation/reliability.md
 	PYTHONPATH=tests OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= $(BIN)/python tests/campaign/campaign.py --page docs/explanation/reliability.md
@@ -69,4 +76,8 @@ $(VENV)/.installed: pyproject.toml $(wildcard requirements/*.txt)
 	$(BIN)/python -m pip check >/dev/null || $(INSTALL) --require-hashes -r requirements/cuda.txt
 	$(INSTALL) --editable .
 	$(BIN)/python -m pip check
+	touch $@
+
+$(VENV)/.web: $(VENV)/.installed requirements/web.txt
+	$(INSTALL) --require-hashes -r requirements/web.txt
 	touch $@

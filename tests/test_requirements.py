@@ -19,7 +19,7 @@ NAMED = re.compile(r"MIT|BSD|Apache|MPL|Mozilla|PSF|ISC|GPL|GNU")
 
 def test_every_pin_has_hashes() -> None:
     locks = sorted((ROOT / "requirements").glob("*.txt"))
-    assert [path.stem for path in locks] == ["build", "cuda", "tested", "torch"]
+    assert [path.stem for path in locks] == ["build", "cuda", "tested", "torch", "web"]
     names: list[str] = []
     for path in locks:
         comment, *entries = path.read_text().replace("\\\n", "").splitlines()

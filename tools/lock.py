@@ -1,8 +1,8 @@
 """Pin the tested environment with hashes: ``make lock``, or ``make lock KEEP=--keep`` to keep all versions.
 
-Writes four files to ``requirements/``: ``build.txt`` (the build tools), ``torch.txt`` (all builds of torch),
-``tested.txt`` (all other dependencies and the development tools) and ``cuda.txt`` (packages that only a torch with CUDA
-needs). Needs pip 23.3 or newer, which resolves versions without downloading wheels.
+Writes five files to ``requirements/``: ``build.txt`` (the build tools), ``torch.txt`` (all builds of torch),
+``tested.txt`` (all other dependencies and the development tools), ``web.txt`` (packages that build and test the viewer)
+and ``cuda.txt`` (packages that only a torch with CUDA needs). Needs pip 23.3 or newer, which resolves versions without downloading wheels.
 """
 
 import hashlib
@@ -119,12 +119,14 @@ def main() -> None:
     kept = current_pins() if "--keep" in sys.argv[1:] else {}
     build = resolve(BUILD_TOOLS, kept)
     tested = resolve([".[dev]"], kept | build)
+    web = resolve([".[web]"], kept | tested | build)
     cuda = resolve([f"torch=={tested['torch']}"], kept | tested | build, DEFAULT_INDEX)
     torch = {"torch": tested.pop("torch")}
     finder = package_finder()
     write("build.txt", build, finder)
     write("torch.txt", torch, finder)
     write("tested.txt", without(tested, build), finder)
+    write("web.txt", without(web, build, torch, tested), finder)
     write("cuda.txt", without(cuda, build, torch, tested), finder)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         doctor,
         evaluate,
         export,
+        figure,
         import_weights,
         info,
         load,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         test,
         train,
         train_folds,
+        view,
     )
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "doctor",
     "evaluate",
     "export",
+    "figure",
     "import_weights",
     "info",
     "load",
@@ -63,6 +66,7 @@ __all__ = [
     "test",
     "train",
     "train_folds",
+    "view",
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import write_text
+from graftseg.core.files import check_page_name, write_text
 from graftseg.core.run_folder import RunFolder, ensemble_members, store_owner
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
@@ -45,15 +45,16 @@ from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning.data_settings import choose_data_settings
 from graftseg.planning.length import DEFAULT_METHOD
-from graftseg.planning.method_shares import MethodRecipes, compared_methods, share_plan
+from graftseg.planning.method_shares import compared_methods, share_on_device
 from graftseg.planning.plans import make_plan
-from graftseg.planning.probe import seconds_per_step
 from graftseg.recipes.baseline import own_baseline
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
 from graftseg.reporting.differences import picture
+from graftseg.reporting.figures.figure import figure
 from graftseg.reporting.methods_page import render_methods
+from graftseg.reporting.notebook import view
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check
 from graftseg.training.continuation import continue_training
@@ -65,7 +66,7 @@ from graftseg.training.with_baseline import train_with_baseline
 
 Folder = str | Path
 Scans = str | Path | Sources
-__all__ = ["Sources", "continue_training", "sweep", "train_seeds"]
+__all__ = ["Sources", "continue_training", "figure", "sweep", "train_seeds", "view"]
 logger = logging.getLogger(__name__)
 
 
@@ -80,8 +81,7 @@ def check(
     """
     if drop and fix is None:
         raise UserError(Code.OPTION_CONFLICT, "--drop", "--fix is missing", "name a folder for the copy after --fix")
-    if out and Path(out).suffix.lower() not in (".html", ".htm"):
-        raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
+    check_page_name(out)
     dataset = read_layout(as_data(data))
     if fix is not None:
         check_fix_target(dataset, Path(fix))
@@ -203,12 +203,7 @@ def compare_methods(
     """
     plan, names = requested_recipe(recipe, overrides, shorter), compared_methods(methods)
     run, chosen = RunFolder(Path(out)), choose_device(device)
-
-    def share(store: Store, labeled: int) -> dict[str, MethodRecipes]:
-        timer = partial(seconds_per_step, channels=store.channels, classes=len(store.classes), device=chosen)
-        return share_plan(plan, names, timer, labeled=labeled, folds=labeled if folds == "loo" else folds)
-
-    number = None if folds == "loo" else folds
+    share, number = partial(share_on_device, plan, names, chosen, folds), None if folds == "loo" else folds
     comparison = train_methods(
         plan, names, as_data(data), run, chosen, share=share, folds=number, resume=resume, report=tell
     )
@@ -298,8 +293,7 @@ def test(
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
     """Write a self-contained HTML page about a run and a ``baseline``, by default the run's own evaluated baseline."""
-    if out and Path(out).suffix.lower() not in (".html", ".htm"):
-        raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
+    check_page_name(out)
     other = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
     target = Path(out) if out else Path(run) / "report.html" if is_record(Path(run)) else None
     with as_run_folder(Path(run)) as folder, as_run_folder(other or folder) as other_folder:

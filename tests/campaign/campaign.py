@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from annotation_kills import kill_annotations
 from archives import archives
 from bombs import bombs
 from damage import damage_files
@@ -41,6 +42,7 @@ PARTS: Mapping[str, tuple[Attack, int]] = {
     "saves": (kill_saves, 0),
     "predictions": (kill_predictions, 0),
     "preparations": (kill_preparations, 0),
+    "annotations": (kill_annotations, 0),
     "bombs": (bombs, 80),
     "archives": (archives, 240),
     "identifiers": (identifiers, 200),

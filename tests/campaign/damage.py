@@ -1,4 +1,4 @@
-"""Damaged checkpoints, weights, exports and stores: flipped bits, truncation and inserted bytes."""
+"""Damaged files of runs, exports and stores: flipped bits, truncation and inserted bytes."""
 
 import random
 from collections.abc import Callable
@@ -12,12 +12,15 @@ from part import Part
 
 from graftseg import api
 from graftseg.core.errors import UserError
+from graftseg.core.files import read_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import CASES, Store, open_store
+from graftseg.inference.export import onnx_model
 from graftseg.inference.export import weights as exported_weights
 from graftseg.inference.model import load_network
+from graftseg.recipes.recipe import load_recipe
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint
 
 BATCH = 250
@@ -26,7 +29,7 @@ BATCH = 250
 
 def damage_files(work: Path, seed: int, count: int) -> Part:
     """Damage files of a run, of an export and of a store, and load them."""
-    part = Part("damaged checkpoints, weights, exports and stores", "loading fails with an error message")
+    part = Part("damaged files of runs, exports and stores", "loading fails with an error message, or nothing changed")
     targets = _targets(work)
     for number, (name, (path, load)) in enumerate(targets.items()):
         share = count // len(targets) + (number < count % len(targets))
@@ -47,16 +50,33 @@ def _targets(work: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
     store = prepare(read_layout(scans), work / "store", recipe.data)
     run = RunFolder(work / "run")
     api.train(recipe, store.path, run.path, device="cpu")
-    export = work / "network.safetensors"
+    export, onnx = work / "network.safetensors", work / "onnx" / "model.onnx"
     api.export("weights", run.path, export)
+    api.export("onnx", run.path, onnx.parent)
+    folds = RunFolder(work / "folds")
+    api.train_folds(recipe, store.path, folds.path, folds=2, device="cpu")
+    texts = {
+        "run.json": run.manifest_file,
+        "folds.json": folds.folds_file,
+        "manifest.json": store.path / "manifest.json",
+    }
     checkpoint, case = checkpoints_in(run.checkpoints)[-1], store.of("labeled")[0]
     return {
+        **{name: (path, partial(_unchanged, path, read_json(path))) for name, path in texts.items()},
+        "recipe.yaml": (run.recipe_file, lambda: load_recipe(run.recipe_file) == recipe),
+        "ONNX": (onnx, lambda: onnx_model.load(onnx)),
         "checkpoint": (checkpoint, lambda: load_checkpoint(checkpoint)),
         "weights of a run": (run.weights_file, lambda: load_network(run)),
         "exported weights": (export, lambda: exported_weights.load(export)),
         "prepared image": (store.path / CASES / case.image, lambda: _verify_case(store.path)),
         "prepared label map": (store.path / CASES / str(case.label), lambda: _verify_case(store.path)),
     }
+
+
+def _unchanged(path: Path, content: dict[str, Any]) -> bool:
+    """Return whether all entries can be read as before. Damage to the name of the checksum adds an entry."""
+    found = read_json(path)
+    return isinstance(found, dict) and all(found.get(key) == value for key, value in content.items())
 
 
 def _verify_case(folder: Path) -> None:
@@ -67,13 +87,13 @@ def _verify_case(folder: Path) -> None:
 
 
 def _accepted(path: Path, load: Callable[[], Any], seeds: list[str]) -> dict[str, str]:
-    """Damage the file once for each seed; return what happened for those that gave no UserError."""
+    """Damage the file once for each seed; return what happened for those that were loaded with another content."""
     content, accepted = path.read_bytes(), {}
     for seed in seeds:
         path.write_bytes(damaged(content, random.Random(seed)))
         try:
-            load()
-            accepted[seed] = "loaded"
+            if load() is not True:
+                accepted[seed] = "loaded"
         except UserError:
             pass
         except Exception as error:

@@ -91,7 +91,7 @@ def kill_saves(work: Path, seed: int, count: int) -> Part:
         after = load_latest(folder)
         return (before is None or before.state in states) and after is not None and after.state == states[-1]
 
-    return _kill_everywhere(part, work, save, is_intact)
+    return kill_everywhere(part, work, save, is_intact)
 
 
 def kill_predictions(work: Path, seed: int, count: int) -> Part:
@@ -103,7 +103,7 @@ def kill_predictions(work: Path, seed: int, count: int) -> Part:
     def predict(folder: Path) -> None:
         api.predict(work / "run", work / "scans" / "imagesTs", folder, device="cpu")
 
-    return _kill_everywhere(part, work, predict, _same_after(predict, work, ".nii.gz"))
+    return kill_everywhere(part, work, predict, _same_after(predict, work, ".nii.gz"))
 
 
 def kill_preparations(work: Path, seed: int, count: int) -> Part:
@@ -114,7 +114,7 @@ def kill_preparations(work: Path, seed: int, count: int) -> Part:
     def write_store(folder: Path) -> None:
         prepare(read_layout(scans), folder, tiny.tiny_recipe().data)
 
-    return _kill_everywhere(part, work, write_store, _same_after(write_store, work))
+    return kill_everywhere(part, work, write_store, _same_after(write_store, work))
 
 
 def _same_after(call: Callable[[Path], None], work: Path, suffix: str = "") -> Callable[[Path], bool]:
@@ -139,10 +139,17 @@ def _contents(folder: Path, suffix: str) -> dict[str, bytes]:
     return {str(name): path.read_bytes() if name.name.endswith(suffix) else b"" for name, path in visible.items()}
 
 
-def _kill_everywhere(part: Part, work: Path, call: Callable[[Path], None], is_intact: Callable[[Path], bool]) -> Part:
+def kill_everywhere(
+    part: Part,
+    work: Path,
+    call: Callable[[Path], None],
+    is_intact: Callable[[Path], bool],
+    make_folder: Callable[[Path], object] = lambda folder: None,
+) -> Part:
     """Kill a call before its first change of a file, then before the second, until it ends undisturbed."""
     for number in range(1, sys.maxsize):
         folder = work / f"killed-{number}"
+        make_folder(folder)
         ending = isolated(partial(_die_at, number, partial(call, folder), folder))
         if ending.kind != "killed":
             part.expect(ending.kind == "ok", f"without a kill: {ending.detail}")

@@ -12,7 +12,7 @@ SMALL = {"kills": 4, "damage": 50, "flips": 20}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["kills", "saves", "predictions", "preparations", "damage", "flips"])
+@pytest.mark.parametrize("name", ["kills", "saves", "predictions", "preparations", "annotations", "damage", "flips"])
 def test_promises_are_kept(name: str, tmp_path: Path) -> None:
     attack, _ = PARTS[name]
     part = attack(tmp_path, 1, SMALL.get(name, 10))

@@ -13,6 +13,7 @@ from command_line import CommandLine, contents, entries
 
 from graftseg import api
 from graftseg.core.errors import Code
+from graftseg.core.files import read_json
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.recipes.recipe import load_recipe
@@ -295,7 +296,7 @@ def test_label_maps_are_never_written_among_scans(cli: CommandLine, data: Path, 
 def test_a_damaged_list_of_folds(cli: CommandLine, scans: Path, tmp_path: Path, recipe: Path, content: str) -> None:
     run = tmp_path / "run"
     cli.works("train", recipe, "--data", scans, "--out", run, "--folds", "2")
-    told = json.loads((run / "folds.json").read_text())
+    told = read_json(run / "folds.json")
     (run / "folds.json").write_text(content)
     for words in (
         ("report", run),

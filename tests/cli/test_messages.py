@@ -118,3 +118,10 @@ def test_a_bug_is_not_a_user_error(cli: CommandLine, monkeypatch: pytest.MonkeyP
 def test_no_arguments_print_the_help(cli: CommandLine) -> None:
     status, out, error = cli()
     assert (status, out) == (2, "") and "Commands:" in error
+
+
+def test_a_link_to_itself_is_one_error(cli: CommandLine, tmp_path: Path) -> None:
+    for name in ("loop", "loop.yaml"):
+        (tmp_path / name).symlink_to(name)
+    for words in (("report", tmp_path / "loop"), ("info", tmp_path / "loop.yaml"), ("info", tmp_path / "loop")):
+        cli.fails(*words)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from graftseg.core import files
-from graftseg.core.errors import Code
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import (
     atomic_folder,
     atomic_path,
@@ -303,3 +303,46 @@ def test_a_file_system_that_cannot_flush_folders(tmp_path: Path, monkeypatch: py
     names_at_flushes(monkeypatch, errno.EIO)
     with user_error(Code.WRITE_FAILED, tmp_path, os.strerror(errno.EIO)):
         WRITERS[kind](tmp_path)
+
+
+def test_every_flipped_bit_of_a_checked_file_is_found_or_harmless(tmp_path: Path) -> None:
+    path, content = tmp_path / "run.json", {"classes": ["background", "liver"], "steps": {3: 1.5, 20: 2}, "é": None}
+    files.write_checked(path, content)
+    expected, intact = json.loads(json.dumps(content)), path.read_bytes()
+    assert files.read_json(path) == expected and b'"content_sha256": "' in intact
+    for place in range(8 * len(intact)):
+        damaged = bytearray(intact)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            assert files.read_json(path).items() >= expected.items()
+        except UserError as error:
+            assert error.code == Code.DAMAGED_FILE
+    # files of earlier versions have no checksum
+    path.write_text(json.dumps(content | {"steps": 4}))
+    assert files.read_json(path)["steps"] == 4
+    path.write_bytes(intact.replace(b"liver", b"lives"))
+    with user_error(Code.DAMAGED_FILE, path, "checksum"):
+        files.read_json(path)
+
+
+def test_pipes_and_devices_count_as_empty(tmp_path: Path) -> None:
+    """Opening a pipe without a writer would wait forever."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "link.json").symlink_to("pipe.json")
+    for path in (tmp_path / "pipe.json", tmp_path / "link.json", Path("/dev/zero")):
+        assert files.read_start(path, 4) == b""
+        with user_error(Code.DAMAGED_FILE, path):
+            read_json(path)
+    (tmp_path / "file").write_bytes(b"content")
+    assert files.read_start(tmp_path / "file", 4) == b"cont"
+    with pytest.raises(IsADirectoryError):
+        files.read_start(tmp_path, 4)
+
+
+def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
+    for name in ("x" * 248 + ".nii.gz", "\u00e9" * 120 + ".nii.gz"):
+        with atomic_path(tmp_path / name) as partial:
+            assert partial.name.endswith(".nii.gz")
+            partial.write_bytes(b"1")
+        assert (tmp_path / name).read_bytes() == b"1"

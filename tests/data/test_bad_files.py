@@ -2,8 +2,11 @@
 
 import json
 import logging
+import os
+import signal
 import warnings
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -201,3 +204,36 @@ def test_other_scans_are_read_beside_hostile_files(tmp_path: Path) -> None:
     found = {Path(finding.where).name for finding in examination.findings if finding.severity == "error"}
     assert {"case1.png", "other.zip"} <= found
     assert not found & {f"case{number}.png" for number in (0, 2, 3)}
+
+
+@pytest.fixture
+def time_limit() -> Iterator[None]:
+    """Fail after a minute instead of waiting forever."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("still waiting")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("time_limit")
+@pytest.mark.parametrize("name", ["x.dcm", "x", "x.nii.gz", "x.zip", "x.mhd", "manifest.json", "dataset.json"])
+@pytest.mark.parametrize("place", ["imagesTr", "labelsTr", "imagesTr/series", "."])
+def test_a_pipe_does_not_stop_the_program(root: Path, place: str, name: str) -> None:
+    """Reading a pipe without a writer would wait forever."""
+    (root / "imagesTr" / "series").mkdir(exist_ok=True)
+    write_series(root / "imagesTr" / "series", np.zeros((4, 4, 4), np.int16), (1, 1, 1))
+    (root / place / name).unlink(missing_ok=True)
+    os.mkfifo(root / place / name)
+    dataset = read_layout(root)
+    check(dataset)
+    is_read_as_file = place != "imagesTr/series"
+    for case in dataset.cases:
+        if is_read_as_file and case.images[0].name == name:
+            with user_error(Code.NOT_A_SCAN, root / place / name):
+                dataset.reader.image(case)
+    scan_cases(root / "imagesTr", 1, [])

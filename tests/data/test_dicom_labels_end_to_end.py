@@ -1,5 +1,6 @@
 """Data sets with DICOM labels through check, train, test and evaluate."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +56,18 @@ def test_a_run_is_trained_and_scored_with_dicom_labels(data: Path, tmp_path: Pat
     assert "No picture" not in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_predictions_are_scored_on_the_grid_of_their_scans(data: Path, tmp_path: Path) -> None:
+def test_predictions_are_scored_on_the_grid_of_their_scans(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     api.train(tiny_recipe(3), data, tmp_path / "run", device="cpu")
     folder = api.predict(tmp_path / "run", data / "imagesTs", tmp_path / "labels", device="cpu").folder
     for case, label in (("e", "e.dcm"), ("f", "f")):
         truth = read_label(data / "labelsTs" / label, data / "imagesTs" / case, CLASSES)
         write_label(folder / f"{case}.nii.gz", truth.array, truth.geometry)
+    caplog.clear()
     assert {row.dice for row in api.evaluate(folder, data / "labelsTs").rows} == {1.0}
+    assert caplog.messages == []
+    references = shutil.copytree(data / "labelsTs", tmp_path / "references")
+    shutil.copy(next((data / "imagesTs" / "e").iterdir()), references / "slice.dcm")
+    assert {row.case for row in api.evaluate(folder, references).rows} == {"e", "f"}
+    assert ["ignoring 'slice.dcm'" in message for message in caplog.messages] == [True]

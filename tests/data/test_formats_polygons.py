@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from graftseg.data.formats import polygons
-from graftseg.data.formats.polygons import fill_polygons
+from graftseg.data.formats.polygons import edges_of, fill_polygons
 
 Points = NDArray[np.float64]
 
@@ -62,3 +62,11 @@ def test_groups_of_edges_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     for crossings in (1, 3, 50):
         monkeypatch.setattr(polygons, "CROSSINGS", crossings)
         assert np.array_equal(fill_polygons([star, square(1, 7)], (10, 10)), known)
+
+
+def test_edges_do_not_depend_on_start_and_direction() -> None:
+    one = np.array([(0.0, 0.0), (4.0, -0.0), (4.0, 3.0), (1.0, 2.0), (0.0, 3.0)])
+    same = [np.roll(one, 2, axis=0), one[::-1], np.concatenate([one, one[:1]]), one + 1e-6]
+    assert {edges_of(points) for points in same} == {edges_of(one)}
+    # the same corners in another order are another polygon
+    assert edges_of(one[[0, 2, 1, 3, 4]]) != edges_of(one) != edges_of(one + 1e-3)

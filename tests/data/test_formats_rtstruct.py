@@ -129,9 +129,11 @@ def test_points_on_one_line_are_reported(image: Path, tmp_path: Path) -> None:
 
 def test_copies_of_a_contour_do_not_cancel(image: Path, tmp_path: Path) -> None:
     one, hole = IMAGE.contour(square(0.5, 4.5), 0), IMAGE.contour(square(1.5, 2.5), 0)
-    found = read_label(write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", [one, hole, one, one])]), image, CLASSES)
+    turned, closed = IMAGE.contour(square(0.5, 4.5)[::-1], 0), IMAGE.contour([*square(0.5, 4.5), (0.5, 0.5)], 0)
+    contours = [one, hole, one, turned, closed]
+    found = read_label(write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", contours)]), image, CLASSES)
     assert found.array.sum() == 16 - 1
-    assert [guess.taken for guess in found.guesses] == ["2 repeated"]
+    assert [guess.taken for guess in found.guesses] == ["3 repeated"]
     # two ROIs may share a contour, which is then an overlap
     both = [(1, "liver", [one]), (2, "spleen", [one])]
     with user_error(Code.LABEL_INVALID, keyword="overlap in 16 pixels"):

@@ -1,3 +1,4 @@
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,18 @@ def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
 def test_a_line_break_in_a_name(tmp_path: Path) -> None:
     touch(tmp_path, "a\nb_0000.nii.gz", "a\nb_0001.nii.gz")
     assert cases_of(tmp_path, 2) == ({"a\nb": ["a\nb_0000.nii.gz", "a\nb_0001.nii.gz"]}, [])
+
+
+def test_a_folder_of_many_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each path is compared with few others, not with all of them."""
+    for number in range(300):
+        (tmp_path / f"case{number:03d}_0000.nii.gz").touch()
+    counts = Counter[str]()
+
+    def equal(one: Path, other: object) -> bool:
+        counts["comparisons"] += 1
+        return str(one) == str(other)
+
+    monkeypatch.setattr(type(tmp_path), "__eq__", equal)
+    cases, failures = scan_cases(tmp_path, 1, [])
+    assert (len(cases), failures) == (300, {}) and counts["comparisons"] < 3000

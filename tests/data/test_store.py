@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of
+from graftseg.core.files import read_json, sha256_of
 from graftseg.core.types import Geometry, Split
 from graftseg.data.grid import Grid
 from graftseg.data.store import ADAPTER, CASES, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
@@ -176,7 +176,7 @@ def test_a_flipped_bit_in_a_header_is_a_user_error_or_harmless(store: Store, pla
 
 def edit(store: Store, change: Callable[[dict[str, Any]], object]) -> None:
     path = store.path / MANIFEST
-    content = json.loads(path.read_text())
+    content = read_json(path)
     change(content)
     path.write_text(json.dumps(content))
 

@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from graftseg import api
+from graftseg.core.files import read_json
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
@@ -91,7 +92,7 @@ def test_changed_scans_are_predicted_again_even_if_scored_since(data: Path, monk
 def test_scores_without_test_identity_are_computed_again(store: Store, tmp_path: Path) -> None:
     before = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
     folder = tmp_path / "seed-0" / "predictions"
-    manifest, scores = (json.loads((folder / name).read_text()) for name in ("manifest.json", "metrics.json"))
+    manifest, scores = (read_json(folder / name) for name in ("manifest.json", "metrics.json"))
     assert scores.pop("tested_on") == store.test_identity
     assert [case.pop("sha256") for case in manifest["cases"]] == [case.sha256[case.image] for case in store.of("test")]
     for name, content in (("manifest.json", manifest), ("metrics.json", scores)):

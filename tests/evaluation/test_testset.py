@@ -12,7 +12,7 @@ import torch
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of
+from graftseg.core.files import read_json, sha256_of
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, to_source_axes
 from graftseg.data.layouts import read_layout
@@ -142,7 +142,7 @@ def test_damaged_files_of_a_store_are_an_error(run: Path, store: Store, tmp_path
 def test_a_store_with_other_classes_is_rejected_as_reference(run: Path, store: Store, tmp_path: Path) -> None:
     api.predict(run, store.path, tmp_path / "out", device="cpu")
     copy = Path(shutil.copytree(store.path, tmp_path / "store"))
-    said = json.loads((copy / "manifest.json").read_text())
+    said = read_json(copy / "manifest.json")
     (copy / "manifest.json").write_text(json.dumps(said | {"classes": ["background", "a", "b", "c"]}))
     with user_error(Code.NOT_COMPARABLE, copy, "background, a, b, c"):
         api.evaluate(tmp_path / "out", copy)
@@ -208,14 +208,14 @@ def with_best(run: Path, target: Path, best: dict[str, Any], **facts: Any) -> Pa
     shutil.copytree(run, target)
     weights = (run / "model.safetensors").read_bytes()
     (target / "best.safetensors").write_bytes(weights[:-4] + b"\0\0\0\0")
-    said = json.loads((run / "run.json").read_text()) | facts
+    said = read_json(run / "run.json") | facts
     said["best"] = {"sha256": sha256_of(target / "best.safetensors"), "step": 6, "dice": 0.5} | best
     (target / "run.json").write_text(json.dumps(said))
     return target
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    content: dict[str, Any] = read_json(folder / "manifest.json")
     return content
 
 
@@ -243,7 +243,7 @@ def test_a_best_checkpoint_equal_to_the_shipped_one_has_its_description(
     words = "best on test, step 6 (protocol paper)"
     copy = with_best(run, tmp_path / "run", {"on": "test", "sha256": sha256_of(run / "model.safetensors")})
     shutil.copy(copy / "model.safetensors", copy / "best.safetensors")
-    said = json.loads((copy / "run.json").read_text()) | {"checkpoint": words}
+    said = read_json(copy / "run.json") | {"checkpoint": words}
     (copy / "run.json").write_text(json.dumps(said))
     for checkpoint in CHECKPOINTS:
         predicted = api.predict(copy, store.path, checkpoint=checkpoint, device="cpu")

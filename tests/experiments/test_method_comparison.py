@@ -40,7 +40,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow runs of two steps, and let each step take one second."""
     monkeypatch.setattr(method_shares, "MIN_UNLABELED_STEPS", 2)
-    monkeypatch.setattr(api, "seconds_per_step", lambda recipe, **_: 1.0)
+    monkeypatch.setattr(method_shares, "seconds_per_step", lambda recipe, **_: 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def compared(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run
     out = tmp_path_factory.mktemp("runs") / "methods"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(method_shares, "MIN_UNLABELED_STEPS", 2)
-        patch.setattr(api, "seconds_per_step", lambda recipe, **_: 1.0)
+        patch.setattr(method_shares, "seconds_per_step", lambda recipe, **_: 1.0)
         return RunFolder(out), graftseg.compare_methods(PLAN, scans, out, methods=METHODS, device="cpu")
 
 
@@ -93,7 +93,7 @@ def test_resume_trains_nothing_again(
 ) -> None:
     run, before = compared
     monkeypatch.setattr(training, "fit", None)
-    monkeypatch.setattr(api, "seconds_per_step", None)
+    monkeypatch.setattr(method_shares, "seconds_per_step", None)
     again = api.compare_methods(PLAN, scans, run.path, methods=METHODS, resume=True, device="cpu")
     assert again.table() == before.table()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of
+from graftseg.core.files import read_json, sha256_of
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
 from graftseg.evaluation.table_metrics import mean_metrics
@@ -59,7 +59,7 @@ def rows_of(found: Record) -> str:
 
 def change(folder: Path, **changes: Any) -> None:
     path = folder / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(read_json(path) | changes))
 
 
 def write_older_record(run: Path, folder: Path) -> None:
@@ -69,9 +69,9 @@ def write_older_record(run: Path, folder: Path) -> None:
         shutil.copy(run / name, folder)
     shutil.copy(run / "predictions" / "metrics.csv", folder)
     about = json.loads((run / "predictions" / "metrics.json").read_text())
-    weights = json.loads((run / "run.json").read_text())["weights"]
+    weights = read_json(run / "run.json")["weights"]
     (folder / "metrics.json").write_text(json.dumps(about | {"checkpoint": "last", "weights": weights}))
-    facts = json.loads((run / "run.json").read_text()) | {"variant": "", "changes": []}
+    facts = read_json(run / "run.json") | {"variant": "", "changes": []}
     (folder / "run.json").write_text(json.dumps(facts))
 
 
@@ -254,7 +254,7 @@ def test_a_damaged_run_leaves_no_partial_record(run: Path, tmp_path: Path) -> No
 
 def test_label_maps_that_failed_are_not_recorded(run: Path, tmp_path: Path) -> None:
     manifest = run / "predictions" / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"failures": {"x": "unreadable"}}))
+    manifest.write_text(json.dumps(read_json(manifest) | {"failures": {"x": "unreadable"}}))
     with user_error(Code.PREDICTIONS_MISMATCH, run / "predictions", "missing"):
         api.record(run, results=tmp_path / "results")
 
@@ -263,7 +263,7 @@ def test_the_best_checkpoint_is_recorded_if_it_was_tested(run: Path, tmp_path: P
     shutil.copytree(run / "predictions", run / "predictions-best")
     manifest = run / "predictions-best" / "manifest.json"
     words = "best on test, step 6 (oracle)"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"checkpoint": words}))
+    manifest.write_text(json.dumps(read_json(manifest) | {"checkpoint": words}))
     change(run, best={"on": "test", "step": 6, "dice": 0.5, "sha256": sha256_of(run / "model.safetensors")})
     found = read_record(api.record(run, results=tmp_path / "results"))
     assert found.best_checkpoint is not None and found.best_checkpoint.checkpoint == words
@@ -290,7 +290,7 @@ def test_a_changed_shipped_recipe_needs_a_variant(run: Path, tmp_path: Path) -> 
 def test_changed_inference_needs_a_variant(run: Path, tmp_path: Path) -> None:
     (run / "recipe.yaml").write_text(load_recipe("demo-2d/bcp", ["seed=3"]).to_yaml())
     manifest = run / "predictions" / "manifest.json"
-    content = json.loads(manifest.read_text())
+    content = read_json(manifest)
     content["inference"] |= {"largest_component": True, "windows_per_forward": 9}
     manifest.write_text(json.dumps(content))
     with user_error(Code.VARIANT_NEEDED, run / "recipe.yaml", "inference.largest_component"):

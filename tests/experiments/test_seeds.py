@@ -12,7 +12,7 @@ from command_line import contents
 
 from graftseg import api
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.files import sha256_of
+from graftseg.core.files import read_json, sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
@@ -115,7 +115,7 @@ def test_the_best_checkpoint_is_tested_beside_the_reported_one(store: Store, tmp
     weights = (run / "model.safetensors").read_bytes()
     (run / "best.safetensors").write_bytes(weights[:-4] + b"\0\0\0\0")
     best = {"on": "test", "step": 1, "dice": 0.5, "sha256": sha256_of(run / "best.safetensors")}
-    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {"best": best}))
+    (run / "run.json").write_text(json.dumps(read_json(run / "run.json") | {"best": best}))
     (after,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
     assert (after.figures, after.checkpoint) == (before.figures, before.checkpoint) and before.best is None
     assert after.best_checkpoint == "best on test, step 1 (oracle)" and after.best is not None
@@ -273,7 +273,7 @@ def test_the_store_of_seeds_stays_as_it_is(from_scans: Path, scans: Path, tmp_pa
     out, data = (Path(shutil.copytree(of, tmp_path / of.name)) for of in (from_scans, scans))
     check_rejected(out, scans, Code.RUN_MISMATCH, "data.intensity.rule", "data.intensity.rule=none")
     run = out / "seed-5" / "run.json"
-    run.write_text(json.dumps(json.loads(run.read_text()) | {"status": "stopped"}))
+    run.write_text(json.dumps(read_json(run) | {"status": "stopped"}))
     check_rejected(out, scans, Code.STORE_MISMATCH, "data.intensity", "data.intensity.rule=none", "seed=9")
     check_rejected(out, data, Code.TARGET_EXISTS, "not from")
     notes = out / "notes.txt"

@@ -16,6 +16,7 @@ from tiny import tiny_recipe, write_scans
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_json
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.evaluation.scores import Evaluation
@@ -124,7 +125,7 @@ def test_label_maps_made_with_other_settings_are_not_lost(run: Path, scans: Path
 
 
 def test_an_unfinished_baseline_is_skipped(run: Path) -> None:
-    facts = json.loads((run / "baseline" / "run.json").read_text())
+    facts = read_json(run / "baseline" / "run.json")
     (run / "baseline" / "run.json").write_text(json.dumps(facts | {"status": "running"}))
     tested = api.test(run, device="cpu")
     assert list(tested.scores) == [run] and tested.comparison is None
@@ -136,7 +137,7 @@ def test_missing_weights_are_reported_before_missing_scans(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(test_run, "find_test_scans", None)
-    facts = json.loads((run / "run.json").read_text())
+    facts = read_json(run / "run.json")
     (run / "model.safetensors").unlink()
     with user_error(Code.WEIGHTS_MISSING, run / "model.safetensors", "train"):
         api.test(run, tmp_path / "nowhere", device="cpu")

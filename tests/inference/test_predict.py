@@ -18,7 +18,7 @@ from PIL import Image
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import locked
+from graftseg.core.files import locked, read_json
 from graftseg.core.predictions import PredictedCase
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
@@ -59,7 +59,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def manifest(out: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((out / "manifest.json").read_text())
+    content: dict[str, Any] = read_json(out / "manifest.json")
     return content
 
 

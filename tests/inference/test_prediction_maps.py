@@ -16,7 +16,7 @@ from scipy import stats
 from graftseg import api
 from graftseg.core.colors import COLORS
 from graftseg.core.errors import Code
-from graftseg.core.files import sha256_of, write_json
+from graftseg.core.files import read_json, sha256_of, write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
@@ -58,7 +58,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def manifest(out: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((out / "manifest.json").read_text())
+    content: dict[str, Any] = read_json(out / "manifest.json")
     return content
 
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from graftseg.core.errors import Code
+from graftseg.core.errors import Code, UserError
 from graftseg.recipes.reading import SHIPPED, NotYamlError, read_yaml
 from graftseg.recipes.recipe import load_recipe
 from user_errors import user_error
@@ -120,3 +121,27 @@ def test_invalid_bases_are_refused(tmp_path: Path, base: str, code: Code) -> Non
     with user_error(code, path) as refused:
         load_recipe(path)
     assert len(str(refused.value)) < 400
+
+
+def test_every_flipped_bit_of_a_saved_recipe_is_found_or_harmless(tmp_path: Path) -> None:
+    path, recipe = tmp_path / "recipe.yaml", load_recipe("demo-2d/bcp")
+    recipe.save(path)
+    intact, line = path.read_bytes(), path.read_bytes().index(b"\n") + 1
+    assert load_recipe(path) == recipe
+    random = np.random.default_rng(0)
+    for place in [*range(8 * (line + 2)), *random.integers(8 * line, 8 * len(intact), 200)]:
+        damaged = bytearray(intact)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            assert load_recipe(path) == recipe and place // 8 < line
+        except UserError as error:
+            assert error.code in (Code.DAMAGED_FILE, Code.RECIPE_INVALID)
+    path.write_bytes(intact.replace(b"seed: 0", b"seed: 1"))
+    with user_error(Code.DAMAGED_FILE, path, "delete its first line"):
+        load_recipe(path)
+    # recipes of earlier versions, and edited recipes, have no checksum
+    path.write_bytes(path.read_bytes()[line:])
+    assert load_recipe(path) == recipe.model_copy(update={"seed": 1})
+    path.write_bytes(intact.replace(b"\n", b"\r\n"))
+    assert load_recipe(path) == recipe

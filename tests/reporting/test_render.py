@@ -8,6 +8,7 @@ import pytest
 from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions, write_run
 
 from graftseg.core.errors import Code
+from graftseg.core.files import read_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.missing import command_path
 from graftseg.reporting.rendering import run_title
@@ -214,7 +215,7 @@ def test_the_title_says_what_was_trained(tmp_path: Path, changes: dict[str, Any]
 
 def test_the_title_names_the_data(tmp_path: Path) -> None:
     write_facts(tmp_path / "run", recipe="planned")
-    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    facts = read_json(tmp_path / "run" / "run.json")
     assert run_title(facts, "liver scans") == "ring and <core> in liver scans, by bcp"
     assert run_title(facts | {"recipe": "mine"}, "liver scans") == "mine"
 

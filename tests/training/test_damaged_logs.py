@@ -9,6 +9,7 @@ import tiny
 from command_line import CommandLine
 
 from graftseg.core.errors import Code
+from graftseg.core.files import read_json
 from graftseg.data.store import Store
 from graftseg.experiments.seeds import train_seeds
 
@@ -62,7 +63,7 @@ def test_every_command_advises_the_same(cli: CommandLine, folder: Path, store: S
     run = folder / "runs/seed-0"
     write(run / "log.jsonl", b"[]\n")
     sentence = cli.fails("report", run, code=Code.DAMAGED_FILE)
-    facts = json.loads((run / "run.json").read_text())
+    facts = read_json(run / "run.json")
     (run / "run.json").write_text(json.dumps(facts | {"status": "stopped"}))
     again = ("train", run / "recipe.yaml", "--data", store.path, "--out", run, "--device", "cpu", "--resume")
     assert cli.fails(*again) == sentence
@@ -83,7 +84,7 @@ def test_a_recipe_with_an_endless_alias(cli: CommandLine, folder: Path) -> None:
 
 def test_the_log_of_a_running_training_may_end_within_a_line(cli: CommandLine, folder: Path) -> None:
     run = folder / "runs/seed-0"
-    facts = json.loads((run / "run.json").read_text())
+    facts = read_json(run / "run.json")
     (run / "run.json").write_text(json.dumps(facts | {"status": "training"}))
     write(run / "log.jsonl", STEP + STEP[:20])
     cli.works("report", run)

@@ -14,6 +14,7 @@ from tiny import tiny_recipe, write_scans
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -106,7 +107,7 @@ def test_a_map_of_a_case_that_a_fold_trained_on_is_not_shown(
     run = RunFolder(Path(shutil.copytree(trained[0].path, tmp_path / "run")))
     kept, case = trained[1].parts[0][0], trained[1].parts[1][0]
     manifest = run.fold(0).predictions / "manifest.json"
-    content = json.loads(manifest.read_text())
+    content = read_json(manifest)
     entry = next(one for one in content["cases"] if one["case"] == kept)
     content["cases"].append({**entry, "case": case, "output": f"{case}.nii.gz"})
     manifest.write_text(json.dumps(content))

@@ -13,6 +13,7 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api
 from graftseg.core.errors import Code
+from graftseg.core.files import read_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
@@ -146,7 +147,7 @@ def test_early_runs_without_identity_resume(trained: Path, store: Store, tmp_pat
     assert state.pop("run") == identity
     put(run, state)
     assert_refused(run, store, "another run")
-    facts = json.loads(run.manifest_file.read_text())
+    facts = read_json(run.manifest_file)
     del facts["identity"]
     run.manifest_file.write_text(json.dumps(facts))
     put(run, state | {"run": identity})

@@ -12,9 +12,11 @@ import typer
 
 from graftseg.cli import check as cli_check
 from graftseg.cli import export as cli_export
+from graftseg.cli import figures as cli_figures
 from graftseg.cli import messages
 from graftseg.cli import results as cli_results
 from graftseg.cli import train as cli_training
+from graftseg.cli import view as cli_view
 from graftseg.cli.arguments import (
     AllowMissing,
     AsJson,
@@ -270,7 +272,7 @@ def bench(
         write_json(json_file, result.to_json())
 
 
-for command in (*cli_results.COMMANDS, *cli_export.COMMANDS):
+for command in (*cli_results.COMMANDS, *cli_figures.COMMANDS, *cli_export.COMMANDS, *cli_view.COMMANDS):
     verb(command)
 
 

@@ -110,6 +110,8 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
         finding = " ".join(error.format_message().split()).rstrip(".")
         where = path.removeprefix("graftseg ")
         return UserError(Code.OPTION_INVALID, where, finding, f"see {path} --help"), error.exit_code
+    if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+        error = error.__context__  # before Python 3.13, pathlib raises a RuntimeError for a link to itself
     if isinstance(error, PermissionError):
         remedy = "check the permissions of the file and of its folder"
         return UserError(Code.PERMISSION_DENIED, str(error.filename or "a file"), "permission denied", remedy), 2

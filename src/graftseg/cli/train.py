@@ -1,5 +1,6 @@
 """The command train: one network, several seeds, cross-validation, a comparison, or a continued run."""
 
+import atexit
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -62,6 +63,7 @@ def train(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with an error if a class was not learned or the loss did not fall.")
     ] = False,
+    live: Annotated[bool, typer.Option("--live", help="Show the progress in the browser.")] = False,
     device: Device = "auto",
 ) -> None:
     """Train a recipe."""
@@ -83,6 +85,8 @@ def train(
         },
         fraction,
     )
+    if live:
+        _show_live(out, {"--folds": count, "--seeds": seeds, "--compare": compare})
     if continue_from is not None:
         options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
         _continue(continue_from, out, options, strict=strict)
@@ -132,6 +136,22 @@ def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Op
     run = quote(str(out))
     test = f"graftseg test {run}, or " if _has_test(data) else ""
     say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
+
+
+def _show_live(out: Path, others: dict[str, object]) -> None:
+    """Serve the live page of a single run until this process ends."""
+    from graftseg.cli.view import require_server
+
+    if given := [name for name, value in others.items() if value]:
+        finding = f"cannot be combined with {given[0]}"
+        raise UserError(Code.OPTION_CONFLICT, "--live", finding, "omit --live, and view one of the runs")
+    require_server()
+    from graftseg.reporting.viewer.launch import require_front_end
+    from graftseg.reporting.viewer.live_page import start_live_page
+
+    require_front_end()
+    page = start_live_page(out)
+    atexit.register(page.poll)  # keeps the input of the page open until the end
 
 
 def _check_continue(continue_from: Path | None, others: dict[str, object], fraction: float | None) -> None:

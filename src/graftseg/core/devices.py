@@ -29,6 +29,9 @@ EXTRAS = {
     "dicom": ("pydicom", "highdicom"),
     "export": ("monai", "onnx", "onnxruntime", "onnxscript"),
     "pictures": ("pillow", "tifffile"),
+    "figures": ("matplotlib",),
+    "notebook": ("ipyniivue",),
+    "view": ("starlette", "uvicorn"),
 }
 """The extras of graftseg (optional dependencies), and the packages of each extra."""
 NOT_INSTALLED = "not installed"

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,12 +18,16 @@ from graftseg.core.errors import Code, UserError
 
 PARTIAL = ".partial-"
 """Prefix of temporary files and folders."""
+MAX_SUFFIX = 40
+"""Maximum number of characters of a target's name in the name of its temporary file."""
 WRITE_REMEDY = "check free disk space and permissions"
 RESTORE_REMEDY = "restore the file or create it again"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, None)
 """Numbers of the errors of a full disk. Errors of numpy and other libraries have no number."""
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM)
 """Errors of file systems that cannot flush a folder, and of folders that may not be read."""
+CHECKSUM = "content_sha256"
+"""Entry of a JSON object with the checksum of all other entries."""
 MAX_JSON_BYTES, MAX_LEVELS, MAX_DIGITS = 64 * 2**20, 100, 300
 """Limits of a JSON file: its size, the levels of nested lists and objects, and the digits of an integer."""
 # The umask can only be read by setting it, which is unsafe once threads are running.
@@ -71,7 +76,8 @@ def _partial_file(target: Path) -> Iterator[Path]:
     """Yield an empty temporary file in the folder of ``target`` and delete it if it still exists afterwards."""
     _check_plain_file(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name}", dir=target.parent)
+    # the name is shortened, because a longer name than that of the target may be too long for the file system
+    handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name[-MAX_SUFFIX:]}", dir=target.parent)
     os.close(handle)
     try:
         yield Path(name)
@@ -153,6 +159,21 @@ def write_json(target: Path, content: Any) -> None:
     write_text(target, json_text(content))
 
 
+def write_checked(target: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its checksum, which ``read_json`` verifies and removes."""
+    write_text(target, checked_text(content))
+
+
+def checked_text(content: Mapping[str, Any]) -> str:
+    """Return a JSON object with its checksum as text."""
+    plain = json.loads(json_text(content))  # keys that are numbers become text
+    return json_text({**plain, CHECKSUM: _json_checksum(plain)})
+
+
+def _json_checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def json_text(content: Any) -> str:
     """Return ``content`` as indented JSON with a final newline."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
@@ -188,13 +209,12 @@ def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raise a UserError if the file is missing, unreadable, too large or not valid JSON."""
+    """Read a JSON file. Raise a UserError if it is missing, unreadable, too large, not JSON or has a wrong checksum."""
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_JSON_BYTES + 1)
+        content = read_start(path, MAX_JSON_BYTES + 1)
         if len(content) > MAX_JSON_BYTES:
             raise ValueError(f"more than {MAX_JSON_BYTES} bytes")
-        return parse_json(content.decode())
+        parsed = parse_json(content.decode())
     except FileNotFoundError:
         raise UserError(Code.FILE_MISSING, path, "the file is missing", "check the path") from None
     except OSError as error:
@@ -202,6 +222,18 @@ def read_json(path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         finding = f"damaged or edited, not valid JSON ({error})"
         raise UserError(Code.DAMAGED_FILE, path, finding, RESTORE_REMEDY) from None
+    if isinstance(parsed, dict) and CHECKSUM in parsed and parsed.pop(CHECKSUM) != _json_checksum(parsed):
+        raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, its checksum is wrong", RESTORE_REMEDY)
+    return parsed
+
+
+def read_start(path: Path, count: int) -> bytes:
+    """Return the first bytes of a file. A pipe or device counts as empty, because reading it could wait forever."""
+    about = path.stat()
+    if not stat.S_ISDIR(about.st_mode) and not (stat.S_ISREG(about.st_mode) and about.st_size):
+        return b""
+    with path.open("rb") as stream:
+        return stream.read(count)
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -313,6 +345,12 @@ def check_target_file(file: Path) -> None:
     """Raise a UserError if a file cannot be written. Call this function before a long computation."""
     _check_plain_file(file)
     check_writable(file.parent)
+
+
+def check_page_name(page: str | Path | None) -> None:
+    """Raise a UserError if the name of a page does not end in ``.html``."""
+    if page and Path(page).suffix.lower() not in (".html", ".htm"):
+        raise UserError(Code.OPTION_INVALID, page, "not an HTML file", "choose a file that ends in .html as --out")
 
 
 def _check_plain_file(target: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, write_json
+from graftseg.core.files import read_json, write_checked
 
 MANIFEST = "manifest.json"
 FORMAT = {"format": "graftseg predictions", "version": 1}
@@ -87,7 +87,7 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Write the manifest."""
-        write_json(folder / MANIFEST, FORMAT | _MANIFEST.dump_python(self, mode="json"))
+        write_checked(folder / MANIFEST, FORMAT | _MANIFEST.dump_python(self, mode="json"))
 
 
 _MANIFEST = TypeAdapter(Manifest)

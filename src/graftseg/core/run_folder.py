@@ -23,8 +23,8 @@ from graftseg.core.files import (
     parse_json,
     read_json,
     read_object,
+    write_checked,
     write_errors,
-    write_json,
     write_text,
 )
 
@@ -190,7 +190,7 @@ class RunFolder:
     def ship(self, shipped: Shipped) -> None:
         """Record the network that ``predict`` uses."""
         path = self.folds_file if self.folds_file.is_file() else self.manifest_file
-        write_json(path, self._choice_file_content() | {"shipped": asdict(shipped)})
+        write_checked(path, self._choice_file_content() | {"shipped": asdict(shipped)})
 
     def _choice_file_content(self) -> dict[str, Any]:
         if self.folds_file.is_file():
@@ -222,7 +222,7 @@ class RunFolder:
     def update_manifest(self, facts: Mapping[str, Any]) -> None:
         """Add or replace entries of the manifest."""
         known = self.manifest() if self.manifest_file.is_file() else {"format": FORMAT}
-        write_json(self.manifest_file, {**known, **facts})
+        write_checked(self.manifest_file, {**known, **facts})
 
     def save_snapshot(self, step: int, pictures: Mapping[str, npt.NDArray[Any]]) -> None:
         """Save named pictures of a training step."""

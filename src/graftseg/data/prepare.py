@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, atomic_path, locked, make_folder, read_json, sha256_of, write_json
+from graftseg.core.files import PARTIAL, atomic_path, locked, make_folder, read_json, sha256_of, write_checked
 from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
@@ -232,7 +232,7 @@ class _CasePreparer:
         )
         content = ADAPTER.dump_python(stored, mode="json")
         record = {"root": str(self.dataset.root.resolve()), "key": self._key(case), "case": content}
-        write_json(self.out / CASES / f"{case.name}.json", record)
+        write_checked(self.out / CASES / f"{case.name}.json", record)
         return _PreparedCase(stored, is_new=True, guesses=guesses)
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:

@@ -39,7 +39,8 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     if channels == 1 and all(0 not in found for found in files.values()):
         numbered, files = [], {}
     failures = dict(_find_unfit(files, channels))
-    unnumbered = group_scans([scan for scan in scans if scan not in numbered], problems, is_numbered=False)
+    others = sorted({*scans} - {*numbered})
+    unnumbered = group_scans(others, problems, is_numbered=False)
     for name in sorted(unnumbered.keys() & files.keys()):
         add_channel(unnumbered, name, 0, min(files[name].items())[1], problems)
     if problems:

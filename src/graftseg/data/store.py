@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, sha256_of, write_json
+from graftseg.core.files import read_json, sha256_of, write_checked
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import SPLITS, Geometry, Split
 from graftseg.data.formats.scan import unreadable
@@ -156,7 +156,7 @@ class Store:
         """Write the manifest if it changed."""
         content = FORMAT | _STORE.dump_python(self, mode="json", exclude={"path"})
         if _manifest(self.path) != content:
-            write_json(self.path / MANIFEST, content)
+            write_checked(self.path / MANIFEST, content)
 
 
 ADAPTER = TypeAdapter(StoredCase)

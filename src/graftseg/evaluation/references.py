@@ -1,5 +1,6 @@
 """Reference label maps: files in a folder, or labels of a store's test cases in the geometry of their scans."""
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +11,14 @@ import numpy as np
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import by_nfc, nfc
 from graftseg.core.predictions import read_manifest
+from graftseg.data.folders import visible_entries
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import label_maps_by_case
 from graftseg.data.label_names import match_labels
-from graftseg.data.scans import Scan, read_label
+from graftseg.data.scans import Scan, may_be_dicom, read_label
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
+logger = logging.getLogger(__name__)
 TESTED_ON = "tested_on"
 """JSON key, in the description of a score table, for the identity of the store's test cases."""
 
@@ -42,6 +45,9 @@ def references_in(
     if is_store(path):
         return stored_references(open_store(path))
     files = label_map_files(path)
+    if others := [one.name for one in sorted({*visible_entries(path)} - {*files.values()}) if may_be_dicom(one)]:
+        ignored = f"{others[0]!r}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+        logger.warning("%s: ignoring %s: DICOM, but no segmentation or structure set", path, ignored)
     case_of = match_labels(files, cases)
     image_of = by_nfc(images or {})
     references = {}

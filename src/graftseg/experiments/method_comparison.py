@@ -10,7 +10,7 @@ import torch
 
 from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import json_text, read_object, write_group, write_json, write_text
+from graftseg.core.files import checked_text, read_object, write_checked, write_group, write_text
 from graftseg.core.run_folder import METHODS, RunFolder
 from graftseg.data.batches import training_cases
 from graftseg.data.sources import Data
@@ -91,7 +91,7 @@ class MethodComparison:
     def write(self) -> None:
         """Write ``compare.json`` and ``compare.csv``."""
         rows = [result.to_json() for result in self.results]
-        write_json(self.folder.compare_file, read_object(self.folder.compare_file) | {"results": rows})
+        write_checked(self.folder.compare_file, read_object(self.folder.compare_file) | {"results": rows})
         lines = [list(rows[0]), *([*row.values()] for row in rows)]
         write_text(self.folder.compare_file.with_suffix(".csv"), csv_text(lines))
 
@@ -156,11 +156,12 @@ def _start(plan: Recipe, store: Store, run: RunFolder, share: Share) -> None:
     for compared, _ in recipes.values():
         require_unlabeled(compared, len(cases.unlabeled), store.path)
         divide([case.name for case in cases.labeled], compared.folds or MIN_FOLDS, plan.seed)
-    files = {run.recipe_file: plan.to_yaml()}
+    files = {run.recipe_file: plan.to_checked_yaml()}
     for name, (compared, final) in recipes.items():
-        files |= {_recipe_file(run, name): compared.to_yaml(), _recipe_file(run, f"{name}-final"): final.to_yaml()}
+        files[_recipe_file(run, name)] = compared.to_checked_yaml()
+        files[_recipe_file(run, f"{name}-final")] = final.to_checked_yaml()
     about = FORMAT | {"recipe": plan.name, "seed": plan.seed, "methods": list(recipes)}
-    write_group(files | {run.compare_file: json_text(about)})
+    write_group(files | {run.compare_file: checked_text(about)})
 
 
 def _check_same(plan: Recipe, methods: Sequence[str], folds: int | None, run: RunFolder) -> None:

@@ -60,7 +60,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
         check_same_settings(other, recipe, folder)
         check_same_store(other, record.identity, folder)
         check_same_cases(other, replace(record, folder=run.path))
-    write_record(record, run.recipe_file.read_text(encoding="utf-8"))
+    write_record(record, recipe.to_yaml())
     return folder
 
 

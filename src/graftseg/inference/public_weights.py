@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_folder, sha256_of, write_text
+from graftseg.core.files import atomic_folder, sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.benchmarks.acdc import CLASSES as ACDC_CLASSES
 from graftseg.data.benchmarks.la import CLASSES as LA_CLASSES
@@ -152,7 +152,7 @@ def _write_run(out: Path, recipe: Recipe, store: Mapping[str, Any], state: State
         save_weights(state, run.weights_file)
         facts = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": dict(store)}
         run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.weights_file)})
-        write_text(run.recipe_file, recipe.to_yaml())
+        recipe.save(run.recipe_file)
     return RunFolder(out)
 
 

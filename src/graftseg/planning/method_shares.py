@@ -1,10 +1,14 @@
 """Equal shares of the training time of a plan: one recipe per method, all for the same folds."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
 
+import torch
+
 from graftseg.core.errors import Code, UserError
+from graftseg.data.store import Store
 from graftseg.methods import METHODS
 from graftseg.planning.choices import tree_of
 from graftseg.planning.cost import SELF_TRAINING
@@ -19,9 +23,10 @@ from graftseg.planning.length import (
     stage_choices,
 )
 from graftseg.planning.plans import StepTimer, method_choices
+from graftseg.planning.probe import seconds_per_step
 from graftseg.recipes.baseline import SUPERVISED, baseline_of, shares_first_stage, uses_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
-from graftseg.training.folds import DEFAULT_FOLDS, MIN_FOLDS
+from graftseg.training.folds import DEFAULT_FOLDS, LEAVE_ONE_OUT, MIN_FOLDS, FoldCount
 
 Seconds = Mapping[str, float]
 """Seconds per step by the name of the method."""
@@ -44,6 +49,14 @@ def compared_methods(names: Sequence[str] | None) -> tuple[str, ...]:
         remedy = f"name at least one of {', '.join(SELF_TRAINING)}"
         raise UserError(Code.OPTION_INVALID, "--methods", "no method to compare with supervised training", remedy)
     return SUPERVISED, *chosen
+
+
+def share_on_device(
+    plan: Recipe, methods: Sequence[str], device: torch.device, folds: FoldCount | None, store: Store, labeled: int
+) -> dict[str, MethodRecipes]:
+    """Share a plan with step times that are measured on a device, for ``labeled`` cases of a store."""
+    timer = partial(seconds_per_step, channels=store.channels, classes=len(store.classes), device=device)
+    return share_plan(plan, methods, timer, labeled=labeled, folds=labeled if folds == LEAVE_ONE_OUT else folds)
 
 
 def share_plan(

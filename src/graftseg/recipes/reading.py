@@ -1,5 +1,6 @@
 """Read recipe files: YAML without duplicate keys, inheritance by ``base``, overrides by ``--set``."""
 
+import hashlib
 from collections.abc import Hashable, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
@@ -11,18 +12,25 @@ from typing import Any
 import yaml
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_start
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 """The folder of the recipes that come with the package."""
 Tree = dict[Any, Any]
 MAX_CHARACTERS, MAX_VALUES, MAX_LEVELS = 2**18, 100_000, 50
 """Limits of a YAML text: its length, its values, and the levels of nested lists and mappings."""
+CHECKSUM_LINE = "# sha256 of all other lines: "
+"""Start of the first line of a recipe that a run contains."""
 SIMILARITY = 0.75
 """Minimum similarity, from 0 to 1, at which a known name is suggested for a misspelled name."""
 
 
 class NotYamlError(ValueError):
     """A text that is not valid YAML or has a duplicate key."""
+
+
+class ChecksumError(NotYamlError):
+    """A text that was changed after its checksum was computed."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -56,10 +64,17 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> Any:
-    """Parse a YAML text; raise NotYamlError if it is invalid, too large or has a duplicate key."""
+    """Parse a YAML text; raise NotYamlError if it is invalid, too large, has a duplicate key or a wrong checksum."""
     if len(text) > MAX_CHARACTERS:
         raise NotYamlError(f"more than {MAX_CHARACTERS} characters")
+    if text.startswith(CHECKSUM_LINE) and text != with_checksum(text.partition("\n")[2]):
+        raise ChecksumError("the checksum in its first line is wrong")
     return deepcopy(_parse(text))
+
+
+def with_checksum(text: str) -> str:
+    """Return a YAML text after a comment line with its checksum, which ``read_yaml`` verifies."""
+    return f"{CHECKSUM_LINE}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
 @lru_cache(maxsize=256)
@@ -112,11 +127,13 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
     """Read a recipe and merge it over its base. ``children`` are the recipes that are based on this recipe."""
     _refuse_cycle(path, children)
     try:
-        with path.open(encoding="utf-8") as stream:
-            tree = read_yaml(stream.read(MAX_CHARACTERS + 1))
+        tree = read_yaml(read_start(path, 4 * MAX_CHARACTERS + 4).decode().replace("\r\n", "\n"))
     except OSError as error:
         finding = f"cannot be read ({error.strerror})"
         raise UserError(Code.READ_FAILED, path, finding, "check the path of the recipe") from None
+    except ChecksumError as error:
+        remedy = "restore the file; if you edited it on purpose, delete its first line"
+        raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited, {error}", remedy) from None
     except NotYamlError as error:
         raise UserError(Code.RECIPE_INVALID, path, f"invalid YAML ({error})", "correct the recipe") from None
     except ValueError:

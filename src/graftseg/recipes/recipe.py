@@ -9,13 +9,14 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import write_text
 from graftseg.core.settings import MAX_STEPS, MAX_VOXELS, Settings
 from graftseg.core.types import Precision
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-from graftseg.recipes.reading import override, read_tree, recipe_path
+from graftseg.recipes.reading import override, read_tree, recipe_path, with_checksum
 from graftseg.recipes.settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
 
 
@@ -152,6 +153,14 @@ class Recipe(Settings):
     def to_yaml(self) -> str:
         """Return all settings as YAML, including defaults."""
         return str(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120))
+
+    def to_checked_yaml(self) -> str:
+        """Return all settings as YAML, after a comment line with the checksum of the settings."""
+        return with_checksum(self.to_yaml())
+
+    def save(self, path: Path) -> None:
+        """Write all settings and their checksum."""
+        write_text(path, self.to_checked_yaml())
 
 
 def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -25,7 +25,9 @@ class LoopSettings(Settings):
     it, which is PyTorch's default. ``compiled`` turns compiled networks on or off. ``captured`` turns CUDA graphs on or
     off. For these two settings, None means on if it saves time. A checkpoint is written every ``checkpoint_every``
     steps, and also if the last checkpoint is older than ``checkpoint_seconds``. Training images of the first step and
-    of ``snapshots`` later steps per stage are saved for the report (0 saves none).
+    of ``snapshots`` later steps per stage are saved for the report (0 saves none). With ``training_dice_every``, all
+    training scans are scored at this interval for the figure ``dice-over-time``. Labels that the store has of unlabeled
+    scans are then read, but training does not use them.
     """
 
     precision: Precision = "float32"
@@ -36,6 +38,12 @@ class LoopSettings(Settings):
     checkpoint_seconds: float = Field(60, gt=0, le=1e9)
     snapshots: int = Field(3, ge=0, le=10**4)
     tensorboard: bool = True
+    training_dice_every: int | None = Field(None, ge=1, le=MAX_STEPS)
+
+    @model_serializer(mode="wrap")
+    def _without_unused_scores(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if name != "training_dice_every" or value is not None}
 
 
 class StageSettings(Settings):

@@ -27,9 +27,10 @@ def requested_recipe(recipe: str | Path | Recipe, overrides: Iterable[str] = (),
 def shortened(recipe: Recipe, shorter: int) -> Recipe:
     """Return a recipe with every length divided by ``shorter``. Step counts are rounded down; ramps are not rounded.
 
-    Lengths are the steps of stages, the ramps of methods, the steps between drops of a learning rate, and the interval
-    and first step of ``selection``. The teacher's decay, the lifetime of pseudo-labels and the 150 steps between rises
-    of a ramp do not depend on the length of a run and are kept. Raise a UserError if a step count would become 0.
+    Lengths are the steps of stages, the ramps of methods, the steps between drops of a learning rate, the interval and
+    first step of ``selection``, and ``loop.training_dice_every``. The teacher's decay, the lifetime of pseudo-labels
+    and the 150 steps between rises of a ramp do not depend on the length of a run and are kept. Raise a UserError if a
+    step count would become 0.
     """
     check_shorter(shorter)
     if shorter == 1:
@@ -40,6 +41,8 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
     scored["first"] //= shorter
     if scored["every"] is not None:
         scored["every"] = max(1, scored["every"] // shorter)
+    if (every := recipe.loop.training_dice_every) is not None:
+        tree["loop"]["training_dice_every"] = max(1, every // shorter)
     return parse_recipe(tree, f"recipe {recipe.name} --shorter {shorter}")
 
 
@@ -58,6 +61,8 @@ def part_of(recipe: Recipe, fraction: float) -> Recipe:
     scored["first"] = round(scored["first"] * fraction)
     if scored["every"] is not None:
         scored["every"] = max(1, round(scored["every"] * fraction))
+    if (every := recipe.loop.training_dice_every) is not None:
+        tree["loop"]["training_dice_every"] = max(1, round(every * fraction))
     return parse_recipe(tree, f"recipe {recipe.name}, fraction {fraction:g}")
 
 

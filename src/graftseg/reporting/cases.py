@@ -31,6 +31,17 @@ MAX_SLICES = 9
 MAX_SLICE_SIDE = 256
 """Longer side of slices that only the slider shows, in pixels. These slices are a large part of the page."""
 REFERENCE_MISSING = "the reference has been moved or deleted"
+DIFFERENT_SHAPES = "scan, reference and prediction have different shapes"
+
+
+@dataclass(frozen=True)
+class CaseArrays:
+    """The first channel of a scan ``(*space)``, its reference and its prediction, on the grid of the scan."""
+
+    image: Plane
+    reference: Labels
+    prediction: Labels
+    geometry: Geometry
 
 
 @dataclass(frozen=True)
@@ -199,12 +210,20 @@ def _pictures(title: str, view: View, gallery: Gallery, limit: int = MAX_SIDE) -
 def _read(
     case: str, predicted: Predicted | None, orientation: Orientation, classes: Sequence[str] = ()
 ) -> tuple[View, ...] | str:
-    """Return the views of a case, or the reason why the case cannot be shown. The reason contains no full paths."""
+    """Return the views of a case, or the reason why the case cannot be shown."""
+    arrays = read_arrays(case, predicted, classes)
+    if isinstance(arrays, str):
+        return arrays
+    return views_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, orientation)
+
+
+def read_arrays(case: str, predicted: Predicted | None, classes: Sequence[str] = ()) -> CaseArrays | str:
+    """Return the arrays of a case, or the reason why it cannot be read. The reason contains no full paths."""
     if predicted is None:
         return "the manifest of the predictions does not list this case"
     prediction = predicted.folder / predicted.entry["output"]
     if predicted.references is not None and is_store(predicted.references):
-        return _read_stored(case, predicted.references, prediction, orientation)
+        return _read_stored(case, predicted.references, prediction)
     reference = _reference(case, predicted.references)
     if reference is None:
         return REFERENCE_MISSING
@@ -219,12 +238,12 @@ def _read(
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == found.array.shape:
-        return "scan, reference and prediction have different shapes"
-    return views_of(scan.array[0], expected.array, found.array, scan.geometry, orientation)
+        return DIFFERENT_SHAPES
+    return CaseArrays(scan.array[0], expected.array, found.array, scan.geometry)
 
 
-def _read_stored(case: str, path: Path, prediction: Path, orientation: Orientation) -> tuple[View, ...] | str:
-    """Return the views of a case of a store, in the orientation of the original scan."""
+def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
+    """Return the arrays of a case of a store, in the orientation of the original scan."""
     try:
         store, found = open_store(path), read_label(prediction)
         labeled = [one for one in store.cases if one.label is not None and nfc(one.name) == nfc(case)]
@@ -234,9 +253,9 @@ def _read_stored(case: str, path: Path, prediction: Path, orientation: Orientati
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if found.array.shape != expected.array.shape:
-        return "scan, reference and prediction have different shapes"
+        return DIFFERENT_SHAPES
     turned = to_source_axes(image[:1].astype(np.float32), labeled[0].grid)[0]
-    return views_of(turned, expected.array, found.array, expected.geometry, orientation)
+    return CaseArrays(turned, expected.array, found.array, expected.geometry)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:

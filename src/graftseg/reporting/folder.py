@@ -72,8 +72,8 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
         return None
     try:
         recipe = read_yaml(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, not valid YAML", "restore the file") from None
+    except ValueError as error:
+        raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited, invalid YAML ({error})", "restore it") from None
     return recipe if isinstance(recipe, dict) else None
 
 

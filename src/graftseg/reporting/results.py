@@ -78,15 +78,17 @@ def results_section(
     remedy: Remedy = TEST,
     scans: str = "",
     baseline: Mapping[str, float] | None = None,
+    has_links: bool = False,
 ) -> Markup:
     """Render the headline, a table of classes and a table of cases, worst first.
 
-    ``scans`` names the test scans. ``baseline`` is the Dice of the baseline by case.
+    ``scans`` names the test scans. ``baseline`` is the Dice of the baseline by case. ``has_links`` adds links from
+    the cases to the viewer, which must serve the page.
     """
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
     scores = scores_view(results.evaluation, used_checkpoint(results, facts))
-    return render("results", scores=scores, scans=scans, **_cases_view(results, baseline))
+    return render("results", scores=scores, scans=scans, has_links=has_links, **_cases_view(results, baseline))
 
 
 def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:

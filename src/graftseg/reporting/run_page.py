@@ -35,11 +35,12 @@ STATES = {
 }
 
 
-def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None) -> Path:
+def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None, has_links: bool = False) -> Path:
     """Write the report of a run folder and return its path, by default ``run/report.html``.
 
     ``baseline`` is another run folder for comparison. A part without data says why it is empty. The output is
     deterministic. If ``run`` contains folds, the page describes the cross-validation, and ``baseline`` is not used.
+    ``has_links`` links each case to the viewer that serves the page.
     """
     folder = RunFolder(run)
     if folder.folds_file.is_file():
@@ -55,7 +56,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     names = provenance_of(store, results)
     of_baseline = baseline_dice(results, None if other is None or other.results is None else other.results.evaluation)
     sections = [
-        results_section(results, facts, commands_for(folder).scores, names.scans, of_baseline),
+        results_section(results, facts, commands_for(folder).scores, names.scans, of_baseline, has_links),
         cases_section(results, gallery, baseline=of_baseline),
         comparison_section(this, other, _comparison_commands(folder, baseline)),
         training_section(log, facts),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import write_json, write_text
+from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
 from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
 from graftseg.data.batches import training_cases
@@ -91,7 +91,7 @@ def train_folds(
     evaluation = _train_all(recipe, run, shared, labels[: len(parts)], before_baseline=baseline)
     other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
-    write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
+    write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
     if other is not None:
         run.ship(shipped_after_folds(evaluation, other))
     return result
@@ -160,20 +160,20 @@ def _train_all(
     checkpoint = str(run.fold(0).manifest().get("checkpoint", "last"))
     write_scores(evaluation, run.path, shared.references, f"{checkpoint} of each of {len(shared.parts)} folds")
     result = CrossValidation(run.path, tuple(shared.parts), evaluation)
-    write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
+    write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
     return evaluation
 
 
 def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:
     """Write the fold list; raise a UserError if the folder was started with other folds."""
     if not run.folds_file.is_file():
-        write_json(run.folds_file, _fold_list(recipe, shared))
+        write_checked(run.folds_file, _fold_list(recipe, shared))
     elif held_out_by_fold(run) != list(shared.parts):
         finding = "the folds were started with other cases, another number of folds or another seed"
         remedy = "resume with the same command, or pass another --out"
         raise UserError(Code.RUN_MISMATCH, run.folds_file, finding, remedy)
     if not run.recipe_file.is_file():
-        write_text(run.recipe_file, recipe.model_copy(update={"folds": len(shared.parts)}).to_yaml())
+        recipe.model_copy(update={"folds": len(shared.parts)}).save(run.recipe_file)
 
 
 def _fold_list(recipe: Recipe, shared: _Shared) -> dict[str, object]:

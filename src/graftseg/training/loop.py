@@ -32,6 +32,7 @@ from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
 from graftseg.training.teacher_check import INTERVALS, TeacherCheck
+from graftseg.training.training_dice import TrainingDice
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 
 SAME_SIGNAL_SECONDS = 1.0
@@ -108,6 +109,7 @@ def fit(
     resume: bool = False,
     selector: Selector | None = None,
     predictions: UnlabeledPredictions | None = None,
+    training_dice: TrainingDice | None = None,
     identity: str | None = None,
     label: ProgressLabel = ONLY_RUN,
     keep_first_stage: bool = False,
@@ -116,14 +118,14 @@ def fit(
 
     A ``selector`` scores the student at intervals. If the protocol selects checkpoints, each stage ends with the best
     student instead of the last one. ``predictions`` predicts the unlabeled scans between two stages and may change the
-    stages that follow. Checkpoints contain the ``identity`` of the run and cannot be loaded by another run. Progress
-    messages start with ``label``. ``keep_first_stage`` copies the last checkpoint of the first stage.
+    stages that follow. ``training_dice`` scores the training scans for the log. Only a run with the same ``identity``
+    can load a checkpoint. Messages start with ``label``. ``keep_first_stage`` copies the end of the first stage.
     """
     at, stages = _position(list(stages), run, device, identity, selector, predictions, resume=resume)
     work = partial(_work, batches=batches, predictions=predictions)
     recorder = Recorder(run, work(stages), at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
     with recorder, _stop_signals() as stop:
-        parts = _Parts(batches, run, loop, selector, recorder, StepClock(device), stop, predictions)
+        parts = _Parts(batches, run, loop, selector, recorder, StepClock(device), stop, predictions, training_dice)
         while True:
             if (drift := _train_stage(at, stages[at.stage].settings, parts)) is not None:
                 stages = adapted(stages, drift)
@@ -162,6 +164,7 @@ class _Parts:
     clock: StepClock
     stop: list[signal.Signals]
     predictions: UnlabeledPredictions | None
+    training_dice: TrainingDice | None
 
 
 def _position(
@@ -206,12 +209,7 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
         if at.step in pictured:
             with uncompiled():
                 run.save_snapshot(at.done, snapshot(at.method, result.shows, watched))
-        if selector is not None and selector.is_due(at.done):
-            _write(recorder.flush, at, batches)
-            recorder.busy("scoring")
-            with uncompiled(), autocast(stepper.precision, at.device):
-                scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
-            recorder.validation(_log_fields(at, stage), scores)
+        _score(at, stage, parts, stepper)
         if (drift := _find_drift(at, stage, parts)) is not None:
             _save(run, at, recorder, batches, selector)
             return drift
@@ -220,6 +218,22 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
     _save(run, at, recorder, batches, selector)
     recorder.show(clock.split())
     return None
+
+
+def _score(at: Position, stage: StageSettings, parts: _Parts, stepper: Stepper) -> None:
+    """Log the scores of the student that are due."""
+    selector, others, fields = parts.selector, parts.training_dice, _log_fields(at, stage)
+    is_selecting = selector is not None and selector.is_due(at.done)
+    is_watching = others is not None and others.is_due(at.done, ends_stage=at.step == stage.steps)
+    if not is_selecting and not is_watching:
+        return
+    _write(parts.recorder.flush, at, parts.batches)
+    parts.recorder.busy("scoring")
+    with uncompiled(), autocast(stepper.precision, at.device):
+        if selector is not None and is_selecting:
+            parts.recorder.validation(fields, selector.score(at.method, at.optimizers, stage=at.stage, step=at.done))
+        if others is not None and is_watching:
+            parts.recorder.training_dice(fields, others.score(at.method))
 
 
 def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:

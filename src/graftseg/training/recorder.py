@@ -143,6 +143,10 @@ class Recorder:
         """Write a log line of validation scores."""
         self._write([{**fields, "validation": scores}])
 
+    def training_dice(self, fields: dict[str, Any], scores: dict[str, float]) -> None:
+        """Write a log line with the Dice of labeled and of unlabeled training scans."""
+        self._write([{**fields, "training_dice": scores}])
+
     def send(self) -> None:
         """Start to copy the waiting steps and write the previous group; on a CPU, write everything at once."""
         earlier, self._in_transfer = self._in_transfer, self._start_transfer()

@@ -36,6 +36,7 @@ from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
 from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
 from graftseg.training.step import effective_precision
+from graftseg.training.training_dice import build_training_dice, check_training_dice
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 from graftseg.training.warm_start import WarmStart, save_start
 
@@ -73,6 +74,7 @@ def train_run(
     if start is not None:
         start.check(store, recipe)
     _check_store(store, recipe, run)
+    check_training_dice(recipe, store, store.path)
     _check_classes(recipe, len(store.classes))
     with _reporting_out_of_memory(device):
         options: dict[str, Any] = {"label": label, "after": after, "before_baseline": before_baseline, "start": start}
@@ -94,7 +96,7 @@ def _train(
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
-    selector = build_selector(recipe, store, device)
+    selector, training_dice = build_selector(recipe, store, device), build_training_dice(recipe, store, device)
     facts = _facts(recipe, store, batches, device)
     with run.lock():
         _check_folder(run, recipe, resume)
@@ -120,6 +122,7 @@ def _train(
                 resume=resume,
                 selector=selector,
                 predictions=UnlabeledPredictions(recipe, store, batches, run),
+                training_dice=training_dice,
                 identity=identity,
                 label=label,
                 keep_first_stage=before_baseline and shares_first_stage(recipe, baseline_of(recipe)),
@@ -182,6 +185,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, earlier: Path | None) -> 
         return _own_store(run)
     layout = read_layout(data)
     check_scored(recipe, layout)
+    check_training_dice(recipe, None, layout.root)
     dataset = layout.for_training(*for_training_arguments(recipe))
     if not dataset.problems:
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
@@ -320,7 +324,7 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
         old if old.split(", then ")[-1] == new else f"{old}, then {new}" for old, new in zip(was, now, strict=True)
     ]
     run.update_manifest({**facts, "started": before["started"], "precision": precision})
-    write_text(run.recipe_file, recipe.to_yaml())
+    recipe.save(run.recipe_file)
 
 
 def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:

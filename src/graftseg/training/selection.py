@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,20 +182,26 @@ class CaseScores:
     """Score a method on cases in device memory.
 
     Label maps are predicted as in ``predict``, but keep all components. Prediction and reference are compared on the
-    prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map ``(*space)``.
+    prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map ``(*space)``. Cases that are not
+    ``resident`` are read from disk for every score.
     """
 
-    def __init__(self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device) -> None:
+    def __init__(
+        self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device, *, resident: bool = True
+    ) -> None:
         self._recipe, self._classes, self._device = recipe, store.classes, device
         self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
-        self._cases = [_read(store, case, device) for case in cases]
+        readers = [partial(_read, store, case, device) for case in cases]
+        self._cases = [partial(_same, read()) for read in readers] if resident else readers
 
     def __call__(self, method: Method) -> dict[str, float]:
         """Return the mean Dice of each class over cases, and ``dice``, the mean over classes."""
         settings, device, classes = scoring_settings(self._recipe), self._device, len(self._classes)
         patch, fit = self._recipe.batches.patch, self._recipe.batches.fit
         predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
-        counts = torch.stack([self._overlap(predictor, image, label) for image, label in self._cases])
+        counts = torch.stack(
+            [self._overlap(predictor, image, label) for image, label in (read() for read in self._cases)]
+        )
         by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
         named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
         return {"dice": float(by_class.mean()), **named}
@@ -221,6 +228,10 @@ def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.
     dice = np.where(total > 0, 2 * common / np.maximum(total, 1), empty)
     mean: npt.NDArray[np.float64] = dice.mean(axis=0)
     return mean
+
+
+def _same(case: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return case
 
 
 def _read(store: Store, case: StoredCase, device: torch.device) -> tuple[Tensor, Tensor]:

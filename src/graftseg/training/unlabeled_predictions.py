@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from graftseg.core.errors import in_one_line
-from graftseg.core.files import read_json, write_json
+from graftseg.core.files import read_json, write_checked
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches, training_cases
@@ -71,7 +71,7 @@ class UnlabeledPredictions:
         may_extend = stage.steps > 1 and all(check.decision != "extend" for check in self.checks)
         check = check_teacher(self._labeled(), named, stage=index, may_extend=may_extend)
         self.checks.append(check)
-        write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
+        write_checked(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
         self._apply(check)
         level = logging.WARNING if check.rejected or check.decision != "continue" else logging.INFO
         logger.log(level, "%s: %s", in_one_line(str(self._run.path)), check.sentence)
@@ -91,7 +91,7 @@ class UnlabeledPredictions:
         rejected = {self._store.classes[1 + found[0]]: found[1]}
         check = TeacherCheck(index, start.scans, rejected, "stop", step=step)
         self.checks.append(check)
-        write_json(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
+        write_checked(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
         logger.warning("%s: %s", in_one_line(str(self._run.path)), check.sentence)
         return check
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -10,13 +12,13 @@ import tiny
 import torch
 from export_fakes import write_run
 
-from graftseg.core.errors import Code
+from graftseg.core.errors import Code, UserError
 from graftseg.data.store import Store
 from graftseg.inference.export import Request, export_run, onnx_model
 from graftseg.inference.model import load_network
 from user_errors import user_error
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
@@ -34,6 +36,8 @@ def test_a_volume_network_for_any_number_of_patches(tmp_path: Path, volumes: Sto
     images = torch.randn(3, 1, 16, 16, 16)
     session = runtime.InferenceSession(str(tmp_path / "out" / "model.onnx"), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"images": images.numpy()})
+    (checked,) = onnx_model.load(tmp_path / "out" / "model.onnx").run(None, {"images": images.numpy()})
+    assert np.array_equal(checked, found)
     with torch.inference_mode():
         expected = load_network(run).method.segment(images).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -48,6 +52,34 @@ def test_a_slice_network_checked_on_a_scan(tmp_path: Path, scans: Path, store: S
     facts = json.loads(text)
     assert facts["checked_on"] == "a patch of a scan" and 0 < facts["largest_difference"] < 1e-4
     assert "test_0" not in text
+    model = onnx.load(tmp_path / "out" / "model.onnx")
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(metadata["classes"]) == list(store.classes) and len(metadata["sha256"]) == 64
+
+
+@pytest.mark.slow
+def test_damaged_files_are_refused(tmp_path: Path, store: Store) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(2), store.classes)
+    export_run("onnx", Request(run, tmp_path / "out"))
+    content, path, random = (tmp_path / "out" / "model.onnx").read_bytes(), tmp_path / "model.onnx", Random(0)
+    damaged = [content[:place] for place in (0, 1, len(content) - 1)]
+    for place in [*range(200), *(random.randrange(len(content)) for _ in range(300))]:
+        changed = bytearray(content)
+        changed[place] ^= 1 << random.randrange(8)
+        damaged.append(bytes(changed))
+    accepted = []
+    for number, one in enumerate(damaged):
+        path.write_bytes(one)
+        with suppress(UserError):
+            accepted.append((number, onnx_model.load(path)))
+    assert accepted == []
+    model = onnx.load_model_from_string(content)
+    del model.metadata_props[-1]
+    onnx.save_model(model, path)
+    with user_error(Code.WEIGHTS_DAMAGED, path, "export onnx"):
+        onnx_model.load(path)
+    with user_error(Code.FILE_MISSING, tmp_path / "none.onnx"):
+        onnx_model.load(tmp_path / "none.onnx")
 
 
 def test_a_network_that_differs_from_pytorch_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

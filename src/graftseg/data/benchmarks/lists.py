@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_start
 from graftseg.core.types import Case
 from graftseg.data.folders import with_children
 
+MAX_BYTES = 2**24  # maximum size of a list
 PUBLISHED = Path(__file__).parent / "lists"  # folder of the published lists
 
 
@@ -14,7 +16,7 @@ def read_list(path: Path) -> list[str]:
     """Return the entries of a list, one per line, without empty lines and without a byte order mark."""
     remedy = "restore the file, or remove it to use the published list"
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_start(path, MAX_BYTES).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(Code.READ_FAILED, path, f"the list cannot be read ({error})", remedy) from None
     entries = [line.strip() for line in lines if line.strip()]

@@ -60,7 +60,7 @@ def members_of(path: Path) -> Iterator[list[Member]]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, sorted by name. Skip hidden files and links to folders."""
+    """Yield the files below a folder, sorted by name. Skip hidden files, links to folders, pipes and devices."""
     count = 0
     for root, folders, files in os.walk(folder, onerror=_refuse_folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -68,7 +68,9 @@ def files_below(folder: Path) -> Iterator[Path]:
             count += 1
             if count > MAX_FILES:
                 raise UserError(Code.SCAN_TOO_LARGE, folder, f"more than {MAX_FILES} files", _ONE_SERIES)
-            yield Path(root) / name
+            path = Path(root) / name
+            if path.is_file() or not path.exists():  # reading a broken link is an error
+                yield path
 
 
 def is_dicom(file: Path) -> bool:

@@ -61,6 +61,8 @@ class _Content(BufferedReader):
     """The content of a file. pydicom reads the rest of a file at once only to inflate it, so the rest is checked."""
 
     def __init__(self, where: Path, content: Path | BinaryIO) -> None:
+        if isinstance(content, Path) and content.exists() and not content.is_file():
+            raise UserError(Code.NOT_A_SCAN, where, "not a file", AGAIN)
         super().__init__(FileIO(content) if isinstance(content, Path) else content)  # type: ignore[arg-type]
         self.where = where
         self.size = self.seek(0, SEEK_END)

@@ -217,18 +217,28 @@ def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: floa
     if len(array) > 1 and len(geometry.shape) == 2:
         finding = f"{len(array)} channels of a 2-D scan in one file"
         raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "write one file per channel")
-    space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
-    header = _new_header(path, space_first, geometry, slope)
-    # the transpose in C order is the Fortran order that NIfTI requires
-    voxels = np.ascontiguousarray(space_first.T, dtype=array.dtype.newbyteorder("<"))
+    header, voxels = _encoded(path, array, geometry, slope)
     with atomic_path(path) as partial, partial.open("wb") as file:
         if path.name.lower().endswith(".gz"):
             with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
                 stream.write(header)
-                stream.write(voxels.data)
+                stream.write(voxels)
         else:
             file.write(header)
-            file.write(voxels.data)
+            file.write(voxels)
+
+
+def encode_nifti(array: NDArray[Any], geometry: Geometry, slope: float = 1.0) -> bytes:
+    """Return ``(C, *space)`` as the bytes of an uncompressed NIfTI file."""
+    return b"".join(_encoded(Path("scan.nii"), array, geometry, slope))
+
+
+def _encoded(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) -> tuple[bytes, memoryview]:
+    """Return the header and the voxels of a NIfTI file."""
+    space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
+    # the transpose in C order is the Fortran order that NIfTI requires
+    voxels = np.ascontiguousarray(space_first.T, dtype=array.dtype.newbyteorder("<"))
+    return _new_header(path, space_first, geometry, slope), voxels.data
 
 
 def _new_header(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) -> bytes:

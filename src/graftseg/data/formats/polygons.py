@@ -7,6 +7,21 @@ from numpy.typing import NDArray
 
 CROSSINGS = 2**21
 """About the number of crossings of edges and rows that are computed at once."""
+DECIMALS = 4
+"""Polygons are equal if their points are equal when rounded to this many decimals of a pixel."""
+
+
+def edges_of(points: NDArray[np.float64]) -> bytes:
+    """Return the edges of a closed polygon. The start, the direction and repeated points do not change the result."""
+    rounded = points.round(DECIMALS) + 0.0  # without -0.0
+    ends = np.stack([rounded, np.roll(rounded, -1, axis=0)], axis=1)
+    ends = ends[(ends[:, 0] != ends[:, 1]).any(axis=1)]
+    x, y = (ends[:, 1] - ends[:, 0]).T
+    is_backward = (x < 0) | ((x == 0) & (y < 0))
+    ends[is_backward] = ends[is_backward][:, ::-1]
+    edges = ends.reshape(-1, 4)
+    ordered: NDArray[np.float64] = edges[np.lexsort(edges.T)]
+    return ordered.tobytes()
 
 
 def fill_polygons(polygons: Sequence[NDArray[np.float64]], shape: tuple[int, int]) -> NDArray[np.bool_]:

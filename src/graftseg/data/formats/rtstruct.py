@@ -15,7 +15,7 @@ import numpy as np
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_planes import Planes
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags, value
-from graftseg.data.formats.polygons import fill_polygons
+from graftseg.data.formats.polygons import edges_of, fill_polygons
 from graftseg.data.formats.structures import ROIS, Mask, Structure, structures_in
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.481.3",)
@@ -26,7 +26,7 @@ CONTOURS = "ROIContourSequence"
 THINNEST = 1e-3
 """Smallest width of a contour, in mm. The points of a thinner contour lie on one line."""
 REPEATED = "repeated"
-"""Kind of a contour that is an exact copy of another contour of its ROI."""
+"""Kind of a contour with the same edges as another contour of its ROI."""
 
 
 def regions_of(path: Path) -> list[Structure]:
@@ -51,7 +51,7 @@ def region_masks(path: Path, planes: Planes, wanted: Collection[int], ignored: C
                 ignored[kind] += 1
                 continue
             plane, points = planes.locate(path, name, found)
-            if (place := (plane, points.tobytes())) in seen:
+            if (place := (plane, edges_of(points))) in seen:
                 # by exclusive or, a contour and its copy would cancel
                 ignored[REPEATED] += 1
                 continue

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_start
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
@@ -194,8 +195,7 @@ def unreadable(path: Path, error: OSError) -> UserError:
 def read_head(path: Path, count: int) -> bytes:
     """Read the first bytes of a file."""
     try:
-        with path.open("rb") as file:
-            return file.read(count)
+        return read_start(path, count)
     except OSError as error:
         raise unreadable(path, error) from None
 

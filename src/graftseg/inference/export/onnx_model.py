@@ -1,7 +1,13 @@
-"""Export to ONNX, with a comparison of onnxruntime and PyTorch."""
+"""Export to ONNX, with a comparison of onnxruntime and PyTorch, and loading of an exported network.
 
+The metadata of the file contains a SHA-256 checksum of its tensors and of everything else in the file.
+"""
+
+import hashlib
+import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +19,11 @@ from graftseg.core.files import sha256_of, write_json
 from graftseg.core.progress import silence
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.export.request import Request, atomic_folder, import_package
+from graftseg.inference.export.weights import tensor_checksum
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 
+FORMAT, VERSION = "graftseg onnx", 1
 OPSET = 18
 TOLERANCE = 1e-3
 """Largest accepted difference between the probabilities of onnxruntime and PyTorch."""
@@ -23,8 +31,7 @@ TOLERANCE = 1e-3
 
 def write(request: Request) -> list[str]:
     """Write ``model.onnx``, and ``model.json`` with its inputs, outputs, checksum and difference from PyTorch."""
-    onnx, runtime = import_package("onnx", "export"), import_package("onnxruntime", "export")
-    import_package("onnxscript", "export")
+    onnx, *_ = (import_package(name, "export") for name in ("onnx", "onnxruntime", "onnxscript"))
     shipped = load_network(request.run)
     if request.check is None:
         images, checked_on = (
@@ -37,8 +44,9 @@ def write(request: Request) -> list[str]:
     with atomic_folder(request.out) as folder:
         model = folder / "model.onnx"
         _convert(network, shipped, model)
+        _add_checksum(onnx, model, shipped.classes)
         onnx.checker.check_model(str(model))
-        difference = _difference(runtime, model, network, images)
+        difference = _difference(model, network, images)
         if not difference <= TOLERANCE:
             finding = f"onnxruntime and PyTorch differ by {difference:.2g} on {checked_on}"
             remedy = "update onnx, onnxscript and torch, then export again"
@@ -70,9 +78,51 @@ def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
         )
 
 
-def _difference(runtime: object, model: Path, network: nn.Module, images: Tensor) -> float:
+def load(path: str | Path) -> Any:
+    """Return an onnxruntime session for the CPU from an exported file, after its checksum was verified."""
+    onnx, runtime = import_package("onnx", "export"), import_package("onnxruntime", "export")
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
+    content = file.read_bytes()
+    try:
+        model = onnx.load_model_from_string(content)
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
+        if metadata.pop("sha256") != _checksum(onnx, model, metadata):
+            raise ValueError
+        return runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Exception:  # the packages define many kinds of errors for invalid files
+        finding = "damaged, or not written by this version of graftseg"
+        remedy = "run graftseg export onnx to recreate it"
+        raise UserError(Code.WEIGHTS_DAMAGED, file, finding, remedy) from None
+
+
+def _add_checksum(onnx: Any, file: Path, classes: tuple[str, ...]) -> None:
+    """Write class names and checksum into the metadata of a model file."""
+    model = onnx.load_model(file)
+    metadata = {"format": FORMAT, "version": str(VERSION), "classes": json.dumps(classes)}
+    onnx.helper.set_model_props(model, metadata | {"sha256": _checksum(onnx, model, metadata)})
+    onnx.save_model(model, file)
+
+
+def _checksum(onnx: Any, model: Any, metadata: dict[str, str]) -> str:
+    """Return the checksum of tensors, metadata and graph. Raise a ValueError for tensors in other files."""
+    rest = onnx.ModelProto()
+    rest.CopyFrom(model)
+    rest.ClearField("metadata_props")
+    tensors = {}
+    for full, empty in zip(model.graph.initializer, rest.graph.initializer, strict=True):
+        if full.data_location == onnx.TensorProto.EXTERNAL:
+            raise ValueError
+        tensors[full.name] = torch.from_numpy(onnx.numpy_helper.to_array(full).copy())
+        empty.ClearField("raw_data")
+    graph = hashlib.sha256(rest.SerializeToString(deterministic=True)).hexdigest()
+    return tensor_checksum(metadata | {"graph": graph}, tensors)
+
+
+def _difference(model: Path, network: nn.Module, images: Tensor) -> float:
     """Return the largest difference between probabilities, for a batch of all images and a batch of one image."""
-    session = runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"])  # type: ignore[attr-defined]
+    session = load(model)
     largest = 0.0
     for batch in (images, images[:1]):
         (found,) = session.run(None, {"images": batch.numpy()})
@@ -106,8 +156,8 @@ def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> d
     """Describe the network for its users, without any data of the scans."""
     recipe = shipped.recipe
     return {
-        "format": "graftseg onnx",
-        "version": 1,
+        "format": FORMAT,
+        "version": VERSION,
         "recipe": recipe.name,
         "classes": list(shipped.classes),
         "input": {"name": "images", "shape": ["batch", shipped.channels, *shipped.patch], "type": "float32"},

@@ -44,7 +44,7 @@ def write(request: Request) -> list[str]:
         "classes": json.dumps(shipped.classes),
         "channels": str(shipped.channels),
     }
-    write_bytes(request.out, save(state, metadata | {"sha256": _checksum(metadata, state)}))
+    write_bytes(request.out, save(state, metadata | {"sha256": tensor_checksum(metadata, state)}))
     return [f"{request.out}: {len(state)} tensors of a network with {len(shipped.classes)} classes"]
 
 
@@ -78,11 +78,11 @@ def _check(file: Path, metadata: Mapping[str, str], state: Mapping[str, Tensor])
         logger.warning("%s: has no checksum, so damage cannot be detected; export it again", file)
         return
     others = {key: value for key, value in metadata.items() if key != "sha256"}
-    if (others["format"], others["version"], metadata["sha256"]) != (FORMAT, VERSION, _checksum(others, state)):
+    if (others["format"], others["version"], metadata["sha256"]) != (FORMAT, VERSION, tensor_checksum(others, state)):
         raise ValueError
 
 
-def _checksum(metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> str:
+def tensor_checksum(metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of metadata, and of name, type, shape and bytes of all tensors, each in sorted order."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(state.items()):

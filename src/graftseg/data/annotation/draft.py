@@ -1,0 +1,142 @@
+"""The draft of a label map: the drawing it starts from, and a journal of all strokes since then.
+
+Each stroke is on disk before it is confirmed, so a draft survives a crash of the browser, the server or the machine.
+A stroke that was cut off at the end of the journal was never confirmed and is dropped.
+"""
+
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+
+import numpy as np
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.files import atomic_folder, read_object, write_errors, write_json
+from graftseg.core.types import Geometry
+from graftseg.data.annotation.strokes import RUN, Drawing, Runs, apply_runs, runs_between
+from graftseg.data.scans import read_label, write_label
+
+START, JOURNAL, ABOUT = "start.nii.gz", "strokes.bin", "about.json"
+MAGIC = b"GSST"
+HEAD = struct.Struct("<4sIII")
+"""Head of a stroke in the journal: magic bytes, number of the stroke, number of runs, CRC-32 of the runs."""
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """The grid of a scan, and the functions that turn labels ``(*space)`` into a drawing and back."""
+
+    geometry: Geometry
+    to_drawing: Callable[[Drawing], Drawing]
+    to_labels: Callable[[Drawing], Drawing]
+
+
+class Draft:
+    """A drawing and the number of strokes in its journal. ``about`` says where its start comes from."""
+
+    def __init__(self, folder: Path, canvas: Canvas) -> None:
+        self._folder, self._canvas, self._lock = folder, canvas, RLock()
+        labels = read_label(folder / START).array
+        if labels.shape != canvas.geometry.shape:
+            finding = f"the draft has the shape {labels.shape}, but the scan has {canvas.geometry.shape}"
+            raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, "delete the folder to start again")
+        self.about = read_object(folder / ABOUT)
+        self.start = canvas.to_drawing(labels.astype(np.uint8))
+        self.drawing = self.start.copy()
+        self.count = 0
+        self._replay()
+
+    @classmethod
+    def begin(cls, folder: Path, canvas: Canvas, labels: Drawing, about: dict[str, object]) -> "Draft":
+        """Start a draft from a label map ``(*space)``. ``about`` says where the label map comes from."""
+        with atomic_folder(folder) as partial:
+            write_label(partial / START, labels, canvas.geometry)
+            write_json(partial / ABOUT, about)
+            (partial / JOURNAL).touch()
+        return cls(folder, canvas)
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Return whether there is a draft in this folder."""
+        return (folder / START).is_file()
+
+    @property
+    def labels(self) -> Drawing:
+        """The drawing as a label map ``(*space)``."""
+        return self._canvas.to_labels(self.drawing)
+
+    @property
+    def changed(self) -> int:
+        """The number of voxels that differ from the start."""
+        return int(np.count_nonzero(self.drawing != self.start))
+
+    def add(self, number: int, runs: Runs) -> int:
+        """Add a stroke and return the number of the last stroke. A stroke that is already there changes nothing."""
+        with self._lock:
+            if number <= self.count:
+                return self.count
+            if number != self.count + 1:
+                finding = f"stroke {number} follows stroke {self.count}"
+                raise UserError(Code.RUN_MISMATCH, self._folder.name, finding, "reload the page")
+            self._append(number, runs)
+            apply_runs(self.drawing, runs)
+            self.count = number
+            return number
+
+    def reset(self) -> int:
+        """Go back to the start by one stroke. Return the number of the last stroke."""
+        with self._lock:
+            runs = runs_between(self.drawing, self.start)
+            return self.add(self.count + 1, runs) if len(runs) else self.count
+
+    def remove(self) -> None:
+        """Delete the draft. The start goes first, so that a partly deleted draft does not count as a draft."""
+        with write_errors(self._folder):
+            (self._folder / START).unlink(missing_ok=True)
+            shutil.rmtree(self._folder)
+
+    def _append(self, number: int, runs: Runs) -> None:
+        """Write a stroke to the journal and flush it to disk. If this fails, the journal stays as it was."""
+        content = runs.tobytes()
+        record = HEAD.pack(MAGIC, number, len(runs), zlib.crc32(content)) + content
+        path = self._folder / JOURNAL
+        with write_errors(path, len(record)), path.open("r+b") as stream:
+            end = stream.seek(0, os.SEEK_END)
+            try:
+                stream.write(record)
+                stream.flush()
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(end)
+                raise
+
+    def _replay(self) -> None:
+        """Apply all complete strokes, and cut off an incomplete stroke at the end of the journal."""
+        path = self._folder / JOURNAL
+        content, end = path.read_bytes(), 0
+        for number, runs, after in _strokes(content):
+            if number != self.count + 1:
+                break
+            apply_runs(self.drawing, runs)
+            self.count, end = number, after
+        if end < len(content):
+            with write_errors(path):
+                os.truncate(path, end)
+
+
+def _strokes(content: bytes) -> Iterator[tuple[int, Runs, int]]:
+    """Yield number, runs and end of each stroke, up to the first one that is incomplete or damaged."""
+    at = 0
+    while at + HEAD.size <= len(content):
+        magic, number, count, crc = HEAD.unpack_from(content, at)
+        end = at + HEAD.size + count * RUN.itemsize
+        runs = content[at + HEAD.size : end]
+        if magic != MAGIC or end > len(content) or zlib.crc32(runs) != crc:
+            return
+        yield number, np.frombuffer(runs, RUN), end
+        at = end

@@ -1,0 +1,105 @@
+"""The annotations of a folder of data: drafts, saved label maps, their previous versions, and a log.
+
+``annotations/`` in the folder of data contains ``drafts/CASE``, ``previous/CASE`` and ``log.jsonl``. Saved label maps
+are in ``labelsTr``. Images are never changed.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.files import PARTIAL, atomic_path, check_writable, locked, make_folder, parse_json, write_errors
+from graftseg.core.types import Case, Geometry
+from graftseg.data.annotation.draft import Draft
+from graftseg.data.formats.nifti import is_nifti
+from graftseg.data.scans import read_label, write_label
+
+Action = Literal["accept", "skip", "reject"]
+STATES: dict[str, str] = {"accept": "accepted", "skip": "skipped", "reject": "rejected"}
+LOCK = ".lock"
+
+
+class AnnotationFolder:
+    """Paths and files of the annotations in a folder of data."""
+
+    def __init__(self, data: Path) -> None:
+        self.path = data / "annotations"
+        self.labels = data / "labelsTr"
+        self.log_file = self.path / "log.jsonl"
+        self.ranking_file = self.path / "ranking.json"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lock the annotations for this process, and delete temporary files of killed processes."""
+        check_writable(self.path)
+        check_writable(self.labels)
+        make_folder(self.labels)
+        with locked(self.path / LOCK, "another graftseg annotate is using this folder"):
+            for left in [*self.labels.glob(f"{PARTIAL}*"), *(self.path / "drafts").glob(f"{PARTIAL}*")]:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            yield
+
+    def draft(self, case: str) -> Path:
+        """Return the folder of the draft of a case."""
+        return self.path / "drafts" / case
+
+    def target(self, case: Case) -> Path:
+        """Return the file for the label map of a case: its present label map, or a new NIfTI file."""
+        if case.label is None:
+            return self.labels / f"{case.name}.nii.gz"
+        if not is_nifti(case.label):
+            finding = "the case has a label map that is not NIfTI, which annotate cannot replace"
+            raise UserError(Code.SCAN_UNSUPPORTED, case.label, finding, "convert the label map to NIfTI")
+        return case.label
+
+    def save(self, case: Case, labels: NDArray[np.uint8], geometry: Geometry) -> Path:
+        """Write a label map on the grid of its scan and keep the previous version. Return the file.
+
+        At every moment, the file is missing or complete, and contains the previous or the new label map.
+        """
+        target = self.target(case)
+        self._keep_previous(case.name, target)
+        write_label(target, labels, geometry)
+        return target
+
+    def _keep_previous(self, case: str, target: Path) -> None:
+        if not target.is_file():
+            return
+        folder = self.path / "previous" / case
+        number = len(list(folder.glob("*"))) + 1 if folder.is_dir() else 1
+        with atomic_path(folder / f"{number:04d}-{target.name}") as partial:
+            shutil.copyfile(target, partial)
+
+    def is_saved(self, case: Case, draft: Draft) -> bool:
+        """Return whether the label map equals the draft, because a save ended before the draft was deleted."""
+        target = self.target(case)
+        return target.is_file() and np.array_equal(read_label(target).array, draft.labels)
+
+    def log(self, case: str, action: Action, facts: dict[str, Any]) -> None:
+        """Append a line to the log and flush it to disk."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        line = json.dumps({"time": now, "case": case, "action": action, **facts}) + "\n"
+        with write_errors(self.log_file), self.log_file.open("a", encoding="utf-8") as stream:
+            stream.write(line)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def states(self) -> dict[str, str]:
+        """Return the state of each case in the log by its last action. Lines that cannot be read are ignored."""
+        states: dict[str, str] = {}
+        for text in self.log_file.read_bytes().splitlines() if self.log_file.is_file() else ():
+            try:
+                line = parse_json(text)
+                states[line["case"]] = STATES[line["action"]]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+        return states

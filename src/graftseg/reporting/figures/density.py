@@ -1,0 +1,155 @@
+"""Figure of the densities of decoder features of labeled and of unlabeled scans (Figs. 1 and 5 of the paper)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from graftseg.core.run_folder import RunFolder
+from graftseg.reporting.figures.drawing import (
+    LABELED,
+    TEXT_WIDTH,
+    UNLABELED,
+    drawing,
+    row_label,
+    run_names,
+    save,
+    shortened,
+)
+from graftseg.reporting.figures.features import RunFeatures, sample_features
+from graftseg.reporting.figures.kernel_density import Floats, density, overlap
+from graftseg.reporting.figures.result import FigureResult
+
+VOXELS = 4000
+"""Sampled voxels of a class from labeled scans, and from unlabeled scans."""
+MIN_VOXELS = 10
+"""Number of voxels below which no density is drawn."""
+SHOWN = (0.5, 99.5)
+"""Percentiles of the values between which the densities are drawn."""
+HEAD = ("run", "class", "labeled voxels", "unlabeled voxels", "overlap")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Projected features of a class: values of labeled and of unlabeled scans, and the overlap of their densities."""
+
+    labeled: Floats
+    unlabeled: Floats
+    overlap: float | None
+
+
+def draw_density(
+    runs: Sequence[Path], out: Path, device: torch.device, seed: int, *, hidden_labels: bool
+) -> FigureResult:
+    """Draw a row for each run and a column for each class. Return the overlap of the two densities of each panel."""
+    names = run_names(runs)
+    sampled = [
+        sample_features(RunFolder(path), device, voxels=VOXELS, seed=seed, hidden_labels=hidden_labels) for path in runs
+    ]
+    panels = [[panel_of(one, label) for label in one.labeled] for one in sampled]
+    _draw(out, names, sampled, panels, hidden_labels=hidden_labels)
+    rows = [
+        (name, one.classes[label], str(len(panel.labeled)), str(len(panel.unlabeled)), _number(panel.overlap))
+        for name, one, line in zip(names, sampled, panels, strict=True)
+        for label, panel in enumerate(line, start=1)
+    ]
+    return FigureResult(out, _caption(sampled, hidden_labels), HEAD, tuple(rows))
+
+
+def panel_of(features: RunFeatures, label: int) -> Panel:
+    """Project the features of a class to the first principal component of its labeled features.
+
+    The unit is the standard deviation of the labeled features.
+    """
+    labeled, unlabeled = (part[label].astype(np.float64) for part in (features.labeled, features.unlabeled))
+    if min(len(labeled), len(unlabeled)) < MIN_VOXELS:
+        return Panel(labeled[:, 0], unlabeled[:, 0], None)
+    center, axis = labeled.mean(axis=0), principal_component(labeled)
+    first, second = (labeled - center) @ axis, (unlabeled - center) @ axis
+    unit = float(first.std(ddof=1)) or 1.0
+    first, second = first / unit, second / unit
+    return Panel(first, second, overlap(first, second))
+
+
+def principal_component(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the direction of the largest variance of ``(n, channels)``. Its largest entry is positive."""
+    _, _, directions = np.linalg.svd(values - values.mean(axis=0), full_matrices=False)
+    axis = directions[0]
+    return np.asarray(axis * np.sign(axis[np.abs(axis).argmax()]))
+
+
+def _draw(
+    out: Path,
+    names: Sequence[str],
+    sampled: Sequence[RunFeatures],
+    panels: Sequence[Sequence[Panel]],
+    *,
+    hidden_labels: bool,
+) -> None:
+    columns = max(map(len, panels))
+    width, height = max(TEXT_WIDTH, 1.5 * columns), 1.35 * len(panels) + 0.75
+    with drawing(width, height) as figure:
+        grid = figure.subplots(len(panels), columns, squeeze=False)
+        for row, (name, one, line) in enumerate(zip(names, sampled, panels, strict=True)):
+            for label, (axes, panel) in enumerate(zip(grid[row], line, strict=False), start=1):
+                _draw_panel(axes, panel)
+                if row == 0 or one.classes != sampled[0].classes:
+                    axes.set_title(shortened(one.classes[label]))
+            for axes in grid[row][len(line) :]:
+                axes.set_visible(False)
+            row_label(grid[row][0], name)
+        grouping = "true labels" if hidden_labels else "predicted labels"
+        handles = [
+            figure.axes[0].fill_between([], [], color=color, alpha=0.35, linewidth=1.2, label=text)
+            for color, text in ((LABELED, "labeled scans (true labels)"), (UNLABELED, f"unlabeled scans ({grouping})"))
+        ]
+        figure.legend(handles=handles, loc="upper center", ncols=2)
+        figure.supxlabel("first principal component of the labeled features (standard deviations)", fontsize=8, y=0.02)
+        figure.subplots_adjust(
+            left=0.05, right=0.99, top=1 - 0.45 / height, bottom=0.48 / height, wspace=0.08, hspace=0.28
+        )
+        save(figure, out)
+
+
+def _draw_panel(axes: Any, panel: Panel) -> None:
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    if panel.overlap is None:
+        axes.set_xticks([])
+        axes.text(0.5, 0.5, "too few voxels", transform=axes.transAxes, ha="center", va="center")
+        return
+    both = np.concatenate([panel.labeled, panel.unlabeled])
+    low, high = np.percentile(both, SHOWN)
+    grid = np.linspace(low - 0.5, high + 0.5, 400)
+    curves = []
+    for values, color, style in ((panel.labeled, LABELED, "-"), (panel.unlabeled, UNLABELED, "--")):
+        curve = density(values, grid)
+        curves.append(curve)
+        axes.fill_between(grid, curve, color=color, alpha=0.22, linewidth=0)
+        axes.plot(grid, curve, color=color, linewidth=1.2, linestyle=style)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0)
+    third = len(grid) // 3
+    is_free_left = max(curve[:third].max() for curve in curves) < max(curve[-third:].max() for curve in curves)
+    x, side = (0.01, "left") if is_free_left else (0.99, "right")
+    where = {"transform": axes.transAxes, "ha": side, "va": "top", "fontsize": 7.5}
+    axes.text(x, 0.98, f"overlap\n{panel.overlap:.2f}", **where)
+
+
+def _caption(sampled: Sequence[RunFeatures], hidden_labels: bool) -> str:
+    grouping = "labels that training did not use" if hidden_labels else "the predictions of the run"
+    counts = sorted({one.scans for one in sampled})
+    scans = " or ".join(f"{labeled} labeled and {unlabeled} unlabeled" for labeled, unlabeled in counts)
+    return (
+        f"Densities of features of the last decoder layer, in {scans} training scans. Voxels of unlabeled scans are "
+        f"grouped by {grouping}. Features are projected to the first principal component of the labeled features of "
+        "the class. Overlap is the integral of the smaller density: 1 means that both densities are equal."
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,109 @@
+"""Figure of the Dice of labeled and of unlabeled training scans over the steps of training (Fig. 2 of the paper)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
+from graftseg.reporting.figures.drawing import (
+    FAINT,
+    LABELED,
+    TEXT_WIDTH,
+    UNLABELED,
+    drawing,
+    run_names,
+    save,
+    shortened,
+)
+from graftseg.reporting.figures.result import FigureResult
+
+HEAD = ("run", "step", "labeled Dice %", "unlabeled Dice %", "gap")
+MAX_COLUMNS = 3
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Dice of labeled and of unlabeled training scans, from 0 to 1, after some steps of training."""
+
+    steps: tuple[int, ...]
+    labeled: tuple[float, ...]
+    unlabeled: tuple[float, ...]
+
+    @property
+    def gap(self) -> float:
+        """Labeled minus unlabeled Dice after the last step."""
+        return self.labeled[-1] - self.unlabeled[-1]
+
+
+def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
+    """Draw a panel for each run. Return the scores after the last step."""
+    names, scores = run_names(runs), [read_scores(RunFolder(path)) for path in runs]
+    columns = min(MAX_COLUMNS, len(runs))
+    lines = -(-len(runs) // columns)
+    width, height = TEXT_WIDTH * (0.3 + 0.7 * columns / MAX_COLUMNS), 1.8 * lines + 0.5
+    with drawing(width, height) as figure:
+        grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+        for number, axes in enumerate(grid.flat):
+            if number < len(runs):
+                _draw_panel(axes, names[number], scores[number])
+            else:
+                axes.set_visible(False)
+        for row in grid:
+            row[0].set_ylabel("Dice %")
+        handles = [
+            figure.axes[0].plot([], [], color=color, linestyle=style, label=f"{name} training scans")[0]
+            for name, color, style in (("labeled", LABELED, "-"), ("unlabeled", UNLABELED, "--"))
+        ]
+        figure.legend(handles=handles, loc="upper center", ncols=2)
+        figure.subplots_adjust(
+            left=0.48 / width,
+            right=1 - 0.2 / width,
+            top=1 - 0.5 / height,
+            bottom=0.4 / height,
+            wspace=0.12,
+            hspace=0.5,
+        )
+        save(figure, out)
+    rows = [
+        (name, str(one.steps[-1]), f"{100 * one.labeled[-1]:.1f}", f"{100 * one.unlabeled[-1]:.1f}", _points(one.gap))
+        for name, one in zip(names, scores, strict=True)
+    ]
+    caption = (
+        "Mean Dice of the labeled and of the unlabeled training scans during training. Training did not use the labels "
+        "of the unlabeled scans. The gap is the difference after the last step."
+    )
+    return FigureResult(out, caption, HEAD, tuple(rows))
+
+
+def read_scores(run: RunFolder) -> Scores:
+    """Read the scores of the training scans from the log of a run."""
+    run.manifest()
+    lines = [line for line in read_log(run.log_file) if "training_dice" in line]
+    if not lines:
+        finding = "its log has no scores of the training scans"
+        remedy = "train with --set loop.training_dice_every=100, on a store that has labels of the unlabeled scans"
+        raise UserError(Code.RUN_MISMATCH, run.path, finding, remedy)
+    try:
+        labeled, unlabeled = (
+            tuple(float(line["training_dice"][name]) for line in lines) for name in ("labeled", "unlabeled")
+        )
+    except (KeyError, TypeError, ValueError):
+        raise UserError(Code.DAMAGED_FILE, run.log_file, "damaged or edited scores", LOG_REMEDY) from None
+    return Scores(tuple(line["global_step"] for line in lines), labeled, unlabeled)
+
+
+def _draw_panel(axes: Any, name: str, scores: Scores) -> None:
+    labeled, unlabeled = ([100 * value for value in values] for values in (scores.labeled, scores.unlabeled))
+    axes.fill_between(scores.steps, labeled, unlabeled, color=FAINT, alpha=0.5, linewidth=0)
+    axes.plot(scores.steps, labeled, color=LABELED, linewidth=1.2)
+    axes.plot(scores.steps, unlabeled, color=UNLABELED, linewidth=1.2, linestyle="--")
+    axes.set_ylim(0, 100)
+    axes.set_xlim(0, max(scores.steps))
+    axes.set_xlabel("step")
+    axes.set_title(f"{shortened(name)}: gap {_points(scores.gap)}")
+
+
+def _points(difference: float) -> str:
+    return f"{100 * difference:.1f}".replace("-", "−")

@@ -1,0 +1,113 @@
+"""Drawing with matplotlib: one style, and files that depend only on their content."""
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from graftseg.core.errors import Code, UserError, in_one_line
+from graftseg.core.files import check_target_file, write_bytes
+
+FORMATS = (".svg", ".png", ".pdf")
+COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9
+"""Width of a column and of a page of text in a two-column paper, in inches."""
+DOTS_PER_INCH = 220
+LABELED, UNLABELED = "#0072b2", "#d55e00"
+"""Colors of labeled and of unlabeled data, distinguishable with red-green color blindness."""
+INK, FAINT = "#222222", "#d9d9d9"
+# no date and no program version, so that equal figures are equal files
+METADATA: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+}
+STYLE: dict[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7.5,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": "#777777",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "legend.frameon": False,
+    "text.parse_math": False,  # a dollar sign in the name of a class is only a dollar sign
+    "svg.hashsalt": "graftseg",
+    "pdf.fonttype": 42,  # journals reject fonts of type 3
+}
+
+
+@contextmanager
+def drawing(width: float, height: float) -> Iterator[Any]:
+    """Yield an empty matplotlib figure of this size in inches. User settings of matplotlib have no effect inside."""
+    matplotlib = _import_matplotlib()
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure as SVG, PNG or PDF, according to the suffix. Call it inside ``drawing``."""
+    content, suffix = io.BytesIO(), path.suffix.lower()
+    figure.savefig(content, format=suffix[1:], metadata=METADATA[suffix], facecolor="white")
+    write_bytes(path, content.getvalue())
+
+
+def check_target(path: Path) -> None:
+    """Raise a UserError if matplotlib is missing, the suffix is unknown, or the file cannot be written."""
+    if path.suffix.lower() not in FORMATS:
+        finding, remedy = "unknown format of a figure", f"choose a file that ends in {' or '.join(FORMATS)} as --out"
+        raise UserError(Code.OPTION_INVALID, path, finding, remedy)
+    _import_matplotlib()
+    check_target_file(path)
+
+
+def _import_matplotlib() -> Any:
+    try:
+        return import_module("matplotlib")
+    except ImportError:
+        remedy = "run pip install '.[figures]' in the folder of graftseg"
+        raise UserError(Code.PACKAGE_MISSING, "matplotlib", "figures need the package matplotlib", remedy) from None
+
+
+def plain(axes: Any) -> None:
+    """Remove the frame and the ticks of a picture."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def row_label(axes: Any, *lines: str) -> None:
+    """Write the name of a row to the left of its first panel."""
+    axes.set_ylabel("\n".join(map(shortened, lines)), fontweight="bold", labelpad=6)
+
+
+def shortened(text: str, length: int = 24) -> str:
+    """Return a name in one line. Replace the middle of a long name by an ellipsis."""
+    line = in_one_line(text)
+    half = (length - 1) // 2
+    return line if len(line) <= length else f"{line[:half]}…{line[-half:]}"
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of the paths that are all different, such as ``bcp`` and ``bcp/baseline``."""
+    parts = [path.resolve().parts for path in paths]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(one[-length:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]

@@ -1,0 +1,63 @@
+"""The verb ``figure``: draw one of the paper's figures for one or several runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from graftseg.core.devices import choose_device
+from graftseg.core.errors import Code, UserError
+from graftseg.reporting.figures.density import draw_density
+from graftseg.reporting.figures.dice_over_time import draw_dice_over_time
+from graftseg.reporting.figures.drawing import check_target
+from graftseg.reporting.figures.masks import draw_masks
+from graftseg.reporting.figures.methods import Shown, draw_methods
+from graftseg.reporting.figures.result import FigureResult
+
+FigureName = Literal["density", "dice-over-time", "methods", "masks"]
+NAMES: tuple[FigureName, ...] = get_args(FigureName)
+OPTIONS: dict[str, tuple[str, FigureName]] = {
+    "cases": ("--case", "methods"),
+    "view": ("--view", "methods"),
+    "hidden_labels": ("--hidden-labels", "density"),
+}
+"""Options that only one figure has: how the command line spells them, and the figure."""
+
+
+def figure(
+    name: FigureName,
+    *runs: str | Path,
+    out: str | Path,
+    cases: Sequence[str] = (),
+    view: Shown | None = None,
+    seed: int = 0,
+    hidden_labels: bool = False,
+    device: str = "auto",
+) -> FigureResult:
+    """Draw a figure of the paper for one or several runs, as SVG, PNG or PDF according to the suffix of ``out``.
+
+    ``cases`` are the test cases of ``methods``, by default the worst, the median and the best case. ``view`` is
+    ``slices``, ``surfaces`` or ``both``, by default both for volumes. ``seed`` is for the masks of ``masks`` and for
+    the sampled voxels of ``density``. ``hidden_labels`` lets ``density`` read labels of the store that training did not
+    use, and group the voxels of unlabeled scans by them.
+    """
+    paths, target = [Path(run) for run in runs], Path(out)
+    if not paths:
+        raise UserError(Code.OPTION_INVALID, "runs", "no run given", "pass the folder of at least one run")
+    _check_options(name, {"cases": bool(cases), "view": view is not None, "hidden_labels": hidden_labels})
+    check_target(target)
+    if name == "masks":
+        return draw_masks(paths, target, seed)
+    if name == "dice-over-time":
+        return draw_dice_over_time(paths, target)
+    if name == "methods":
+        return draw_methods(paths, target, cases, view)
+    if name == "density":
+        return draw_density(paths, target, choose_device(device), seed, hidden_labels=hidden_labels)
+    raise UserError(Code.UNKNOWN_NAME, name, "unknown figure", f"choose one of {', '.join(NAMES)}")
+
+
+def _check_options(name: str, given: Mapping[str, bool]) -> None:
+    for key, is_given in given.items():
+        option, owner = OPTIONS[key]
+        if is_given and name != owner:
+            raise UserError(Code.OPTION_CONFLICT, option, f"has no effect on the figure {name}", f"omit {option}")

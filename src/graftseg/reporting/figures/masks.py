@@ -1,0 +1,136 @@
+"""Figure of the copy-paste masks: the mask of a run next to the other masks (Fig. 6 of the paper)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import TypeAdapter
+
+from graftseg.core.colors import color_of
+from graftseg.core.errors import Code, UserError
+from graftseg.core.run_folder import RunFolder
+from graftseg.methods import METHODS
+from graftseg.ops.masks import Box, ContactSlab, MaskSettings, RandomCubes
+from graftseg.recipes.recipe import Recipe, load_recipe
+from graftseg.reporting.figures.drawing import FAINT, TEXT_WIDTH, drawing, plain, row_label, run_names, save
+from graftseg.reporting.figures.result import FigureResult
+from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
+
+Mask = npt.NDArray[np.bool_]
+KINDS: tuple[MaskSettings, ...] = (RandomCubes(), Box(), ContactSlab())
+HEAD = ("run", "mask", "used", "patch", "β", "pasted %")
+CAMERA = Camera(azimuth=35.0, elevation=25.0)
+SIDE = 150  # pixels of a drawn volume
+PASTED = tuple(int(color_of(2)[place : place + 2], 16) / 255 for place in (1, 3, 5))
+FRONT_EDGES = 0.9, 0.35  # line widths of edges in front of and behind the pasted region
+
+
+def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
+    """Draw one random mask of every kind for each run. The pasted region is colored."""
+    names, rows = run_names(runs), []
+    drawn = [_masks_of(path, seed) for path in runs]
+    width, height = TEXT_WIDTH * 0.75, 1.8 * len(runs) + 0.1
+    with drawing(width, height) as figure:
+        grid = figure.subplots(len(runs), len(KINDS), squeeze=False)
+        for name, (recipe, used, masks), panels in zip(names, drawn, grid, strict=True):
+            row_label(panels[0], name)
+            for axes, (kind, mask) in zip(panels, masks.items(), strict=True):
+                share = 100 * float(1 - mask.mean())
+                title = f"{kind}, {share:.0f} %"
+                axes.set_title(f"{title} (used)" if kind == used.name else title, **_weight(kind == used.name))
+                _draw(axes, ~mask)
+                patch = " x ".join(map(str, mask.shape))
+                is_used = "yes" if kind == used.name else "no"
+                rows.append((name, kind, is_used, patch, f"{_beta(recipe):.3g}", f"{share:.1f}"))
+        figure.subplots_adjust(left=0.07, right=0.98, top=1 - 0.25 / height, bottom=0.01, wspace=0.08, hspace=0.18)
+        save(figure, out)
+    caption = (
+        "Copy-paste masks. The colored region is pasted from the other image. Its share of the patch is in percent. "
+        "A run uses one of the masks. The others have their default sizes for the same patch and β."
+    )
+    return FigureResult(out, caption, HEAD, tuple(rows))
+
+
+def _weight(is_used: bool) -> dict[str, str]:
+    return {"fontweight": "bold" if is_used else "normal"}
+
+
+def _masks_of(path: Path, seed: int) -> tuple[Recipe, MaskSettings, dict[str, Mask]]:
+    """Return the recipe of a run, its mask, and one drawn mask of every kind."""
+    run = RunFolder(path)
+    run.manifest()
+    recipe = load_recipe(run.recipe_file)
+    used = _used_mask(path, recipe)
+    masks: dict[str, Mask] = {}
+    for kind in KINDS:
+        chosen = used if used.name == kind.name else kind
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)
+            masks[kind.name] = chosen.draw(recipe.batches.patch, _beta(recipe), "cpu").numpy()
+    return recipe, used, masks
+
+
+def _stage_settings(recipe: Recipe) -> dict[str, Any] | None:
+    """Return the settings of the last stage that pastes crops, or None if no stage does."""
+    pasting = [stage for stage in recipe.stages if "beta" in METHODS[stage.method].Config.model_fields]
+    return METHODS[pasting[-1].method].Config.model_validate(pasting[-1].settings).model_dump() if pasting else None
+
+
+def _used_mask(path: Path, recipe: Recipe) -> MaskSettings:
+    settings = _stage_settings(recipe)
+    if settings is None:
+        finding = f"the methods of recipe {recipe.name} paste no crops, so there is no mask"
+        raise UserError(Code.RECIPE_MISMATCH, path, finding, "choose a run of a copy-paste method, such as bcp")
+    given = settings.get("mask") or {"name": "box"}
+    mask: Box | RandomCubes | ContactSlab = TypeAdapter(MaskSettings).validate_python(given)
+    return mask
+
+
+def _beta(recipe: Recipe) -> float:
+    return float((_stage_settings(recipe) or {})["beta"])
+
+
+def _draw(axes: Any, pasted: Mask) -> None:
+    plain(axes)
+    if pasted.ndim == 2:
+        picture = np.where(pasted.T[..., None], PASTED, (0.93, 0.93, 0.93))
+        axes.imshow(picture, interpolation="nearest")
+        return
+    _draw_volume(axes, pasted)
+
+
+def _draw_volume(axes: Any, pasted: Mask) -> None:
+    """Draw the pasted region as a solid inside the edges of the patch."""
+    spacing = (1.0, 1.0, 1.0)
+    view = View.around([np.ones(pasted.shape, bool)], spacing, 2 * SIDE, CAMERA)
+    # one voxel of background on each side, so that the region has a surface at the edge of the patch
+    padded = np.pad(pasted, 1)
+    moved = replace(view, center=tuple(one + 1 for one in view.center))
+    picture = antialiased(render(padded.astype(np.uint8), spacing, moved, {1: np.array(PASTED)}, smoothing=0.0))
+    extent = (-view.radius, view.radius, -view.radius, view.radius)
+    axes.imshow(picture, extent=extent, interpolation="antialiased", zorder=2)
+    for start, end, is_front in _edges(pasted.shape, CAMERA):
+        line = {"color": "#777777" if is_front else FAINT, "linewidth": FRONT_EDGES[0 if is_front else 1]}
+        axes.plot([start[0], end[0]], [start[1], end[1]], zorder=3 if is_front else 1, solid_capstyle="round", **line)
+    axes.set_xlim(extent[:2])
+    axes.set_ylim(extent[2:])
+    axes.set_aspect("equal")
+
+
+def _edges(shape: Sequence[int], camera: Camera) -> list[tuple[Floats, Floats, bool]]:
+    """Return the edges of a box around its center: both ends in the picture, and whether they face the viewer."""
+    toward, up, right = camera.axes
+    half = np.asarray(shape) / 2
+    corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    farthest = corners[np.argmin(corners * half @ toward)]
+    edges = []
+    for i, first in enumerate(corners):
+        for second in corners[i + 1 :]:
+            if (first != second).sum() == 1:
+                start, end = (np.array([point * half @ right, point * half @ up]) for point in (first, second))
+                edges.append((start, end, not ((first == farthest).all() or (second == farthest).all())))
+    return edges

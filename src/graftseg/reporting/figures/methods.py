@@ -1,0 +1,229 @@
+"""Figure that compares runs on the same test cases, as slices and as surfaces (Fig. 4 of the paper)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from graftseg.core.colors import color_of
+from graftseg.core.errors import Code, UserError
+from graftseg.core.names import nfc
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Geometry
+from graftseg.data.gray_window import gray_window, to_gray
+from graftseg.data.grid import plan_grid, to_grid
+from graftseg.data.slices import Cut
+from graftseg.reporting.cases import CaseArrays, predicted_in, read_arrays
+from graftseg.reporting.figures.drawing import TEXT_WIDTH, drawing, plain, row_label, run_names, save, shortened
+from graftseg.reporting.figures.result import FigureResult
+from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
+from graftseg.reporting.folder import class_names
+from graftseg.reporting.pictures import label_layer, rgb_table
+from graftseg.reporting.results import Results, case_dice, read_results
+
+Shown = Literal["slices", "surfaces", "both"]
+HEAD = ("case", "rank", "run", "Dice %")
+CAMERA = Camera()
+SURFACE_SIDE = 320
+MARGIN = 0.2
+"""Margin around the labels of a slice, as a share of their size."""
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """The scores of a run on its test cases."""
+
+    name: str
+    path: Path
+    results: Results
+    dice: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case with its rank, the arrays of the scan, and the label map of every run."""
+
+    case: str
+    rank: str
+    arrays: CaseArrays
+    predictions: tuple[Any, ...]
+    dice: tuple[float, ...]
+
+    @property
+    def label_maps(self) -> tuple[Any, ...]:
+        """The reference and the label maps of all runs."""
+        return (self.arrays.reference, *self.predictions)
+
+
+def draw_methods(
+    runs: Sequence[Path], out: Path, cases: Sequence[str] = (), shown: Shown | None = None
+) -> FigureResult:
+    """Draw a row for each case, with the scan, the reference and the label map of each run.
+
+    Without ``cases``, the worst, the median and the best case are shown, by the mean Dice of all runs.
+    """
+    tested = [_tested(name, path) for name, path in zip(run_names(runs), runs, strict=True)]
+    chosen = _given(tested, cases) if cases else chosen_cases(tested)
+    classes = class_names(RunFolder(runs[0]).manifest())
+    rows = [_row(case, rank, tested, classes) for case, rank in chosen.items()]
+    has_volumes = all(row.arrays.reference.ndim == 3 for row in rows)
+    if shown in ("surfaces", "both") and not has_volumes:
+        raise UserError(Code.OPTION_INVALID, f"--view {shown}", "the scans are 2-D", "use --view slices")
+    kinds = {"slices": ("slices",), "surfaces": ("surfaces",)}.get(str(shown), ("slices", "surfaces"))
+    _draw(out, rows, tested, classes, kinds if has_volumes else ("slices",))
+    table = [
+        (row.case, row.rank, run.name, f"{100 * dice:.1f}")
+        for row in rows
+        for run, dice in zip(tested, row.dice, strict=True)
+    ]
+    return FigureResult(out, _caption(rows, bool(cases), kinds if has_volumes else ("slices",)), HEAD, tuple(table))
+
+
+def chosen_cases(tested: Sequence[RunScores]) -> dict[str, str]:
+    """Return the worst, the median and the best case with their ranks, by the mean Dice of all runs."""
+    scores = {case: float(np.mean([run.dice[case] for run in tested])) for case in _common(tested)}
+    ranking = sorted(scores, key=lambda case: (scores[case], case))
+    last = len(ranking) - 1
+    places = {0: "worst", last // 2: "median", last: "best"} if last > 1 else {0: "worst", last: "best"}
+    return {ranking[place]: rank for place, rank in places.items()}
+
+
+def _tested(name: str, path: Path) -> RunScores:
+    run = RunFolder(path)
+    run.manifest()
+    results = read_results(run.predictions)
+    if results is None:
+        raise UserError(Code.NOT_TESTED, path, "the run has not been tested", f"run graftseg test {path}")
+    return RunScores(name, path, results, {nfc(case): dice for case, dice in case_dice(results.evaluation).items()})
+
+
+def _common(tested: Sequence[RunScores]) -> list[str]:
+    common = sorted(set.intersection(*(set(run.dice) for run in tested)))
+    if not common:
+        finding = "the runs have no test case in common"
+        raise UserError(Code.NOT_COMPARABLE, tested[-1].path, finding, "choose runs that were tested on the same scans")
+    return common
+
+
+def _given(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[str, str]:
+    common = _common(tested)
+    if unknown := [case for case in cases if nfc(case) not in common]:
+        few = ", ".join(common[:3])
+        raise UserError(
+            Code.UNKNOWN_NAME, f"--case {unknown[0]}", "not a test case of all runs", f"choose one such as {few}"
+        )
+    return {nfc(case): "" for case in cases}
+
+
+def _row(case: str, rank: str, tested: Sequence[RunScores], classes: Sequence[str]) -> Row:
+    arrays = []
+    for run in tested:
+        entries = {nfc(name): one for name, one in predicted_in(run.results).items()}
+        found = read_arrays(case, entries.get(case), classes)
+        if isinstance(found, str):
+            raise UserError(Code.PREDICTIONS_MISMATCH, run.path, f"case {case}: {found}", "test the run again")
+        arrays.append(found)
+        if found.reference.shape != arrays[0].reference.shape:
+            finding = f"case {case} has another shape than in {tested[0].path}"
+            raise UserError(Code.NOT_COMPARABLE, run.path, finding, "choose runs that were tested on the same scans")
+    return Row(case, rank, arrays[0], tuple(one.prediction for one in arrays), tuple(run.dice[case] for run in tested))
+
+
+def _draw(
+    out: Path, rows: Sequence[Row], tested: Sequence[RunScores], classes: Sequence[str], kinds: Sequence[str]
+) -> None:
+    columns, lines = 2 + len(tested), [(row, kind) for row in rows for kind in kinds]
+    side = min(TEXT_WIDTH, 1.6 * columns) / columns
+    width, height = side * columns, (side + 0.16) * len(lines) + 0.55
+    with drawing(width, height) as figure:
+        grid = figure.subplots(len(lines), columns, squeeze=False)
+        for panels, (row, kind) in zip(grid, lines, strict=True):
+            for axes in panels:
+                plain(axes)
+            (_draw_slices if kind == "slices" else _draw_surfaces)(panels, row, len(classes))
+            if kind == kinds[0]:
+                row_label(panels[0], *filter(None, (shortened(row.case, 18), row.rank)))
+            if kind == kinds[-1]:
+                for axes, dice in zip(panels[2:], row.dice, strict=True):
+                    axes.set_xlabel(f"Dice {100 * dice:.1f} %", labelpad=2)
+        for axes, title in zip(grid[0], ["scan", "reference", *(run.name for run in tested)], strict=True):
+            axes.set_title(shortened(title, 18))
+        patches = import_patches()
+        handles = [
+            patches.Patch(color=color_of(label), label=shortened(name))
+            for label, name in enumerate(classes[1:], start=1)
+        ]
+        figure.legend(handles=handles, loc="lower center", ncols=min(6, len(handles)), handlelength=1, handleheight=1)
+        figure.subplots_adjust(
+            left=0.4 / width, right=0.99, top=1 - 0.2 / height, bottom=0.42 / height, wspace=0.04, hspace=0.14
+        )
+        save(figure, out)
+
+
+def import_patches() -> Any:
+    """Return matplotlib's module of shapes."""
+    from matplotlib import patches
+
+    return patches
+
+
+def _draw_slices(panels: Sequence[Any], row: Row, classes: int) -> None:
+    """Draw the slice with the most reference voxels, cropped to the labels of all label maps."""
+    cut = _cut(row.arrays.geometry)
+    index = cut.fullest(*row.label_maps)
+    image = cut.plane(row.arrays.image, index)
+    maps = [cut.plane(labels, index) for labels in row.label_maps]
+    low, high = _window(maps, image.shape)
+    gray = to_gray(image, gray_window(row.arrays.image))
+    for axes, labels in zip(panels, [None, *maps], strict=True):
+        place = {"extent": (0, gray.shape[1], gray.shape[0], 0), "aspect": cut.aspect}
+        axes.imshow(gray, cmap="gray", vmin=0, vmax=255, interpolation="bilinear", **place)
+        if labels is not None:
+            axes.imshow(label_layer(np.asarray(labels)), interpolation="antialiased", **place)
+        axes.set_xlim(low[1], high[1])
+        axes.set_ylim(high[0], low[0])
+
+
+def _draw_surfaces(panels: Sequence[Any], row: Row, classes: int) -> None:
+    """Draw the surfaces of all label maps from the same direction and at the same scale."""
+    panels[0].text(0.5, 0.5, "surfaces", transform=panels[0].transAxes, ha="center", va="center", color="#777777")
+    volumes, spacing = _upright(row.label_maps, row.arrays.geometry)
+    view = View.around([volume > 0 for volume in volumes], spacing, SURFACE_SIDE, CAMERA)
+    colors = {label: rgb / 255 for label, rgb in enumerate(rgb_table(classes).astype(float)) if label}
+    for axes, volume in zip(panels[1:], volumes, strict=True):
+        axes.imshow(antialiased(render(volume, spacing, view, colors)), interpolation="antialiased")
+
+
+def _cut(geometry: Geometry) -> Cut:
+    return Cut.across_largest_spacing(geometry) if geometry.is_placed else Cut.as_stored(geometry)
+
+
+def _upright(volumes: Sequence[Any], geometry: Geometry) -> tuple[list[Any], tuple[float, ...]]:
+    """Return label maps with the axes right, anterior, superior, or as stored if their orientation is unknown."""
+    grid = plan_grid(geometry, orientation="RAS" if geometry.is_placed else None, spacing=None)
+    return [to_grid(volume, grid, labels=True) for volume in volumes], grid.prepared_spacing
+
+
+def _window(maps: Sequence[Any], shape: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return the first and the last row and column of a square around the labels of all maps, or of the slice."""
+    found = np.argwhere(np.logical_or.reduce([labels > 0 for labels in maps]))
+    if not len(found):
+        return np.zeros(2), np.asarray(shape, dtype=np.float64)
+    low, high = found.min(axis=0), found.max(axis=0) + 1
+    half = (0.5 + MARGIN) * float((high - low).max())
+    center = (low + high) / 2
+    return np.maximum(center - half, 0.0), np.minimum(center + half, np.asarray(shape, dtype=np.float64))
+
+
+def _caption(rows: Sequence[Row], is_given: bool, kinds: Sequence[str]) -> str:
+    choice = "" if is_given else " The worst, the median and the best case by the mean Dice of all runs are shown."
+    parts = ["Scan, reference and label maps of the runs on the same test cases." + choice]
+    if "slices" in kinds and rows[0].arrays.reference.ndim == 3:
+        parts.append("Slices are those with the most reference voxels.")
+    if "surfaces" in kinds:
+        parts.append(
+            "Surfaces of a case have the same camera and scale, and are smoothed, which removes single voxels."
+        )
+    return " ".join(parts)

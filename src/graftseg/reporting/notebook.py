@@ -1,0 +1,129 @@
+"""Scans and label maps of a run in a Jupyter notebook, with the widget of ipyniivue."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graftseg.core.colors import color_of
+from graftseg.core.errors import Code, UserError
+from graftseg.data.gray_window import gray_window
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect
+from graftseg.reporting.viewer.view import require_case
+from graftseg.reporting.viewer.volumes import as_nifti
+
+LABEL_LAYERS = ("reference", "prediction", "difference")
+DIFFERENCES = {"missed": 1, "extra": 4, "another class": 8}
+"""Kinds of differences by value, with the number of their color in ``core.colors``."""
+OPACITY = 0.5
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A scan or a label map as NIfTI bytes. ``names`` are the names of the values of a label map, background first."""
+
+    name: str
+    content: bytes
+    window: tuple[float, float] | None = None
+    names: tuple[str, ...] = ()
+    colors: tuple[str, ...] = ()
+
+
+def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
+    """Show the scans of a run, a folder of data or a folder of label maps in Jupyter.
+
+    Return a widget with a list of cases, a list of layers and the scan. ``case`` is shown first, by default the tested
+    case with the lowest Dice. ``height`` is in pixels.
+    """
+    niivue, widgets = _import("ipyniivue"), _import("ipywidgets")
+    shown = collect(Path(what))
+    require_case(shown, case, Path(what))
+    first = next((number for number, one in enumerate(shown.cases) if one.name == case), 0)
+    reader, screen = CaseReader(shown.cases), niivue.NiiVue(height=height, is_radiological_convention=True)
+    cases = widgets.Dropdown(
+        options=[(_title(one), number) for number, one in enumerate(shown.cases)], value=first, description="Case"
+    )
+    layer = widgets.ToggleButtons(options=["none"])
+
+    def show_layer(*_: Any) -> None:
+        for volume in screen.volumes[1:]:
+            volume.opacity = OPACITY if volume.name == _file(layer.value) else 0.0
+
+    def show_case(*_: Any) -> None:
+        layers = layers_of(shown, reader, cases.value)
+        is_flat = len(reader.scan(cases.value).geometry.shape) == 2
+        screen.set_slice_type(niivue.SliceType.AXIAL if is_flat else niivue.SliceType.MULTIPLANAR)
+        names = [one.name for one in layers[1:]]
+        layer.options = [*names, "none"]
+        layer.value = "prediction" if "prediction" in names else layer.options[0]
+        screen.load_volumes([_volume(niivue, one) for one in layers])
+        show_layer()
+
+    show_case()
+    cases.observe(show_case, names="value")
+    layer.observe(show_layer, names="value")
+    return widgets.VBox([widgets.HBox([cases, layer]), screen])
+
+
+def layers_of(shown: Collection, reader: CaseReader, number: int) -> list[Layer]:
+    """Return the first channel of a scan and its label maps, with axes that point right, anterior and superior."""
+    scan, turn = reader.scan(number), reader.turn(number)
+    image = scan.array[0]
+    low, high = gray_window(image)
+    layers = [Layer("scan", as_nifti(turn.to_volume(image), turn.spacing), (float(low), float(high)))]
+    for name in LABEL_LAYERS:
+        if name not in shown.cases[number].layers:
+            continue
+        labels = reader.layer(number, name).astype(np.uint8)
+        if name == "difference":
+            names, colors = tuple(DIFFERENCES), tuple(map(color_of, DIFFERENCES.values()))
+        else:
+            count = max(len(shown.classes), int(labels.max(initial=0)) + 1)
+            names = tuple(_class_name(shown.classes, value) for value in range(1, count))
+            colors = tuple(color_of(value) for value in range(1, count))
+        content = as_nifti(turn.to_volume(labels), turn.spacing)
+        layers.append(Layer(name, content, names=("background", *names), colors=("#000000", *colors)))
+    return layers
+
+
+def _volume(niivue: Any, layer: Layer) -> Any:
+    """Return a volume of the widget. Values of label maps have the colors of the classes."""
+    if layer.window is not None:
+        low, high = layer.window
+        return niivue.Volume(data=layer.content, name=_file(layer.name), colormap="gray", cal_min=low, cal_max=high)
+    volume = niivue.Volume(data=layer.content, name=_file(layer.name), opacity=OPACITY)
+    channels = {
+        key: [int(color[at : at + 2], 16) for color in layer.colors] for key, at in (("R", 1), ("G", 3), ("B", 5))
+    }
+    opaque = [0, *[255] * (len(layer.colors) - 1)]
+    volume.set_colormap_label({**channels, "A": opaque, "labels": list(layer.names)})
+    return volume
+
+
+def _file(name: str) -> str:
+    return f"{name}.nii"
+
+
+def _title(case: ViewedCase) -> str:
+    parts = [case.split, f"Dice {100 * case.dice:.1f} %" if case.dice is not None else ""]
+    details = ", ".join(part for part in parts if part)
+    return f"{case.name} ({details})" if details else case.name
+
+
+def _class_name(classes: Sequence[str], value: int) -> str:
+    return classes[value] if value < len(classes) else f"class {value}"
+
+
+def _import(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        finding, remedy = (
+            "the notebook view needs the package",
+            "run pip install '.[notebook]' in the folder of graftseg",
+        )
+        raise UserError(Code.PACKAGE_MISSING, package, finding, remedy) from None

@@ -1,0 +1,1 @@
+"""Viewer and annotation tool in the browser, served from this machine."""

@@ -1,0 +1,120 @@
+"""Who may talk to the viewer: only a browser on this machine that was opened with the token."""
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self' data: blob:",
+        "worker-src 'self' blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Content security policy: no inline script, no other origin."""
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+OWN_HEADER = "x-graftseg"
+"""Header of all POST requests. Another page cannot send it without permission, which is never given."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """The port of the server and the token that opens it."""
+
+    port: int
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+    @property
+    def url(self) -> str:
+        """The address that opens the page."""
+        return f"http://127.0.0.1:{self.port}/?token={self.token}"
+
+    @property
+    def hosts(self) -> tuple[str, str]:
+        """Allowed values of the Host header. Other names may be rebound to this machine by an attacker."""
+        return f"127.0.0.1:{self.port}", f"localhost:{self.port}"
+
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie with the token. Cookies are shared by all ports, so the name contains the port."""
+        return f"graftseg-{self.port}"
+
+    def is_token(self, text: str | None) -> bool:
+        """Compare a token in constant time."""
+        return text is not None and hmac.compare_digest(text.encode(), self.token.encode())
+
+
+class Gate:
+    """ASGI middleware that refuses requests without the token or from another page, and adds security headers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        answer = self._refusal(scope) or self._opening(scope)
+        await (answer or self._app)(scope, receive, send_secured)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if headers.get("host") not in self._access.hosts:
+            return PlainTextResponse("wrong host", 421)
+        origin = headers.get("origin")
+        if origin is not None and origin.removeprefix("http://") not in self._access.hosts:
+            return PlainTextResponse("wrong origin", 403)
+        if scope["method"] not in ("GET", "HEAD") and headers.get(OWN_HEADER) != "1":
+            return PlainTextResponse("not a request of the viewer", 403)
+        is_open = self._access.is_token(self._token_in(headers)) or self._opening(scope) is not None
+        return None if is_open else PlainTextResponse("open the address that graftseg printed", 403)
+
+    def _token_in(self, headers: Headers) -> str | None:
+        cookies: SimpleCookie = SimpleCookie()
+        try:
+            cookies.load(headers.get("cookie", ""))
+        except CookieError:
+            return None
+        found = cookies.get(self._access.cookie)
+        return None if found is None else found.value
+
+    def _opening(self, scope: Scope) -> Response | None:
+        """Return the answer to the address with the token: a cookie, and the same address without the token."""
+        query: dict[str, Any] = parse_qs(scope["query_string"].decode("latin-1"))
+        tokens = query.pop("token", [])
+        if scope["path"] != "/" or len(tokens) != 1 or not self._access.is_token(tokens[0]):
+            return None
+        rest = urlencode(query, doseq=True)
+        answer = RedirectResponse(f"/?{rest}" if rest else "/", 303)
+        answer.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="strict")
+        return answer

@@ -1,0 +1,151 @@
+"""Routes of the annotation: open a case, add strokes, finish a case, and continue the training."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from graftseg.core.errors import Code, UserError
+from graftseg.data.annotation.folder import Action
+from graftseg.data.annotation.strokes import RUN, parse_runs
+from graftseg.reporting.viewer.annotator import Annotator
+from graftseg.reporting.viewer.leases import Leases
+from graftseg.reporting.viewer.retraining import Retraining
+from graftseg.reporting.viewer.server import NIFTI
+from graftseg.reporting.viewer.volumes import as_nifti
+
+MAX_JSON = 1000
+MIN_STROKE_BYTES = 2**16
+"""Strokes up to this size are accepted even for tiny scans."""
+
+
+class _TabRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    tab: str = Field(min_length=1, max_length=64)
+    seq: int = 0
+
+
+class _FinishRequest(_TabRequest):
+    action: Action
+
+
+class AnnotationRoutes:
+    """The routes of an annotator. Only the tab that opened a case may change it."""
+
+    def __init__(self, annotator: Annotator, retraining: Retraining, leases: Leases | None = None) -> None:
+        self._annotator, self._retraining, self._leases = annotator, retraining, leases or Leases()
+
+    def routes(self) -> list[Route]:
+        """Return all routes."""
+        case = "/api/cases/{number:int}"
+        return [
+            Route(f"{case}/draft.nii", self.show_draft),
+            Route(f"{case}/open", self.open, methods=["POST"]),
+            Route(f"{case}/strokes", self.add_stroke, methods=["POST"]),
+            Route(f"{case}/finish", self.finish, methods=["POST"]),
+            Route(f"{case}/reset", self.reset, methods=["POST"]),
+            Route("/api/train", self.training, methods=["GET", "POST"]),
+        ]
+
+    def session(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """Add rank, state and draft of each case to the description of the session, in the order of the ranking."""
+        cases = []
+        for number in self._annotator.order():
+            entry = shown["cases"][number]
+            draft = self._annotator.folder.draft(entry["name"])
+            facts = {"state": self._annotator.state(number), "has_draft": draft.is_dir()}
+            cases.append(entry | facts | self._annotator.ranking.get(entry["name"], {}))
+        return shown | {"mode": "annotate", "cases": cases, "can_train": True}
+
+    def show_draft(self, request: Request) -> Response:
+        """Send the drawing of a case."""
+        number = self._number(request)
+        draft, scan = self._annotator.draft(number), self._annotator.reader.scan(number)
+        turn = self._annotator.reader.turn(number)
+        count, drawing = draft.count, draft.drawing.copy()
+        volume = drawing.reshape(turn.to_volume(scan.array[0]).shape, order="F")
+        return Response(as_nifti(volume, turn.spacing), media_type=NIFTI, headers={"x-seq": str(count)})
+
+    async def open(self, request: Request) -> Response:
+        """Give a case to a tab, or say that another tab has it."""
+        number, wish = self._number(request), await _parsed(request, _TabRequest)
+        writable = self._leases.take(number, wish.tab)
+        draft = await run_in_threadpool(self._annotator.draft, number)
+        return JSONResponse({"writable": writable, "seq": draft.count})
+
+    async def add_stroke(self, request: Request) -> Response:
+        """Add a stroke to a draft. It is on disk when the answer is sent."""
+        number, query = self._number(request), request.query_params
+        if not query.get("seq", "").isdecimal():
+            raise HTTPException(400)
+        self._require_lease(number, query.get("tab", ""))
+        draft = await run_in_threadpool(self._annotator.draft, number)
+        limit = max(MIN_STROKE_BYTES, RUN.itemsize * len(draft.drawing))
+        runs = parse_runs(await _body(request, limit), len(draft.drawing), len(self._annotator.collection.classes))
+        return JSONResponse({"seq": await run_in_threadpool(draft.add, int(query["seq"]), runs)})
+
+    async def reset(self, request: Request) -> Response:
+        """Go back to the beginning of a draft."""
+        number, wish = self._number(request), await _parsed(request, _TabRequest)
+        self._require_lease(number, wish.tab)
+        draft = await run_in_threadpool(self._annotator.draft, number)
+        self._require_last(draft.count, wish.seq)
+        return JSONResponse({"seq": await run_in_threadpool(draft.reset)})
+
+    async def finish(self, request: Request) -> Response:
+        """Accept, skip or reject a case."""
+        number, wish = self._number(request), await _parsed(request, _FinishRequest)
+        self._require_lease(number, wish.tab)
+        self._require_last((await run_in_threadpool(self._annotator.draft, number)).count, wish.seq)
+        finished = await run_in_threadpool(self._annotator.finish, number, wish.action)
+        self._leases.release(number)
+        self._annotator.prefetch()
+        return JSONResponse({"file": finished.file, "changed": finished.changed, "next": finished.following})
+
+    async def training(self, request: Request) -> Response:
+        """Start to continue the training, or describe its progress."""
+        if request.method == "POST":
+            await run_in_threadpool(self._retraining.start)
+        return JSONResponse(self._retraining.describe())
+
+    def _number(self, request: Request) -> int:
+        number: int = request.path_params["number"]
+        if number >= len(self._annotator.cases):
+            raise HTTPException(404)
+        return number
+
+    def _require_lease(self, number: int, tab: str) -> None:
+        if not tab or not self._leases.take(number, tab):
+            name = self._annotator.cases[number].name
+            raise UserError(Code.FOLDER_LOCKED, name, "another tab is changing this case", "close the other tab")
+
+    @staticmethod
+    def _require_last(count: int, seq: int) -> None:
+        if seq != count:
+            finding = f"the page has {seq} strokes, but {count} are saved"
+            raise UserError(Code.RUN_MISMATCH, "draft", finding, "wait until all strokes are saved, or reload the page")
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Read the body of a request up to a number of bytes."""
+    content = bytearray()
+    try:
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > limit:
+                raise UserError(Code.SCAN_TOO_LARGE, "request", f"more than {limit} bytes", "reload the page")
+    except ClientDisconnect:
+        raise HTTPException(400) from None
+    return bytes(content)
+
+
+async def _parsed(request: Request, kind: type[Any]) -> Any:
+    """Parse the JSON body of a request."""
+    try:
+        return kind.model_validate_json(await _body(request, MAX_JSON))
+    except ValidationError:
+        raise HTTPException(400) from None

@@ -1,0 +1,171 @@
+"""The cases that can be annotated, their drafts and what happened to them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case
+from graftseg.data.annotation.draft import Canvas, Draft
+from graftseg.data.annotation.folder import Action, AnnotationFolder
+from graftseg.data.annotation.strokes import Drawing
+from graftseg.data.dataset import Dataset
+from graftseg.data.formats.scan import Scan
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import Collection, MapName, ReadScan, ViewedCase
+from graftseg.reporting.viewer.suggestions import Suggestions
+from graftseg.reporting.viewer.volumes import Turn
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The result of a finished case: the saved file, the changed voxels and the next case."""
+
+    file: str | None
+    changed: int
+    following: int | None
+
+
+class Annotator:
+    """Drafts of the cases of a folder of data, predicted and ranked by the network of a run.
+
+    The numbers of the cases stay the same as long as the program runs. Only their order depends on the network.
+    """
+
+    def __init__(
+        self, dataset: Dataset, folder: AnnotationFolder, suggestions: Suggestions, cases: Sequence[Case]
+    ) -> None:
+        self.cases, self.folder, self.suggestions = list(cases), folder, suggestions
+        self._dataset, self._drafts, self._lock = dataset, dict[int, Draft](), Lock()
+        self._opened: dict[int, float] = {}
+        self._states = {case.name: state for case in cases if (state := folder.states().get(case.name))}
+        self.collection = self._collect()
+        self.reader = CaseReader(self.collection.cases)
+        self.ranking = self._rank()
+        self._finish_interrupted()
+
+    def _collect(self) -> Collection:
+        viewed = []
+        for case in self.cases:
+            maps: dict[MapName, ReadScan] = {"prediction": self._reader_of(case, "labels")}
+            maps["uncertainty"] = self._reader_of(case, "uncertainty")
+            viewed.append(ViewedCase(case.name, case.split, partial(self._dataset.reader.image, case), maps))
+        return Collection("run", self.suggestions.run.path.resolve().name, self.suggestions.classes, tuple(viewed))
+
+    def _reader_of(self, case: Case, name: str) -> ReadScan:
+        def read() -> Scan:
+            array = getattr(self.suggestions.maps(case), name)
+            return Scan(array, self._dataset.reader.image(case).geometry)
+
+        return read
+
+    def _rank(self) -> dict[str, dict[str, Any]]:
+        unlabeled = [case.name for case in self.cases if case.label is None]
+        return self.suggestions.ranking(self.folder.ranking_file, unlabeled) if unlabeled else {}
+
+    def use(self, suggestions: Suggestions) -> None:
+        """Predict and rank with another network, after training was continued."""
+        self.suggestions = suggestions
+        for number in range(len(self.cases)):
+            self.reader.forget(number)
+        self.ranking = self._rank()
+
+    def draft(self, number: int) -> Draft:
+        """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction."""
+        with self._lock:
+            if number not in self._drafts:
+                folder, canvas = self.folder.draft(self.cases[number].name), self._canvas(number)
+                if Draft.exists(folder):
+                    self._drafts[number] = Draft(folder, canvas)
+                else:
+                    self._drafts[number] = Draft.begin(folder, canvas, *self._beginning(number))
+                self._opened[number] = monotonic()
+            return self._drafts[number]
+
+    def _beginning(self, number: int) -> tuple[Drawing, dict[str, object]]:
+        """Return the label map that a draft starts from, and a description of its origin."""
+        case = self.cases[number]
+        if case.label is not None:
+            return self._dataset.reader.label(case).array.astype(np.uint8), {"from": "label"}
+        return self.suggestions.maps(case).labels, {"from": "prediction", "model": self.suggestions.model}
+
+    def _canvas(self, number: int) -> Canvas:
+        geometry = self.reader.scan(number).geometry
+        turn = Turn.of(geometry)
+        shape = turn.to_volume(np.empty(geometry.shape, np.uint8)).shape
+
+        def to_labels(drawing: Drawing) -> Drawing:
+            return turn.to_scan(drawing.reshape(shape, order="F"))
+
+        return Canvas(geometry, lambda labels: turn.to_volume(labels).ravel(order="F"), to_labels)
+
+    def finish(self, number: int, action: Action) -> Finished:
+        """Save the label map of an accepted case; log the action; return the next case. Skipped drafts are kept."""
+        case, draft = self.cases[number], self.draft(number)
+        changed, file = draft.changed, None
+        if action == "accept":
+            saved = self.folder.save(case, draft.labels, self.reader.scan(number).geometry)
+            file = f"{saved.parent.name}/{saved.name}"
+            self.cases[number] = Case(case.name, case.images, saved, "labeled")
+        self._record(number, action, changed)
+        if action != "skip":
+            draft.remove()
+            with self._lock:
+                self._drafts.pop(number, None)
+        return Finished(file, changed, self.following())
+
+    def _record(self, number: int, action: Action, changed: int) -> None:
+        name = self.cases[number].name
+        seconds = round(monotonic() - self._opened.get(number, monotonic()), 1)
+        facts = {"changed_voxels": changed, "seconds": seconds, "model": self.suggestions.model}
+        self.folder.log(name, action, facts)
+        self._states[name] = {"accept": "accepted", "skip": "skipped", "reject": "rejected"}[action]
+
+    def _finish_interrupted(self) -> None:
+        """Finish saves that were interrupted after the label map was written."""
+        for number, case in enumerate(self.cases):
+            if case.label is None or not Draft.exists(self.folder.draft(case.name)):
+                continue
+            draft = self.draft(number)
+            # an unchanged draft of an old label map equals the label map before it is saved, too
+            if (draft.changed or draft.about["from"] == "prediction") and self.folder.is_saved(case, draft):
+                self._record(number, "accept", draft.changed)
+                draft.remove()
+                del self._drafts[number]
+
+    def state(self, number: int) -> str:
+        """Return what happened to a case: open, accepted, skipped or rejected."""
+        return self._states.get(self.cases[number].name, "open")
+
+    def order(self) -> list[int]:
+        """Return the numbers of the cases, most useful first. Cases without a rank come last, by name."""
+
+        def key(number: int) -> tuple[float, str]:
+            name = self.cases[number].name
+            return self.ranking.get(name, {}).get("rank", float("inf")), name
+
+        return sorted(range(len(self.cases)), key=key)
+
+    def following(self) -> int | None:
+        """Return the most useful case that is neither labeled nor rejected, open cases before skipped cases."""
+        wanted = [number for number in self.order() if self.cases[number].label is None]
+        for state in ("open", "skipped"):
+            if found := [number for number in wanted if self.state(number) == state]:
+                return found[0]
+        return None
+
+    def prefetch(self) -> None:
+        """Predict the next case in the background, so that it opens at once."""
+        if (number := self.following()) is not None:
+            Thread(target=self._predict_quietly, args=(self.cases[number],), daemon=True).start()
+
+    def _predict_quietly(self, case: Case) -> None:
+        try:
+            self.suggestions.maps(case)
+        except UserError:
+            return  # the error is shown when the case is opened

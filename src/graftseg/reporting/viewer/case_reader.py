@@ -1,0 +1,71 @@
+"""Reads scans and maps of the viewed cases, and keeps the latest in memory."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.core.errors import Code, UserError
+from graftseg.data.formats.scan import Scan
+from graftseg.reporting.viewer.collection import MapName, ViewedCase, difference
+from graftseg.reporting.viewer.volumes import Turn
+
+CACHE_BYTES = 2**30
+
+
+class CaseReader:
+    """Scans ``(C, *space)`` and maps ``(*space)`` by the number of the case."""
+
+    def __init__(self, cases: Sequence[ViewedCase]) -> None:
+        self.cases = cases
+        self._kept: OrderedDict[tuple[int, str], Scan] = OrderedDict()
+        self._lock = Lock()
+
+    def scan(self, number: int) -> Scan:
+        """Return the scan of a case."""
+        return self._read(number, "image", self.cases[number].image)
+
+    def turn(self, number: int) -> Turn:
+        """Return the reorientation of a case for the browser."""
+        return Turn.of(self.scan(number).geometry)
+
+    def layer(self, number: int, name: str) -> NDArray[Any]:
+        """Return a map of a case on the grid of its scan. ``difference`` compares reference and prediction."""
+        if name == "difference":
+            return difference(self._map(number, "reference"), self._map(number, "prediction"))
+        known: MapName = next(one for one in self.cases[number].maps if one == name)
+        return self._map(number, known)
+
+    def _map(self, number: int, name: MapName) -> NDArray[Any]:
+        case = self.cases[number]
+        array, shape = self._read(number, name, case.maps[name]).array, self.scan(number).geometry.shape
+        if array.shape != shape:
+            finding = f"the {name} has the shape {array.shape}, but the scan has {shape}"
+            raise UserError(Code.GEOMETRY_MISMATCH, case.name, finding, "use a label map on the grid of the scan")
+        return array
+
+    def forget(self, number: int) -> None:
+        """Read a case again the next time, because its files changed."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] == number]:
+                del self._kept[key]
+
+    def _read(self, number: int, name: str, read: Callable[[], Scan]) -> Scan:
+        with self._lock:
+            key = number, name
+            if key not in self._kept:
+                self._kept[key] = _checked(read())
+            self._kept.move_to_end(key)
+            while len(self._kept) > 1 and sum(one.array.nbytes for one in self._kept.values()) > CACHE_BYTES:
+                self._kept.popitem(last=False)
+            return self._kept[key]
+
+
+def _checked(scan: Scan) -> Scan:
+    """Return a label map with values up to 255 as uint8. Other arrays are unchanged."""
+    if scan.array.dtype == np.uint16 and scan.array.ndim == len(scan.geometry.shape) and scan.array.max() <= 255:
+        return Scan(scan.array.astype(np.uint8), scan.geometry)
+    return scan

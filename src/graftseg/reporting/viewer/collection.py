@@ -1,0 +1,241 @@
+"""The cases that the viewer shows: scans of a run, a folder of data, a folder of label maps, or one scan."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.predictions import MANIFEST, PredictedCase, read_manifest
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Case
+from graftseg.data.dataset import Dataset
+from graftseg.data.formats.scan import Scan
+from graftseg.data.grid import to_source_axes
+from graftseg.data.layouts import read_layout
+from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_label_map, read_case, read_label, read_scan, scan_stem
+from graftseg.data.scans_to_predict import scan_cases
+from graftseg.data.store import Store, find_store, is_store, open_store
+from graftseg.evaluation.references import references_in
+from graftseg.inference.ensemble import folder_of_network
+from graftseg.inference.label_maps import LEVELS
+from graftseg.reporting.results import Results, case_dice, read_results
+
+Kind = Literal["run", "data", "labels", "scan"]
+MapName = Literal["reference", "prediction", "uncertainty"]
+ReadScan = Callable[[], Scan]
+MAX_LABEL_VALUES = 64
+"""Scans with more different values than this are images, not label maps."""
+REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """The scores of one class of a case. The distance is in millimeters."""
+
+    name: str
+    dice: float
+    hd95: float
+
+
+@dataclass(frozen=True)
+class ViewedCase:
+    """A case with the functions that read its image ``(C, *space)`` and its maps ``(*space)``.
+
+    ``dice`` is the mean over the classes. ``rank`` and ``reasons`` are those of ``graftseg rank``.
+    """
+
+    name: str
+    split: str
+    image: ReadScan
+    maps: Mapping[MapName, ReadScan] = field(default_factory=dict)
+    dice: float | None = None
+    uncertainty: float | None = None
+    scores: tuple[ClassScore, ...] = ()
+    rank: int | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the layers that can be shown over the image."""
+        return [*self.maps, *(["difference"] if {"reference", "prediction"} <= self.maps.keys() else [])]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All cases to show. ``classes`` are the class names by value, background first."""
+
+    kind: Kind
+    title: str
+    classes: tuple[str, ...]
+    cases: tuple[ViewedCase, ...]
+
+
+def collect(what: Path) -> Collection:
+    """Find the cases of a run, a folder of data, a folder of label maps, or one scan."""
+    if not what.exists():
+        raise UserError(Code.FILE_MISSING, what, "no such file or folder", REMEDY)
+    run = RunFolder(what)
+    if run.exists or run.folds_file.is_file():
+        return collect_run(run)
+    if is_store(what):
+        raise UserError(Code.NOT_A_SCAN, what, "a prepared store, not a folder of scans", REMEDY)
+    title = what.resolve().name
+    if (what / "imagesTr").is_dir():
+        dataset = read_layout(what)
+        return Collection(
+            "data", title, _class_names(dataset.classes), tuple(map(partial(_of_dataset, dataset), dataset.cases))
+        )
+    if (what / MANIFEST).is_file():
+        manifest = read_manifest(what, REMEDY)
+        cases = tuple(_of_prediction(what, one) for one in manifest.cases) if manifest else ()
+        return Collection("labels", title, manifest.classes if manifest else (), cases)
+    return _of_scans(what, title)
+
+
+def collect_run(run: RunFolder) -> Collection:
+    """Return the tested cases of a run, worst first, and then the scans that it was trained on."""
+    folder, _ = folder_of_network(run, "shipped", None)
+    facts = folder.training_manifest() if folder.exists else folder.fold(0).training_manifest()
+    tested = _tested_cases(folder.predictions, tuple(facts["store"]["classes"]))
+    known = {case.name for case in tested}
+    others = [case for case in _training_cases(folder) if case.name not in known]
+    return Collection("run", run.path.resolve().name, tuple(facts["store"]["classes"]), (*tested, *others))
+
+
+def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCase]:
+    manifest = read_manifest(predictions, "predict again") if predictions.is_dir() else None
+    if manifest is None:
+        return []
+    results = read_results(predictions)
+    references = _references(results, manifest.cases, predictions, classes)
+    cases = [_of_prediction(predictions, one, references.get(one.case), results) for one in manifest.cases]
+    return sorted(cases, key=lambda case: (case.dice is None, case.dice, case.name))
+
+
+def _references(
+    results: Results | None, cases: Iterable[PredictedCase], folder: Path, classes: tuple[str, ...]
+) -> dict[str, ReadScan]:
+    """Return the functions that read the reference label maps. Without scores, the references are unknown."""
+    if results is None or results.references is None or not results.references.exists():
+        return {}
+    images = {one.case: folder / one.images[0] for one in cases if one.images}
+    found = references_in(results.references, images.keys(), images, dict(enumerate(classes)))
+    return {case: reference.read for case, reference in found.items()}
+
+
+def _of_prediction(
+    folder: Path, one: PredictedCase, reference: ReadScan | None = None, results: Results | None = None
+) -> ViewedCase:
+    maps: dict[MapName, ReadScan] = {} if reference is None else {"reference": reference}
+    maps["prediction"] = partial(read_label, folder / one.output)
+    if one.uncertainty is not None:
+        maps["uncertainty"] = partial(_read_levels, folder / one.uncertainty)
+    rows = [] if results is None else [row for row in results.evaluation.rows if row.case == one.case]
+    return ViewedCase(
+        one.case,
+        "test",
+        partial(_predicted_image, folder, one),
+        maps,
+        dice=case_dice(results.evaluation).get(one.case) if results is not None else None,
+        uncertainty=one.mean_uncertainty,
+        scores=tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows),
+    )
+
+
+def _predicted_image(folder: Path, one: PredictedCase) -> Scan:
+    """Read the scan of a predicted case, from its files or from the store that it was predicted from."""
+    images = [folder / path for path in one.images]
+    if not images or not all(path.exists() for path in images):
+        raise UserError(
+            Code.FILE_MISSING, one.case, "the scan has been moved or deleted", "put it back or predict again"
+        )
+    if one.sha256 is None:
+        return read_case(images, VOLUMES_ARE_CHANNELS)
+    return _stored_image(open_store(images[0].parents[1]), one.case)
+
+
+def _stored_image(store: Store, name: str) -> Scan:
+    """Return the image of a stored case on the grid of its scan."""
+    case = next(case for case in store.cases if case.name == name)
+    if case.grid.prepared_shape != case.grid.oriented_shape:
+        finding = "the stored image was resampled, so it is not on the grid of the scan"
+        raise UserError(Code.GEOMETRY_MISMATCH, name, finding, "predict the scan itself")
+    return Scan(to_source_axes(np.asarray(store.image(case)).astype(np.float32), case.grid), case.geometry)
+
+
+def _read_levels(path: Path) -> Scan:
+    """Read an uncertainty map from 0 to 1 as integers from 0 to ``LEVELS``."""
+    scan = read_scan(path)
+    return Scan(np.rint(scan.array[0] * LEVELS).astype(np.uint8), scan.geometry)
+
+
+def _training_cases(run: RunFolder) -> list[ViewedCase]:
+    """Return the training scans of a run, from their files if these are still there, else from the store."""
+    try:
+        store = open_store(find_store(run if run.exists else run.fold(0)))
+    except UserError:
+        return []
+    root = Path(store.root)
+    if (root / "imagesTr").is_dir():
+        dataset = read_layout(root)
+        return [_of_dataset(dataset, case) for case in dataset.cases]
+    return [ViewedCase(case.name, case.split, partial(_stored_image, store, case.name)) for case in store.cases]
+
+
+def _of_dataset(dataset: Dataset, case: Case) -> ViewedCase:
+    maps: dict[MapName, ReadScan] = {}
+    if case.label is not None:
+        maps["reference"] = partial(dataset.reader.label, case)
+    return ViewedCase(case.name, case.split, partial(dataset.reader.image, case), maps)
+
+
+def _of_scans(what: Path, title: str) -> Collection:
+    """Return the scans of a plain folder, or one scan. Label maps are shown over an empty image."""
+    cases, failures = scan_cases(what, 1)
+    if not cases:
+        raise next(iter(failures.values()))
+    first = cases[0].images[0]
+    if values := _label_values(first):
+        labels = tuple(_of_label(case.images[0]) for case in cases)
+        return Collection("labels", title, _class_names({value: f"class {value}" for value in values}), labels)
+    scans = tuple(ViewedCase(one.name, "", partial(read_case, one.images, VOLUMES_ARE_CHANNELS)) for one in cases)
+    return Collection("scan" if len(scans) == 1 else "data", title, (), scans)
+
+
+def _label_values(path: Path) -> list[int]:
+    """Return the values of a scan if it is a label map, else an empty list."""
+    if not is_label_map(path):
+        return []
+    try:
+        values = np.unique(read_label(path).array)
+    except UserError:
+        return []
+    return [int(value) for value in values if value] if len(values) <= MAX_LABEL_VALUES and values[0] == 0 else []
+
+
+def _of_label(path: Path) -> ViewedCase:
+    def image() -> Scan:
+        scan = read_label(path)
+        return Scan(np.zeros((1, *scan.array.shape), np.uint8), scan.geometry)
+
+    return ViewedCase(scan_stem(path), "", image, {"prediction": partial(read_label, path)})
+
+
+def _class_names(classes: Mapping[int, str]) -> tuple[str, ...]:
+    """Return class names by value. Values without a name are numbered."""
+    top = max(classes, default=0)
+    return tuple(classes.get(value, "background" if value == 0 else f"class {value}") for value in range(top + 1))
+
+
+def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return 1 where only the reference has a class, 2 where only the prediction has one, 3 where they differ."""
+    found = np.zeros(reference.shape, np.uint8)
+    found[(reference > 0) & (prediction == 0)] = 1
+    found[(reference == 0) & (prediction > 0)] = 2
+    found[(reference > 0) & (prediction > 0) & (reference != prediction)] = 3
+    return found

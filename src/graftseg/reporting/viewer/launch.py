@@ -1,0 +1,73 @@
+"""Start the viewer: choose a port, print the address, open the browser, and serve until Ctrl-C."""
+
+import logging
+import socket
+import webbrowser
+from collections.abc import Callable
+from threading import Thread, Timer
+from time import sleep
+from urllib.parse import quote
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from graftseg.core.errors import Code, UserError
+from graftseg.reporting.viewer.access import Access
+from graftseg.reporting.viewer.server import STATIC
+
+LOOPBACK = "127.0.0.1"
+BUILD_REMEDY = "run make web in the folder of graftseg, which needs npm"
+
+
+def require_front_end() -> None:
+    """Raise a UserError if the front end has not been built."""
+    if not (STATIC / "index.html").is_file():
+        raise UserError(Code.FILE_MISSING, "the viewer", "its web page has not been built", BUILD_REMEDY)
+
+
+def bind(port: int) -> socket.socket:
+    """Return a socket on the loopback interface. Port 0 chooses a free port."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((LOOPBACK, port))
+        bound.listen()
+    except OSError as error:
+        bound.close()
+        finding = f"the port cannot be used ({error.strerror})"
+        raise UserError(Code.OPTION_INVALID, f"--port {port}", finding, "choose another port or omit --port") from None
+    return bound
+
+
+def serve(
+    app: ASGIApp,
+    bound: socket.socket,
+    access: Access,
+    tell: Callable[[str], None],
+    *,
+    case: str,
+    browser: bool,
+    is_over: Callable[[], bool] | None = None,
+) -> None:
+    """Serve an application until Ctrl-C or until ``is_over``. ``case`` is shown first."""
+    address = access.url + (f"&case={quote(case)}" if case else "")
+    tell(address)
+    if browser:
+        timer = Timer(0.5, webbrowser.open, [address])
+        timer.daemon = True
+        timer.start()
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(config)
+    if is_over is not None:
+        Thread(target=_stop_when, args=(server, is_over), daemon=True).start()
+    with bound:
+        server.run(sockets=[bound])
+
+
+def _stop_when(server: uvicorn.Server, is_over: Callable[[], bool]) -> None:
+    while not is_over():
+        sleep(1.0)
+    server.should_exit = True

@@ -1,0 +1,135 @@
+"""A run while it trains: its state, new points of its curves, and new snapshots, read from the files of the run."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from os import SEEK_END
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from graftseg.core.errors import UserError
+from graftseg.core.files import parse_json
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.gray_window import to_gray
+from graftseg.recipes.recipe import load_recipe
+from graftseg.reporting.folder import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
+from graftseg.reporting.orientation import Orientation, orientation_of
+from graftseg.reporting.pictures import Pixels, encode_png, rgb_table
+
+MAX_POINTS = 400
+"""Largest number of points of a curve in one message."""
+RATE_SECONDS = 20.0
+"""The step rate is the mean over this time."""
+Message = tuple[str, dict[str, Any]]
+Point = list[float]
+
+
+class LiveRun:
+    """Reads what is new in a run folder since the last call."""
+
+    def __init__(self, run: RunFolder, clock: Callable[[], float] = monotonic) -> None:
+        self._run, self._clock = run, clock
+        self._offset, self._step, self._snapshot = 0, 0, 0
+        self._times: deque[tuple[float, int]] = deque()
+        self._total = sum(stage.steps for stage in load_recipe(run.recipe_file).stages)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process is training this run."""
+        return self._run.status == "running"
+
+    def news(self) -> Iterator[Message]:
+        """Yield messages about new points, the new state and new snapshots."""
+        curves = thinned(curves_of(self._new_lines()))
+        if curves:
+            yield "points", {"curves": curves}
+        yield "state", self._state()
+        for step, path in snapshot_paths(self._run).items():
+            if step > self._snapshot:
+                self._snapshot = step
+                yield "snapshot", {"step": step, "pictures": sorted(snapshot_names(path))}
+
+    def _new_lines(self) -> list[dict[str, Any]]:
+        """Return the lines that were added to the log. A line without its end is read the next time."""
+        if not self._run.log_file.is_file():
+            return []
+        with self._run.log_file.open("rb") as stream:
+            # a resumed run writes a shorter log
+            stream.seek(self._offset if self._offset <= stream.seek(0, SEEK_END) else 0)
+            self._offset = stream.tell()
+            *complete, _ = stream.read().split(b"\n")
+        self._offset += sum(len(line) + 1 for line in complete)
+        lines = [parse_json(line, allow_nan=True) for line in complete]
+        self._step = max((line["global_step"] for line in lines), default=self._step)
+        return lines
+
+    def _state(self) -> dict[str, Any]:
+        rate = self._rate()
+        left = (self._total - self._step) / rate if rate else None
+        return {
+            "status": self._run.status,
+            "step": self._step,
+            "total": self._total,
+            "steps_per_second": rate,
+            "remaining": left,
+            "stages": self._stages(),
+        }
+
+    def _rate(self) -> float | None:
+        now = self._clock()
+        self._times.append((now, self._step))
+        while now - self._times[0][0] > RATE_SECONDS and len(self._times) > 2:
+            self._times.popleft()
+        began, first = self._times[0]
+        return (self._step - first) / (now - began) if now > began and self._step > first else None
+
+    def _stages(self) -> list[dict[str, Any]]:
+        stages, first = [], 1
+        for stage in load_recipe(self._run.recipe_file).stages:
+            stages.append({"method": stage.method, "first": first, "last": first + stage.steps - 1})
+            first += stage.steps
+        return stages
+
+
+def curves_of(lines: list[dict[str, Any]]) -> dict[str, list[Point]]:
+    """Return the points of all curves by name. Values that are not finite are left out."""
+    curves: dict[str, list[Point]] = {}
+    for line in lines:
+        named: dict[str, Any] = {name: line[name] for name in ("total", "lr") if name in line}
+        for group in ("terms", "validation"):
+            named |= {f"{group}/{name}": value for name, value in line.get(group, {}).items()}
+        for name, value in named.items():
+            if isinstance(value, int | float) and np.isfinite(value):
+                curves.setdefault(name, []).append([line["global_step"], value])
+    return curves
+
+
+def thinned(curves: dict[str, list[Point]]) -> dict[str, list[Point]]:
+    """Return at most ``MAX_POINTS`` evenly spaced points of each curve, including the last."""
+    steps = {name: -(-len(points) // MAX_POINTS) for name, points in curves.items()}
+    return {name: points[(len(points) - 1) % steps[name] :: steps[name]] for name, points in curves.items()}
+
+
+def snapshot_picture(run: RunFolder, step: int, name: str) -> bytes | None:
+    """Return an array of a snapshot as a PNG file, or None if there is no such array."""
+    path = snapshot_paths(run).get(step)
+    try:
+        array = None if path is None else read_snapshot(path).arrays.get(name)
+    except UserError:
+        return None
+    return None if array is None else encode_png(_pixels(name, _orientation(run).plane(array)))
+
+
+def _orientation(run: RunFolder) -> Orientation:
+    return orientation_of(read_recipe(run), read_store(run), None)
+
+
+def _pixels(name: str, plane: Any) -> Pixels:
+    """Return an image in gray, a label map in the colors of its classes, or a mask in black and white."""
+    if name.startswith("X"):
+        return to_gray(plane)
+    if name.startswith("M"):
+        return np.where(plane > 0, 255, 0).astype(np.uint8)
+    labels = np.asarray(plane, dtype=np.int64)
+    return np.asarray(rgb_table(int(labels.max(initial=0)) + 1)[labels])

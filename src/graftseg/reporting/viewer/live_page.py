@@ -1,0 +1,55 @@
+"""The live page of a training, served by a child process so that it does not slow the training down."""
+
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+from typing import IO
+
+from graftseg.core.run_folder import RunFolder
+
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 20.0
+"""Time after the training in which open pages load the report."""
+
+
+def start_live_page(run: Path) -> "subprocess.Popen[bytes]":
+    """Serve the live page of a run until this process ends. The child process prints the address of the page.
+
+    Keep the result: the child process ends some seconds after its input is closed.
+    """
+    command = [sys.executable, "-m", "graftseg", "view", str(run), "--follow"]
+    # its own session, so that Ctrl-C stops the training and not the page
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own command
+
+
+def wait_for_run(run: RunFolder, parent: "Parent") -> bool:
+    """Wait until a run has started. Return False if the training process ended before."""
+    while not run.exists:
+        if parent.has_ended:
+            return False
+        sleep(POLL_SECONDS)
+    return True
+
+
+class Parent:
+    """The process that trains. It has ended when its end of the pipe is closed."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.ended_at: float | None = None
+        Thread(target=self._wait, args=(pipe,), daemon=True).start()
+
+    def _wait(self, pipe: IO[bytes]) -> None:
+        pipe.read()
+        self.ended_at = monotonic()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the training process has ended."""
+        return self.ended_at is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training process ended some time ago, so that the page can be closed."""
+        return self.ended_at is not None and monotonic() - self.ended_at > GRACE_SECONDS

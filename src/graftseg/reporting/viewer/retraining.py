@@ -1,0 +1,72 @@
+"""Continue the training of a run with new labels, in a child process."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any, Literal
+
+from graftseg.core.run_folder import RunFolder
+
+State = Literal["idle", "running", "finished", "failed"]
+SHOWN_LINES = 8
+
+
+class Retraining:
+    """The training that the button starts. ``use`` gets the finished run."""
+
+    def __init__(self, run: RunFolder, log: Path, use: Callable[[RunFolder], None]) -> None:
+        self._run, self._log, self._use = run, log, use
+        self._state: State = "idle"
+        self._began = self._ended = 0.0
+        self._target: Path | None = None
+        self._lock = Lock()
+
+    def start(self) -> None:
+        """Start the training, unless it is running."""
+        with self._lock:
+            if self._state == "running":
+                return
+            self._target = next_run(self._run.path)
+            command = [sys.executable, "-m", "graftseg", "train", "--continue-from", str(self._run.path)]
+            with self._log.open("wb") as stream:
+                process = subprocess.Popen(  # noqa: S603 - our own command
+                    [*command, "--out", str(self._target)],
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                )
+            self._state, self._began = "running", monotonic()
+        Thread(target=self._wait, args=(process, RunFolder(self._target)), daemon=True).start()
+
+    def _wait(self, process: "subprocess.Popen[bytes]", run: RunFolder) -> None:
+        code = process.wait()
+        if code == 0:
+            self._use(run)
+        with self._lock:
+            self._state, self._ended = "finished" if code == 0 else "failed", monotonic()
+            self._run = run if code == 0 else self._run
+
+    def describe(self) -> dict[str, Any]:
+        """Return the state, the last lines of output and the seconds so far."""
+        with self._lock:
+            end = monotonic() if self._state == "running" else self._ended
+            lines = self._log.read_text(errors="replace").splitlines()[-SHOWN_LINES:] if self._state != "idle" else []
+            run = self._target.name if self._target is not None and self._state == "finished" else None
+            facts: dict[str, Any] = {"state": self._state, "lines": lines, "seconds": round(end - self._began, 1)}
+            return facts | {"run": run, "summary": _summary(self._target) if run else None}
+
+
+def next_run(path: Path) -> Path:
+    """Return a free folder next to a run for its continuation: ``RUN-2``, ``RUN-3`` and so on."""
+    stem, _, number = path.resolve().name.rpartition("-")
+    name, first = (stem, int(number) + 1) if stem and number.isdecimal() else (path.resolve().name, 2)
+    folder = path.resolve().parent
+    return next(one for count in range(first, first + 10**6) if not (one := folder / f"{name}-{count}").exists())
+
+
+def _summary(run: Path | None) -> str | None:
+    gain = RunFolder(run).manifest().get("gain") if run is not None else None
+    return None if gain is None else str(gain["sentence"])

@@ -1,0 +1,176 @@
+"""The web server of the viewer: pages, scans and maps, and the routes of annotation and live training."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from graftseg.core.colors import color_of
+from graftseg.core.errors import Code, UserError
+from graftseg.data.gray_window import gray_window
+from graftseg.inference.label_maps import LEVELS
+from graftseg.reporting.viewer.access import Access, Gate
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import Collection, ViewedCase
+from graftseg.reporting.viewer.volumes import as_nifti
+
+STATIC = Path(__file__).with_name("static")
+"""The front end, built by ``make web``."""
+NIFTI = "application/octet-stream"
+STATUS = {Code.FILE_MISSING: 404, Code.FOLDER_LOCKED: 409, Code.RUN_MISMATCH: 409, Code.SCAN_TOO_LARGE: 413}
+"""HTTP status of user errors, 422 by default."""
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'"
+"""Policy of the report, a page of this program with its own script and style. Its meta tag restricts the script."""
+
+
+Describe = Callable[[dict[str, Any]], dict[str, Any]]
+"""A function that adds to the description of the session."""
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """What the server shows. ``report`` renders the report of a run."""
+
+    collection: Collection
+    reader: CaseReader
+    report: Callable[[], str] | None = None
+    is_live: bool = False
+
+
+def create_app(
+    viewer: Viewer, access: Access, routes: Sequence[BaseRoute] = (), session: Describe | None = None
+) -> Starlette:
+    """Return the web application. Annotation and live training add ``routes`` and change the ``session``."""
+    pages = CasePages(viewer)
+
+    def show_session(request: Request) -> Response:
+        shown = pages.session()
+        return JSONResponse(shown if session is None else session(shown))
+
+    def show_report(request: Request) -> Response:
+        if viewer.report is None:
+            raise HTTPException(404)
+        return HTMLResponse(viewer.report(), headers={"content-security-policy": REPORT_POLICY})
+
+    return Starlette(
+        routes=[
+            Route("/", _index),
+            Route("/report", show_report),
+            Route("/api/session", show_session),
+            *routes,
+            Route("/api/cases/{number:int}", pages.case),
+            Route("/api/cases/{number:int}/image.nii", pages.image),
+            Route("/api/cases/{number:int}/{layer}.nii", pages.layer),
+            Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
+        ],
+        middleware=[Middleware(Gate, access=access)],
+        exception_handlers={UserError: _user_error},
+    )
+
+
+class CasePages:
+    """Routes that describe cases and send their volumes."""
+
+    def __init__(self, viewer: Viewer) -> None:
+        self._viewer, self._reader = viewer, viewer.reader
+
+    def session(self) -> dict[str, Any]:
+        """Describe everything that is shown."""
+        shown = self._viewer.collection
+        return {
+            "mode": "view",
+            "kind": shown.kind,
+            "title": shown.title,
+            "classes": [
+                {"value": value, "name": name, "color": color_of(value) if value else None}
+                for value, name in enumerate(shown.classes)
+            ],
+            "cases": [describe_case(number, case) for number, case in enumerate(shown.cases)],
+            "has_report": self._viewer.report is not None,
+            "is_live": self._viewer.is_live,
+            "can_train": False,
+        }
+
+    def case(self, request: Request) -> Response:
+        """Describe one case."""
+        number = self.number(request)
+        case, scan, turn = self._reader.cases[number], self._reader.scan(number), self._reader.turn(number)
+        scores = [{"class": one.name, "dice": _finite(one.dice), "hd95": _finite(one.hd95)} for one in case.scores]
+        return JSONResponse(
+            {
+                "id": number,
+                "name": case.name,
+                "shape": turn.to_volume(scan.array[0]).shape,
+                "spacing": [*turn.spacing, *(1.0,) * (3 - len(turn.spacing))],
+                "channels": len(scan.array),
+                "window": gray_window(scan.array[0]),
+                "is_2d": len(scan.geometry.shape) == 2,
+                "is_placed": scan.geometry.is_placed,
+                "layers": case.layers,
+                "scores": scores,
+            }
+        )
+
+    def image(self, request: Request) -> Response:
+        """Send one channel of a scan."""
+        number = self.number(request)
+        scan, turn = self._reader.scan(number), self._reader.turn(number)
+        channel = request.query_params.get("channel", "0")
+        if not channel.isdecimal() or int(channel) >= len(scan.array):
+            raise HTTPException(404)
+        return Response(as_nifti(turn.to_volume(scan.array[int(channel)]), turn.spacing), media_type=NIFTI)
+
+    def layer(self, request: Request) -> Response:
+        """Send a map of a case."""
+        number, name = self.number(request), request.path_params["layer"]
+        if name not in self._reader.cases[number].layers:
+            raise HTTPException(404)
+        turn = self._reader.turn(number)
+        volume = turn.to_volume(self._reader.layer(number, name))
+        return Response(as_nifti(volume, turn.spacing, 1 / LEVELS if name == "uncertainty" else 1.0), media_type=NIFTI)
+
+    def number(self, request: Request) -> int:
+        """Return the number of the requested case."""
+        number: int = request.path_params["number"]
+        if number >= len(self._reader.cases):
+            raise HTTPException(404)
+        return number
+
+
+def describe_case(number: int, case: ViewedCase) -> dict[str, Any]:
+    """Return the entry of a case in the list."""
+    return {
+        "id": number,
+        "name": case.name,
+        "split": case.split,
+        "dice": None if case.dice is None else _finite(case.dice),
+        "uncertainty": case.uncertainty,
+        "rank": case.rank,
+        "reasons": list(case.reasons),
+        "layers": case.layers,
+        "state": "open",
+        "has_draft": False,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _index(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html")
+
+
+def _user_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, UserError):
+        raise error
+    return JSONResponse(error.to_json(), STATUS.get(error.code, 422))

@@ -1,0 +1,85 @@
+"""Predictions and the ranking of the scans to annotate, by the network of a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from graftseg.core.files import read_json, write_json
+from graftseg.core.run_folder import RunFolder, ensemble_members
+from graftseg.core.types import Case
+from graftseg.data.dataset import Dataset
+from graftseg.data.formats.scan import Scan
+from graftseg.data.prepare import prepare_image, prepared_grid
+from graftseg.data.scans_to_predict import check_channels
+from graftseg.inference.ensemble import Ensemble, folder_of_network, predict_maps
+from graftseg.inference.label_maps import ExtraMaps, ScanMaps
+from graftseg.inference.memory import check_memory
+from graftseg.inference.ranking.rank import rank_run
+
+MAPS = ExtraMaps(uncertainty=True)
+KEPT = 4
+"""Number of predictions that are kept in memory."""
+
+
+class Suggestions:
+    """The network of a run, its latest predictions, and its ranking of the unlabeled scans."""
+
+    def __init__(self, run: RunFolder, dataset: Dataset, device: torch.device) -> None:
+        folder, _ = folder_of_network(run, "shipped", None)
+        self.run, self._dataset, self._device = run, dataset, device
+        self._networks = Ensemble.load(ensemble_members(folder, None), device, (), "shipped")
+        self._network_folder = folder
+        self._kept: dict[str, ScanMaps] = {}
+        self._lock = Lock()
+
+    def of(self, run: RunFolder) -> "Suggestions":
+        """Return the suggestions of another run for the same data."""
+        return Suggestions(run, self._dataset, self._device)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names, background first."""
+        return self._networks.classes
+
+    @property
+    def model(self) -> str:
+        """The checksum of the weights."""
+        return self._networks.identity()
+
+    def maps(self, case: Case) -> ScanMaps:
+        """Return the label map and the uncertainty map of a scan."""
+        with self._lock:
+            if case.name not in self._kept:
+                while len(self._kept) >= KEPT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[case.name] = self._predict(self._dataset.reader.image(case), case)
+            return self._kept[case.name]
+
+    def _predict(self, scan: Scan, case: Case) -> ScanMaps:
+        where, settings, predictor = case.images[0], self._networks.recipe.data, self._networks.predictor
+        check_channels(where, len(scan.array), self._networks.channels)
+        grid = prepared_grid(scan.geometry, settings, where=where)
+        check_memory(grid, len(scan.array), predictor, MAPS, where)
+        image, _ = prepare_image(scan, settings, where=where)
+        return predict_maps(predictor, torch.from_numpy(image), grid, MAPS, where)
+
+    def ranking(self, known: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return rank, uncertainty and reasons by case. The file ``known`` keeps them for the next call."""
+        kept = _read_ranking(known, self.model)
+        if not set(names) <= kept.keys():
+            rows = rank_run(self._network_folder, self._dataset.root, None, self._device).rows
+            kept = {
+                row.case: {"rank": rank, "uncertainty": row.uncertainty, "reasons": list(row.reasons)}
+                for rank, row in enumerate(rows, start=1)
+            }
+            write_json(known, {"model": self.model, "cases": kept})
+        return {name: kept[name] for name in names if name in kept}
+
+
+def _read_ranking(path: Path, model: str) -> dict[str, dict[str, Any]]:
+    content = read_json(path) if path.is_file() else {}
+    cases: dict[str, dict[str, Any]] = content["cases"] if content.get("model") == model else {}
+    return cases

@@ -1,0 +1,250 @@
+import json
+import shutil
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from starlette.testclient import TestClient
+from viewer_fakes import ACCESS, client_of, make_tested_run
+
+from graftseg.core.errors import Code
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.annotation.folder import AnnotationFolder
+from graftseg.data.annotation.strokes import RUN
+from graftseg.data.grid import grid_difference
+from graftseg.data.layouts import read_layout
+from graftseg.data.scans import read_label, read_scan
+from graftseg.reporting.viewer.annotate import data_folder, make_annotator
+from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
+from graftseg.reporting.viewer.leases import SECONDS, Leases
+from graftseg.reporting.viewer.remembered_address import remembered_address
+from graftseg.reporting.viewer.retraining import Retraining, next_run
+from graftseg.reporting.viewer.server import Viewer, create_app
+from user_errors import user_error
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tested_run(tmp_path_factory.mktemp("annotated"), request.param)
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the data, because annotation changes it."""
+    shutil.copytree(trained.parent / "scans", tmp_path / "scans")
+    return tmp_path / "scans"
+
+
+def browser(trained: Path, folder: Path, leases: Leases | None = None) -> TestClient:
+    annotations = AnnotationFolder(folder)
+    with annotations.lock():
+        annotator = make_annotator(RunFolder(trained), folder, annotations, CPU)
+    routes = AnnotationRoutes(annotator, Retraining(RunFolder(trained), folder / "log", lambda run: None), leases)
+    viewer = Viewer(annotator.collection, annotator.reader)
+    return client_of(create_app(viewer, ACCESS, routes.routes(), routes.session))
+
+
+def stroke(*runs: tuple[int, int, int]) -> bytes:
+    return np.array(list(runs), RUN).tobytes()
+
+
+def opened(client: TestClient, tab: str = "a", number: int | None = None) -> str:
+    number = client.get("/api/session").json()["cases"][0]["id"] if number is None else number
+    assert client.post(f"/api/cases/{number}/open", json={"tab": tab}).json()["writable"] is True
+    return f"/api/cases/{number}"
+
+
+def drawing(client: TestClient, case: str) -> tuple[NDArray[np.uint8], int]:
+    answer = client.get(f"{case}/draft.nii")
+    return np.asarray(nibabel.Nifti1Image.from_bytes(answer.content).dataobj), int(answer.headers["x-seq"])
+
+
+def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, folder: Path) -> None:
+    session = browser(trained, folder).get("/api/session").json()
+    ranks = [one["rank"] for one in session["cases"]]
+    assert (session["mode"], session["can_train"]) == ("annotate", True)
+    assert ranks == [1, 2, 3, 4, 5, None, None, None, None]
+    assert {one["split"] for one in session["cases"][:5]} == {"unlabeled"}
+    assert json.loads((folder / "annotations" / "ranking.json").read_text())["cases"].keys() == {
+        one["name"] for one in session["cases"][:5]
+    }
+
+
+def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_scan(trained: Path, folder: Path) -> None:
+    client = browser(trained, folder)
+    case = opened(client)
+    start, seq = drawing(client, case)
+    prediction = client.get(f"{case}/prediction.nii")
+    assert np.array_equal(start, np.asarray(nibabel.Nifti1Image.from_bytes(prediction.content).dataobj))
+    assert seq == 0
+    voxels = start.size
+    expected = start.ravel(order="F").copy()
+    expected[3:8] = 1
+    expected[voxels - 1] = 1 - min(1, expected[voxels - 1])
+    body = stroke((3, 5, 1), (voxels - 1, 1, expected[voxels - 1]))
+    assert client.post(f"{case}/strokes?tab=a&seq=1", content=body).json() == {"seq": 1}
+    drawn, seq = drawing(client, case)
+    assert (drawn.ravel(order="F").tolist(), seq) == (expected.tolist(), 1)
+    done = client.post(f"{case}/finish", json={"tab": "a", "seq": 1, "action": "accept"}).json()
+    name = client.get(case).json()["name"]
+    assert done["file"] == f"labelsTr/{name}.nii.gz"
+    assert done["changed"] == np.count_nonzero(expected != start.ravel(order="F"))
+    image = read_scan(folder / "imagesUn" / f"{name}_0000.nii.gz")
+    saved = read_label(folder / "labelsTr" / f"{name}.nii.gz")
+    assert grid_difference(image.geometry, saved.geometry) is None
+    turned = client.get(f"{case}/image.nii")
+    assert np.asarray(nibabel.Nifti1Image.from_bytes(turned.content).dataobj).shape == drawn.shape
+    assert np.count_nonzero(saved.array) == np.count_nonzero(expected)
+    assert {case.name for case in read_layout(folder).of("labeled")} >= {name}
+    log = [json.loads(line) for line in (folder / "annotations" / "log.jsonl").read_text().splitlines()]
+    assert [(one["case"], one["action"], one["changed_voxels"]) for one in log] == [(name, "accept", done["changed"])]
+    assert not (folder / "annotations" / "drafts" / name).exists()
+    states = {one["name"]: one["state"] for one in client.get("/api/session").json()["cases"]}
+    assert states[name] == "accepted"
+
+
+def test_drafts_survive_a_restart_of_the_server(trained: Path, folder: Path) -> None:
+    client = browser(trained, folder)
+    case = opened(client)
+    client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 4, 1)))
+    before, _ = drawing(client, case)
+    again = browser(trained, folder)
+    after, seq = drawing(again, case)
+    assert np.array_equal(before, after)
+    assert seq == 1
+    assert again.get("/api/session").json()["cases"][0]["has_draft"] is True
+
+
+def test_a_second_tab_cannot_change_a_case(trained: Path, folder: Path) -> None:
+    now = [0.0]
+    client = browser(trained, folder, Leases(lambda: now[0]))
+    case = opened(client)
+    assert client.post(f"{case}/open", json={"tab": "b"}).json()["writable"] is False
+    answer = client.post(f"{case}/strokes?tab=b&seq=1", content=stroke((0, 1, 1)))
+    assert (answer.status_code, answer.json()["code"]) == (409, Code.FOLDER_LOCKED)
+    now[0] = SECONDS + 1
+    assert client.post(f"{case}/open", json={"tab": "b"}).json()["writable"] is True
+    assert client.post(f"{case}/open", json={"tab": "a"}).json()["writable"] is False
+
+
+def test_a_lost_answer_does_not_double_a_stroke(trained: Path, folder: Path) -> None:
+    client = browser(trained, folder)
+    case = opened(client)
+    for _ in range(2):
+        assert client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 1, 1))).json() == {"seq": 1}
+    assert client.post(f"{case}/strokes?tab=a&seq=3", content=stroke((0, 1, 1))).status_code == 409
+    finish = {"tab": "a", "seq": 0, "action": "accept"}
+    assert client.post(f"{case}/finish", json=finish).status_code == 409
+
+
+def test_skipped_and_rejected_cases(trained: Path, folder: Path) -> None:
+    client = browser(trained, folder)
+    first, second, third = (one["id"] for one in client.get("/api/session").json()["cases"][:3])
+    opened(client, number=first)
+    skipped = client.post(f"/api/cases/{first}/finish", json={"tab": "a", "seq": 0, "action": "skip"}).json()
+    assert (skipped["file"], skipped["next"]) == (None, second)
+    opened(client, number=second)
+    rejected = client.post(f"/api/cases/{second}/finish", json={"tab": "a", "seq": 0, "action": "reject"}).json()
+    assert rejected["next"] == third
+    states = [one["state"] for one in browser(trained, folder).get("/api/session").json()["cases"]][:3]
+    assert states == ["skipped", "rejected", "open"]
+    assert not list((folder / "labelsTr").glob("unlabeled*"))
+
+
+def test_the_previous_version_of_a_label_map_is_kept(trained: Path, folder: Path) -> None:
+    client = browser(trained, folder)
+    number = client.get("/api/session").json()["cases"][-1]["id"]
+    name = client.get(f"/api/cases/{number}").json()["name"]
+    before = (folder / "labelsTr" / f"{name}.nii.gz").read_bytes()
+    case = opened(client, number=number)
+    client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 16, 1)))
+    client.post(f"{case}/finish", json={"tab": "a", "seq": 1, "action": "accept"})
+    kept = list((folder / "annotations" / "previous" / name).iterdir())
+    assert [one.read_bytes() for one in kept] == [before]
+    assert (folder / "labelsTr" / f"{name}.nii.gz").read_bytes() != before
+
+
+def test_an_interrupted_save_is_finished_later(trained: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = browser(trained, folder)
+    case = opened(client)
+
+    def killed(*arguments: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(AnnotationFolder, "log", killed)
+        client.post(f"{case}/finish", json={"tab": "a", "seq": 0, "action": "accept"})
+    name = client.get(case).json()["name"]
+    assert (folder / "annotations" / "drafts" / name).is_dir()
+    states = {one["name"]: one["state"] for one in browser(trained, folder).get("/api/session").json()["cases"]}
+    assert states[name] == "accepted"
+    assert not (folder / "annotations" / "drafts" / name).exists()
+
+
+def test_reset_goes_back_to_the_prediction(trained: Path, folder: Path) -> None:
+    client = browser(trained, folder)
+    case = opened(client)
+    start, _ = drawing(client, case)
+    client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, start.size, 1)))
+    assert client.post(f"{case}/reset", json={"tab": "a", "seq": 1}).json() == {"seq": 2}
+    assert np.array_equal(drawing(client, case)[0], start)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("open", b"{}", 400),
+        ("open", b'{"tab": ""}', 400),
+        ("open", b"x" * 2000, 413),
+        ("finish", b'{"tab": "a", "seq": 0, "action": "delete"}', 400),
+        ("strokes?tab=a&seq=1", b"123", 422),
+        ("strokes?tab=a&seq=1", stroke((2**31, 1, 1)), 422),
+        ("strokes?tab=a&seq=1", stroke((0, 1, 200)), 422),
+        ("strokes?tab=a&seq=1", b"x" * 2**20, 413),
+        ("strokes?tab=a&seq=-1", stroke((0, 1, 1)), 400),
+        ("strokes?seq=1", stroke((0, 1, 1)), 409),
+    ],
+)
+def test_bad_requests(trained: Path, folder: Path, path: str, body: bytes, status: int) -> None:
+    client = browser(trained, folder)
+    case = opened(client)
+    assert client.post(f"{case}/{path}", content=body).status_code == status
+    assert drawing(client, case)[1] == 0
+
+
+def test_one_program_annotates_a_folder(folder: Path) -> None:
+    with (
+        AnnotationFolder(folder).lock(),
+        user_error(Code.FOLDER_LOCKED, folder / "annotations"),
+        AnnotationFolder(folder).lock(),
+    ):
+        pytest.fail("two programs have the lock")
+
+
+def test_the_folder_of_data_comes_from_the_run(trained: Path) -> None:
+    assert data_folder(RunFolder(trained)) == (trained.parent / "scans").resolve()
+
+
+def test_a_restarted_server_has_the_same_address(tmp_path: Path) -> None:
+    first, bound = remembered_address(tmp_path / "server.json", 0)
+    bound.close()
+    second, bound = remembered_address(tmp_path / "server.json", 0)
+    assert (first.port, first.token) == (second.port, second.token)
+    third, other = remembered_address(tmp_path / "server.json", 0)
+    assert third.port != second.port
+    assert third.token != second.token
+    assert (tmp_path / "server.json").stat().st_mode & 0o777 == 0o600
+    bound.close()
+    other.close()
+
+
+def test_continued_runs_are_numbered(tmp_path: Path) -> None:
+    assert next_run(tmp_path / "run") == tmp_path / "run-2"
+    (tmp_path / "run-2").mkdir()
+    assert next_run(tmp_path / "run") == tmp_path / "run-3"
+    assert next_run(tmp_path / "run-2") == tmp_path / "run-3"

@@ -1,0 +1,63 @@
+import nibabel
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nibabel.orientations import apply_orientation, io_orientation
+from numpy.typing import NDArray
+
+from graftseg.core.types import Geometry
+from graftseg.reporting.viewer.volumes import Turn, as_nifti
+
+
+def geometry(shape: tuple[int, ...], affine: NDArray[np.float64]) -> Geometry:
+    return Geometry(shape, tuple(map(tuple, np.asarray(affine, float).tolist())))
+
+
+@given(st.permutations(range(3)), st.tuples(*[st.sampled_from((-2.0, 0.5, 3.0))] * 3))
+def test_volumes_are_turned_as_nibabel_turns_them(order: list[int], steps: tuple[float, float, float]) -> None:
+    affine = np.eye(4)
+    affine[:3, :3] = np.eye(3)[list(order)].T * steps
+    array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    turn = Turn.of(geometry(array.shape, affine))
+    volume = turn.to_volume(array)
+    assert np.array_equal(volume, apply_orientation(array, io_orientation(affine)))
+    assert np.array_equal(turn.to_scan(volume), array)
+    assert turn.spacing == tuple(abs(steps[order.index(axis)]) for axis in range(3))
+
+
+def test_an_oblique_volume_is_only_turned_by_whole_axes() -> None:
+    angle = np.deg2rad(44)
+    affine = np.eye(4)
+    affine[:2, :2] = [[-np.cos(angle), np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    turn = Turn.of(geometry(array.shape, affine))
+    assert np.array_equal(turn.to_volume(array), array[::-1])
+    image = nibabel.Nifti1Image.from_bytes(as_nifti(turn.to_volume(array), turn.spacing))
+    assert nibabel.aff2axcodes(image.affine) == ("R", "A", "S")
+
+
+def test_a_2d_scan_is_shown_as_stored() -> None:
+    array = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    turn = Turn.of(geometry((2, 3), np.diag([0.5, 2, 1, 1])))
+    # the screen shows large x on the left and large y on top
+    assert turn.to_volume(array)[::-1, ::-1, 0].tolist() == array.tolist()
+    assert np.array_equal(turn.to_scan(turn.to_volume(array)), array)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"), [("uint8", "uint8"), ("int16", "int16"), ("int32", "float32"), ("float64", "float32")]
+)
+def test_volumes_become_nifti_files(kind: str, shown: str) -> None:
+    volume = np.arange(24).reshape(2, 3, 4).astype(kind)
+    image = nibabel.Nifti1Image.from_bytes(as_nifti(volume, (1.0, 2.0, 3.0)))
+    assert image.get_data_dtype().name == shown
+    assert np.array_equal(np.asarray(image.dataobj), volume)
+    assert image.header.get_zooms() == (1.0, 2.0, 3.0)
+    # the voxels follow the header with x as the fastest axis
+    assert as_nifti(volume, (1.0, 2.0, 3.0))[352:] == volume.astype(shown).tobytes(order="F")
+
+
+def test_a_slope_scales_the_values() -> None:
+    image = nibabel.Nifti1Image.from_bytes(as_nifti(np.full((1, 1, 1), 255, np.uint8), (1.0, 1.0, 1.0), 1 / 255))
+    assert float(np.asarray(image.dataobj)[0, 0, 0]) == pytest.approx(1.0)

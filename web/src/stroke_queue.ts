@@ -1,0 +1,146 @@
+/** Strokes that wait for the server. A stroke is kept until the server has confirmed it. */
+
+import { ApiError, OfflineError } from "./api.ts";
+
+/** A stroke with its number in the case. */
+export interface Stroke {
+  seq: number;
+  runs: Uint8Array<ArrayBuffer>;
+}
+
+/** Keeps the waiting strokes of one case, also after the page is closed. */
+export interface StrokeStore {
+  load(): Promise<Stroke[]>;
+  save(stroke: Stroke): Promise<void>;
+  remove(seq: number): Promise<void>;
+  clear(): Promise<void>;
+}
+
+export type SaveState = { kind: "saved" } | { kind: "saving"; waiting: number } | { kind: "offline"; waiting: number };
+
+/** Sends a stroke and returns the number of the last stroke that the server has. */
+export type Send = (stroke: Stroke) => Promise<number>;
+
+/** Return true if the same request may succeed later: the server is starting, or the user must open its new address. */
+function isTemporary({ status }: ApiError): boolean {
+  return status >= 500 || status === 403;
+}
+
+const FIRST_PAUSE = 300;
+const LONGEST_PAUSE = 3000;
+
+/** Sends strokes one after the other and repeats a stroke until the server has confirmed it. */
+export class StrokeQueue {
+  readonly #store: StrokeStore;
+  readonly #send: Send;
+  readonly #pause: (milliseconds: number) => Promise<void>;
+  onState: (state: SaveState) => void = () => undefined;
+  /** Called if the server refuses a stroke, because another tab has changed the case. */
+  onConflict: (error: ApiError) => void = () => undefined;
+  #waiting: Stroke[] = [];
+  #last = 0;
+  #isSending = false;
+  #isOffline = false;
+  #isStopped = false;
+  #idle: (() => void)[] = [];
+
+  constructor(store: StrokeStore, send: Send, pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms))) {
+    this.#store = store;
+    this.#send = send;
+    this.#pause = pause;
+  }
+
+  /** Return the number of the last stroke, sent or waiting. */
+  get last(): number {
+    return this.#last;
+  }
+
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+
+  /**
+   * Continue from the server's last stroke. Return the kept strokes that the server does not have yet.
+   *
+   * Kept strokes that the server has are forgotten. The others are numbered from the server's last stroke on.
+   */
+  async resume(serverSeq: number): Promise<Stroke[]> {
+    const kept = (await this.#store.load()).sort((a, b) => a.seq - b.seq);
+    const missing = kept.filter((stroke) => stroke.seq > serverSeq);
+    const isNumbered = missing.every((stroke, i) => stroke.seq === serverSeq + 1 + i);
+    this.#waiting = missing.map((stroke, i) => ({ seq: serverSeq + 1 + i, runs: stroke.runs }));
+    this.#last = serverSeq + missing.length;
+    if (!isNumbered) {
+      await this.#store.clear();
+      for (const stroke of this.#waiting) await this.#store.save(stroke);
+    } else for (const stroke of kept) if (stroke.seq <= serverSeq) await this.#store.remove(stroke.seq);
+    this.#report();
+    void this.#run();
+    return [...this.#waiting];
+  }
+
+  /** Add a finished stroke and send it as soon as possible. */
+  add(runs: Uint8Array<ArrayBuffer>): void {
+    const stroke = { seq: ++this.#last, runs };
+    this.#waiting.push(stroke);
+    void this.#store.save(stroke);
+    this.#report();
+    void this.#run();
+  }
+
+  /** Wait until the server has all strokes. */
+  async flushed(): Promise<void> {
+    if (this.#waiting.length > 0) await new Promise<void>((done) => this.#idle.push(done));
+  }
+
+  /** Continue from another number, after the server changed the draft itself. */
+  skipTo(seq: number): void {
+    this.#last = seq;
+  }
+
+  /** Stop sending. Waiting strokes stay in the store. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  async #run(): Promise<void> {
+    if (this.#isSending) return;
+    this.#isSending = true;
+    let pause = FIRST_PAUSE;
+    while (this.#waiting.length > 0 && !this.#isStopped) {
+      try {
+        await this.#sendFirst();
+        pause = FIRST_PAUSE;
+      } catch (error) {
+        if (error instanceof ApiError && !isTemporary(error)) {
+          this.stop();
+          this.onConflict(error);
+          break;
+        }
+        if (!(error instanceof OfflineError || error instanceof ApiError)) throw error;
+        this.#isOffline = true;
+        this.#report();
+        await this.#pause(pause);
+        pause = Math.min(LONGEST_PAUSE, pause * 2);
+      }
+    }
+    this.#isSending = false;
+    if (this.#waiting.length === 0) for (const done of this.#idle.splice(0)) done();
+  }
+
+  async #sendFirst(): Promise<void> {
+    const stroke = this.#waiting[0]!;
+    const seq = await this.#send(stroke);
+    if (seq !== stroke.seq) throw new ApiError(409, "", "another tab has changed this case", "");
+    this.#isOffline = false;
+    this.#waiting.shift();
+    await this.#store.remove(stroke.seq);
+    this.#report();
+  }
+
+  #report(): void {
+    const waiting = this.#waiting.length;
+    if (waiting === 0) this.onState({ kind: "saved" });
+    else this.onState({ kind: this.#isOffline ? "offline" : "saving", waiting });
+  }
+}

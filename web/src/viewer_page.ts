@@ -1,0 +1,196 @@
+/** The page with the case list, the planes and the side panel. */
+
+import { getCase, getVolume, type CaseDetails, type Layer, type Session } from "./api.ts";
+import { CaseList } from "./case_list.ts";
+import { element } from "./dom.ts";
+import { plain, type Shortcut } from "./keyboard.ts";
+import { ClassPanel, LayerPanel } from "./layers.ts";
+import { readLabels, readNifti } from "./nifti.ts";
+import { ScorePanel } from "./scores.ts";
+import { Stage, type NamedLabels } from "./stage.ts";
+import { WindowPanel } from "./window_level.ts";
+
+/** Shows cases. The annotation page adds drawing to it. */
+export class ViewerPage {
+  readonly node: HTMLElement;
+  readonly session: Session;
+  readonly list: CaseList;
+  readonly stage: Stage;
+  readonly classes: ClassPanel;
+  readonly layers: LayerPanel;
+  readonly panel = element("aside", { className: "panel", "aria-label": "Display" });
+  readonly #window: WindowPanel;
+  readonly #scores = new ScorePanel();
+  readonly #notice = element("p", { className: "notice", role: "alert", hidden: true });
+  /** Returns label maps that are shown before those of the server, such as the draft. */
+  moreLabels: () => NamedLabels[] = () => [];
+  readonly #labels = new Map<Layer, Uint8Array<ArrayBuffer>>();
+  /** Called after the scan of a case is shown. */
+  onShown: (details: CaseDetails) => Promise<void> = () => Promise.resolve();
+  /** Called before another case is opened. Returns false to stay. */
+  onLeave: () => Promise<boolean> = () => Promise.resolve(true);
+  #details: CaseDetails | null = null;
+  #turn = 0;
+
+  private constructor(session: Session, stage: Stage) {
+    const isAnnotating = session.mode === "annotate";
+    this.session = session;
+    this.stage = stage;
+    this.list = new CaseList(session);
+    this.list.onSelect = (id) => void this.open(id);
+    this.classes = new ClassPanel(stage.view, session.classes, isAnnotating);
+    this.layers = new LayerPanel(stage.view, isAnnotating);
+    this.layers.onNeeded = (layer) => void this.#load(layer);
+    this.#window = new WindowPanel(stage.view);
+    stage.labelMaps = () => this.#labelMaps();
+    stage.onChannel = (channel) => void this.#showChannel(channel);
+    stage.node.prepend(this.#notice);
+    this.panel.append(this.classes.node, this.layers.node, this.#window.node, this.#scores.node);
+    this.node = element("div", { className: "viewer" }, this.list.node, stage.node, this.panel);
+  }
+
+  /** Build the page inside a parent, because NiiVue needs an attached canvas. */
+  static async start(session: Session, parent: Element): Promise<ViewerPage> {
+    const stage = new Stage(session.classes);
+    const place = element("div", { className: "viewer" }, stage.node);
+    parent.append(place);
+    await stage.start();
+    const page = new ViewerPage(session, stage);
+    place.replaceWith(page.node);
+    return page;
+  }
+
+  /** Open the case named in the address, or the first one. */
+  async openFirst(): Promise<void> {
+    window.addEventListener("hashchange", () => void this.#openNamed(nameInAddress()));
+    if (await this.#openNamed(nameInAddress())) return;
+    const first = this.list.first();
+    if (first !== null) await this.open(first);
+  }
+
+  /** Open a case. */
+  async open(id: number): Promise<void> {
+    if (id === this.#details?.id || !(await this.onLeave())) return;
+    const turn = ++this.#turn;
+    this.stage.node.dataset["state"] = "loading";
+    this.list.select(id);
+    this.notify("");
+    try {
+      const [details, bytes] = await Promise.all([getCase(id), getVolume(id, "image")]);
+      if (turn !== this.#turn) return;
+      await this.#show(details, bytes);
+    } catch (error) {
+      if (turn !== this.#turn) return;
+      this.stage.node.dataset["state"] = "failed";
+      this.notify(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Return the open case. */
+  get details(): CaseDetails | null {
+    return this.#details;
+  }
+
+  /** Show a message above the planes, or hide it. */
+  notify(text: string, isGood = false): void {
+    this.#notice.textContent = text;
+    this.#notice.hidden = text === "";
+    this.#notice.classList.toggle("good", isGood);
+  }
+
+  /** Return the shortcuts of this page. */
+  shortcuts(): Shortcut[] {
+    const slices = (event: KeyboardEvent): number => (event.key === "ArrowUp" || event.key === "ArrowRight" ? 1 : -1) * (event.shiftKey ? 10 : 1);
+    const isAnnotating = this.session.mode === "annotate";
+    return [
+      { keys: "↑ ↓ ← →", text: "Next or previous slice (with Shift: 10 slices)", matches: plain("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"), action: (event) => this.stage.scroll(slices(event)) },
+      { keys: "PageUp PageDown", text: "Previous or next case", matches: plain("PageUp", "PageDown"), action: (event) => this.#step(event.key === "PageDown" ? 1 : -1) },
+      { keys: "1 – 9", text: isAnnotating ? "Choose the class to draw" : "Show or hide a class", matches: plain(..."123456789"), action: (event) => this.classes.press(Number(event.key)) },
+      { keys: "Space", text: "Show or hide all overlays", matches: plain(" "), action: () => this.layers.toggleAll() },
+      { keys: "a c s v", text: "Axial, coronal, sagittal, all planes", matches: plain("a", "c", "s", "v"), action: (event) => this.#arrange(event.key) },
+      { keys: "+ - 0", text: "Zoom in, zoom out, fit", matches: plain("+", "=", "-", "0"), action: (event) => this.stage.view.zoom(event.key === "0" ? 0 : event.key === "-" ? 1 / 1.25 : 1.25) },
+      { keys: "/", text: "Filter cases", matches: plain("/"), action: () => this.list.focusFilter() },
+    ];
+  }
+
+  #arrange(key: string): void {
+    if (this.#details?.is_2d) return;
+    this.stage.arrange(({ a: 0, c: 1, s: 2, v: "all" } as const)[key as "a" | "c" | "s" | "v"]);
+  }
+
+  #step(rows: number): void {
+    const id = this.list.neighbor(rows);
+    if (id !== null) void this.open(id);
+  }
+
+  async #openNamed(name: string | null): Promise<boolean> {
+    const found = this.session.cases.find((item) => item.name === name);
+    if (found === undefined) return false;
+    await this.open(found.id);
+    return true;
+  }
+
+  async #show(details: CaseDetails, bytes: ArrayBuffer): Promise<void> {
+    this.#details = details;
+    this.#labels.clear();
+    for (const layer of ["reference", "prediction", "uncertainty", "difference", "draft"] as const) this.stage.view.setLayer(layer, null);
+    this.stage.show(readNifti(bytes), details);
+    this.#window.setCase(details.window);
+    this.#scores.setCase(details.scores);
+    history.replaceState(null, "", `${location.pathname}#case=${encodeURIComponent(details.name)}`);
+    document.title = `${this.session.title} – graftseg`;
+    performance.mark("scan-shown");
+    this.layers.setCase(details, this.session.mode === "annotate");
+    await this.onShown(details);
+    this.stage.node.dataset["case"] = String(details.id);
+    this.stage.node.dataset["state"] = "ready";
+  }
+
+  async #showChannel(channel: number): Promise<void> {
+    const { id, window } = this.#details!;
+    const scan = readNifti(await getVolume(id, "image", channel));
+    const range = channel === 0 ? window : robustRange(scan.data, scan.slope, scan.intercept);
+    this.stage.showChannel(scan, range);
+    this.#window.setCase(range);
+    for (const [layer, labels] of this.#labels) this.stage.view.setLayer(layer, labels);
+  }
+
+  async #load(layer: Layer): Promise<void> {
+    const details = this.#details!;
+    if (this.#labels.has(layer)) return;
+    this.#labels.set(layer, new Uint8Array(0));
+    try {
+      const labels = readLabels(await getVolume(details.id, layer), details.shape);
+      if (this.#details !== details) return;
+      this.#labels.set(layer, labels);
+      this.stage.view.setLayer(layer, labels);
+      this.stage.view.drawScene();
+      this.stage.showPosition();
+      this.stage.refreshRendering();
+    } catch (error) {
+      this.#labels.delete(layer);
+      this.notify(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  #labelMaps(): NamedLabels[] {
+    const loaded = (["prediction", "reference"] as const).flatMap((name) => {
+      const labels = this.#labels.get(name);
+      return labels === undefined || labels.length === 0 ? [] : [{ name, labels }];
+    });
+    return [...this.moreLabels(), ...loaded];
+  }
+}
+
+/** Return the name of the case in the address: `#case=NAME`, or `?case=NAME` in links from reports. */
+function nameInAddress(): string | null {
+  return new URLSearchParams(location.hash.slice(1)).get("case") ?? new URLSearchParams(location.search).get("case");
+}
+
+/** Return the 1st and the 99th percentile of a sample of the intensities. */
+function robustRange(data: ArrayLike<number>, slope: number, intercept: number): [number, number] {
+  const step = Math.max(1, Math.floor(data.length / 20000));
+  const sample = Float64Array.from({ length: Math.ceil(data.length / step) }, (_, i) => data[i * step]! * slope + intercept).sort();
+  const [low, high] = [sample[Math.floor(sample.length * 0.01)]!, sample[Math.floor(sample.length * 0.99)]!];
+  return high > low ? [low, high] : [low, low + 1];
+}
