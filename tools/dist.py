@@ -19,7 +19,8 @@ def build(folder: Path) -> dict[str, bytes]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(out)]
-    subprocess.run(command, check=True, cwd=source, env=os.environ | {"SOURCE_DATE_EPOCH": EPOCH, "GRAFTSEG_WEB": "required"})  # noqa: S603
+    settings = {"SOURCE_DATE_EPOCH": EPOCH, "GRAFTSEG_WEB": "required"}
+    subprocess.run(command, check=True, cwd=source, env=os.environ | settings)  # noqa: S603
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 

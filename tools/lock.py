@@ -2,7 +2,8 @@
 
 Writes five files to ``requirements/``: ``build.txt`` (the build tools), ``torch.txt`` (all builds of torch),
 ``tested.txt`` (all other dependencies and the development tools), ``web.txt`` (packages that build and test the viewer)
-and ``cuda.txt`` (packages that only a torch with CUDA needs). Needs pip 23.3 or newer, which resolves versions without downloading wheels.
+and ``cuda.txt`` (packages that only a torch with CUDA needs). Needs pip 23.3 or newer, which resolves versions without
+downloading wheels.
 """
 
 import hashlib

@@ -287,8 +287,8 @@ def test(
     ``data`` is a prepared store, or a folder with ``imagesTs`` and ``labelsTs``. The default is the training data of
     the run. Instead of ``data``, ``images`` and ``labels`` can be given as separate folders.
     """
-    folder, chosen = RunFolder(Path(run)), choose_device(device)
-    return score_run(folder, data, report, images=images, labels=labels, device=chosen, allow_missing=allow_missing)
+    options: dict[str, Any] = {"images": images, "labels": labels, "allow_missing": allow_missing}
+    return score_run(RunFolder(Path(run)), data, report, device=choose_device(device), **options)
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:

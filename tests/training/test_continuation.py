@@ -263,10 +263,21 @@ def test_data_that_is_not_recorded(root: Path) -> None:
     shutil.move(root / "data", root / "moved")
     with user_error(Code.FOLDER_MISSING, root / "data", "--data"):
         graftseg.continue_training(root / "run", root / "new", device="cpu")
+    found = graftseg.continue_training(root / "run", root / "moved-data", data=root / "moved", device="cpu")
+    assert found.new_labels == (NEW,) and found.gain is not None and found.gain.on == "test"
     shutil.rmtree(root / "run" / "store")
     with user_error(Code.STORE_MISSING, root / "run", "--data"):
         graftseg.continue_training(root / "run", root / "new", device="cpu")
     assert graftseg.continue_training(root / "run", root / "new", data=root / "moved", device="cpu").new_labels
+
+
+def test_test_scan_that_cannot_be_scored_is_a_warning(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = sorted((root / "data" / "labelsTs").iterdir())[0]
+    label = read_label(path)
+    write_label(path, np.full_like(label.array, 9), label.geometry)
+    assert graftseg.continue_training(root / "run", root / "new", device="cpu").gain is None
+    assert any("the gain was not measured" in message for message in caplog.messages)
+    assert RunFolder(root / "new").manifest()["status"] == "finished"
 
 
 def test_held_out_scans_of_a_fold_measure_the_gain(root: Path) -> None:

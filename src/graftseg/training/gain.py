@@ -15,6 +15,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
+from graftseg.data.labels import checked_values
 from graftseg.data.prepare import prepare_image
 from graftseg.data.store import Store, StoredCase
 from graftseg.evaluation.metrics import dice
@@ -150,6 +151,8 @@ def _scan(dataset: Dataset, case: Case, recipe: Recipe) -> ScoredCase:
     def read() -> tuple[torch.Tensor, Grid, NDArray[Any]]:
         scan = dataset.reader.image(case)
         image, grid = prepare_image(scan, recipe.data, where=case.images[0])
-        return torch.from_numpy(image), grid, dataset.reader.label(case).array
+        label = dataset.reader.label(case)
+        checked_values(dataset, case, scan.geometry, label)
+        return torch.from_numpy(image), grid, label.array
 
     return ScoredCase(case.name, read)
