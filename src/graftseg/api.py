@@ -287,8 +287,8 @@ def test(
     ``data`` is a prepared store, or a folder with ``imagesTs`` and ``labelsTs``. The default is the training data of
     the run. Instead of ``data``, ``images`` and ``labels`` can be given as separate folders.
     """
-    options: dict[str, Any] = {"images": images, "labels": labels, "allow_missing": allow_missing}
-    return score_run(RunFolder(Path(run)), data, report, device=choose_device(device), **options)
+    folder, chosen = RunFolder(Path(run)), choose_device(device)
+    return score_run(folder, data, report, images=images, labels=labels, device=chosen, allow_missing=allow_missing)
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
@@ -353,11 +353,10 @@ def export(
 ) -> list[str]:
     """Export the network that ``predict`` uses, or its label maps. Return a summary as lines.
 
-    ``kind`` is ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``.
-
-    ``check`` is a scan on which the ONNX network is compared with PyTorch. For an nnU-Net data set or DICOM
-    segmentations, ``data`` is the folder of the scans and ``predictions`` is the folder of the label maps. ``codes``
-    is a JSON file with SNOMED CT codes of the classes for DICOM segmentations, by default ``codes.json`` of the run.
+    ``kind`` is ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``. ``check`` is a scan on which the ONNX
+    network is compared with PyTorch. For an nnU-Net data set or DICOM segmentations, ``data`` and ``predictions`` are
+    the folders of the scans and of the label maps. ``codes`` is a JSON file with SNOMED CT codes of the classes for
+    DICOM segmentations, by default ``codes.json`` of the run.
     """
     folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
     if codes is None and (own := Path(run) / CODES).is_file():
@@ -380,9 +379,8 @@ def import_weights(
 def table(name: str, results: Folder | None = None) -> str:
     """Return a table of the paper, or ``all`` of its tables, as Markdown: recorded runs next to published numbers.
 
-    The table ``strangers`` compares planned recipes with and without unlabeled scans.
-
-    ``results`` contains the records. The default folder ``results`` may be missing.
+    The table ``strangers`` compares planned recipes with and without unlabeled scans. ``results`` is the folder of the
+    records. The default folder may be missing.
     """
     folder = Path("results" if results is None else results)
     if not folder.is_dir() and (results is not None or folder.exists()):
