@@ -336,9 +336,8 @@ def rank(run: Folder, data: Folder | None = None, *, out: Folder | None = None, 
 
     ``data`` is a prepared store or a folder of scans, by default the training data of the run. ``out`` is a CSV file.
     """
-    target = Path(out) if out is not None else None
     folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
-    return rank_run(folder, Path(data) if data else None, target, choose_device(device))
+    return rank_run(folder, Path(data) if data else None, Path(out) if out else None, choose_device(device))
 
 
 def export(
