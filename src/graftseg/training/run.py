@@ -70,28 +70,12 @@ def train_run(
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
     with _reporting_out_of_memory(device):
-        return _train(
-            recipe, store, run, device, resume=resume, label=label, after=after, before_baseline=before_baseline
-        )
-
-
-def _train(
-    recipe: Recipe,
-    store: Store,
-    run: RunFolder,
-    device: torch.device,
-    *,
-    resume: bool,
-    label: ProgressLabel,
-    after: RunFolder | None,
-    before_baseline: bool,
-) -> Outcome:
-    batches = _batches(store, recipe, device)
-    build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
-    stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
-    selector = build_selector(recipe, store, device)
-    facts = _facts(recipe, store, batches, device)
-    with run.lock():
+        batches = _batches(store, recipe, device)
+        build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
+        stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
+        selector = build_selector(recipe, store, device)
+        facts = _facts(recipe, store, batches, device)
+    with _reporting_out_of_memory(device), run.lock():
         _check_folder(run, recipe, resume)
         identity = _identity(recipe, store, run)
         if run.exists and run.manifest().get("status") == "finished":
@@ -167,7 +151,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
         return _own_store(run)
     layout = read_layout(data)
     check_scored(recipe, layout)
-    dataset = layout.for_training(*for_training_arguments(recipe))
+    dataset = layout.for_training(*recipe.batches.role_limits)
     if not dataset.problems:
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     if recipe.selection.reads_test_labels:
@@ -188,12 +172,7 @@ def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
     """Return the number of unlabeled scans that training would use, without preparing anything."""
     if is_store(data) or run.exists:
         return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
-    return len(read_layout(data).for_training(*for_training_arguments(recipe)).of("unlabeled"))
-
-
-def for_training_arguments(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
-    """Return the arguments of ``Dataset.for_training``."""
-    return recipe.batches.labeled_cases, recipe.batches.validation_cases, recipe.batches.held_out
+    return len(read_layout(data).for_training(*recipe.batches.role_limits).of("unlabeled"))
 
 
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
