@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -15,9 +16,12 @@ import graftseg.recipes.shortening
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
+from graftseg.reporting import pictures
 from record_fakes import ship_rows
 from sweep_fakes import Sweeper, ship_swept
 
+# imported modules and collected tests stay until the end; without a pause, the garbage collector visits them often
+gc.disable()
 # tests run in parallel, and thread synchronization makes tiny networks slow
 torch.set_num_threads(1)
 # programs that ``nohup`` starts ignore SIGHUP, but tests expect the default
@@ -25,11 +29,20 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # flushing to disk takes a seventh of the time of the tests; tests of flushing replace this function
 os.fsync = lambda fd: None
 os.environ["OMP_NUM_THREADS"] = "1"
+# fine label layers take half of the time of a report; the fixture ``fine_layers`` restores their size
+LAYER_SIDE, pictures.LAYER_SIDE = pictures.LAYER_SIDE, 48
 if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
     # many tests compare bits, which only a CPU reproduces
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # without a GPU, Triton kernels run in the interpreter, which must be selected before Triton is imported
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """Enable the garbage collector again, without the objects that stay until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +68,12 @@ def volumes(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Return a store of small 3-D phantoms; tests do not change it."""
     scans = tiny.write_scans(tmp_path_factory.mktemp("volumes"), 3)
     return prepare(read_layout(scans), tmp_path_factory.mktemp("volume-stores") / "store", tiny.tiny_recipe(3).data)
+
+
+@pytest.fixture
+def fine_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw label layers as large as in a user's report."""
+    monkeypatch.setattr(pictures, "LAYER_SIDE", LAYER_SIDE)
 
 
 @pytest.fixture

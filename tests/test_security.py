@@ -79,7 +79,7 @@ def unsafe_calls(tree: ast.Module) -> Iterator[str]:
 
 
 def test_every_loader_refuses_code() -> None:
-    loads = sum(ast.unparse(tree).count("weights_only=True") for _, tree in trees())
+    loads = sum(path.read_text().count("weights_only=True") for path in SOURCE.rglob("*.py"))
     assert loads >= 2 and issubclass(_Loader, yaml.SafeLoader)
     assert not [(str(path), call) for path, tree in trees() for call in unsafe_calls(tree)]
     example = ast.parse("torch.load(a)\nnp.load(a, allow_pickle=True)\neval(a)\nyaml.load(a)\nmodel.eval()")

@@ -12,6 +12,9 @@ from graftseg.networks import Networks, NetworkSettings
 from graftseg.recipes.recipe import Recipe, parse_recipe
 
 SIDE = 16
+# after a few steps, networks with fewer levels predict a single class in volumes
+DEEP_3D = {"name": "vnet-bn", "width": 2, "levels": 3}
+DEEP_2D = {"name": "unet-2d", "width": 2, "levels": 3}
 
 
 def write_scans(folder: Path, dimensions: int = 2, *, labeled: int = 4, unlabeled: int = 5, test: int = 2) -> Path:
@@ -28,9 +31,9 @@ def recipe_tree(dimensions: int = 2) -> dict[str, Any]:
         "name": "tiny",
         "data": {"dimensions": dimensions},
         "batches": {"patch": [SIDE] * dimensions, "labeled": 2, "unlabeled": 2},
-        "network": {"name": "unet-2d" if dimensions == 2 else "vnet-bn", "width": 2, "levels": 3},
+        "network": {"name": "unet-2d", "width": 2, "levels": 2} if dimensions == 2 else DEEP_3D,
         "stages": [{"method": "bcp-pretrain", "steps": 4, **stage}, {"method": "bcp", "steps": 5, **stage}],
-        "loop": {"log_every": 2, "checkpoint_every": 2, "snapshots": 1, "tensorboard": False},
+        "loop": {"log_every": 2, "checkpoint_every": 4, "snapshots": 1, "tensorboard": False},
     }
 
 

@@ -140,7 +140,7 @@ def test_incompatible_masks_are_an_error() -> None:
         surface_distances(one, one, (1.0, 1.0, 1.0))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.data(), pairs(max_side=5))
 def test_distances_are_those_of_brute_force(data: st.DataObject, pair: Pair) -> None:
     spacing = data.draw(spacings(pair[0]))
@@ -148,7 +148,7 @@ def test_distances_are_those_of_brute_force(data: st.DataObject, pair: Pair) -> 
         np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.data(), pairs())
 def test_agreement_with_medpy(data: st.DataObject, pair: Pair) -> None:
     from medpy.metric import binary as medpy
@@ -186,7 +186,7 @@ def test_surface_dice_counts_surface_voxels_within_the_tolerance() -> None:
     assert surface_dice((np.array([1 + 1e-7]), np.array([1.0])), 1.0) == 1.0, "a voxel of 1 mm in single precision"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(st.data(), pairs(max_side=5), st.floats(0, 6))
 def test_surface_dice_is_that_of_brute_force(data: st.DataObject, pair: Pair, tolerance: float) -> None:
     spacing = data.draw(spacings(pair[0]))
@@ -209,7 +209,7 @@ def test_surface_dice_is_that_of_monai(data: st.DataObject, pair: Pair, toleranc
     assert score(*pair, spacing=spacing, tolerance=tolerance).surface_dice == pytest.approx(float(expected), rel=1e-5)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(pairs())
 def test_all_but_asd_are_symmetric(pair: Pair) -> None:
     forth, back = score(*pair), score(*pair[::-1])
@@ -219,7 +219,7 @@ def test_all_but_asd_are_symmetric(pair: Pair) -> None:
     assert forth.surface_dice == back.surface_dice
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.data(), pairs())
 def test_background_around_the_masks_changes_nothing(data: st.DataObject, pair: Pair) -> None:
     margin = st.tuples(st.integers(0, 3), st.integers(0, 3))
@@ -229,7 +229,7 @@ def test_background_around_the_masks_changes_nothing(data: st.DataObject, pair: 
     assert as_list(score(*padded, spacing=spacing)) == pytest.approx(as_list(score(*pair, spacing=spacing)))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.data(), pairs())
 def test_order_and_direction_of_the_axes_change_nothing(data: st.DataObject, pair: Pair) -> None:
     spacing = data.draw(spacings(pair[0]))
@@ -239,7 +239,7 @@ def test_order_and_direction_of_the_axes_change_nothing(data: st.DataObject, pai
     assert as_list(score(*turned, spacing=turned_spacing)) == pytest.approx(as_list(score(*pair, spacing=spacing)))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(pairs())
 def test_bounds_and_relations(pair: Pair) -> None:
     scores = score(*pair)
@@ -252,7 +252,7 @@ def test_bounds_and_relations(pair: Pair) -> None:
     assert largest < math.hypot(*pair[0].shape)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(pairs())
 def test_a_mask_agrees_with_itself(pair: Pair) -> None:
     assert as_list(score(pair[0], pair[0])) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]

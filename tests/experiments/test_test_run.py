@@ -57,7 +57,7 @@ def test_scores_are_those_of_predict_and_evaluate(run: Path, scans: Path, tmp_pa
     assert tested.report == run / "report.html"
     assert "Comparison with the baseline" in tested.report.read_text()
     *_, said = tested.verdict()
-    assert said.startswith("without crescent and core, which neither network finds: mean Dice ")
+    assert said.startswith("without ring, which neither network finds: mean Dice ")
     assert said.endswith("neither network is good enough for a meaningful comparison")
 
 
@@ -305,7 +305,10 @@ def test_other_files_are_not_overwritten_by_scores(run: Path, scans: Path) -> No
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+OTHER_SIGNALS = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *OTHER_SIGNALS])
 def test_an_interrupted_test_leaves_no_partial_scores(
     cli: CommandLine, run: Path, scans: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:

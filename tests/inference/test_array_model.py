@@ -29,7 +29,7 @@ OBLIQUE = np.array([[0.1, -0.9, 0.2, 5], [-1.2, 0, 0.1, -7], [0, 0.1, 2.0, 30], 
 @pytest.fixture(scope="module")
 def run(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    api.train(tiny.tiny_recipe(), store.path, path, device="cpu")
+    api.train(tiny.tiny_recipe(network=tiny.DEEP_2D), store.path, path, device="cpu")
     return path
 
 

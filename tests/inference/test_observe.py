@@ -283,6 +283,6 @@ def test_invalid_arguments_of_rank(cli: CommandLine, trained: Path, store: Store
 def test_exports_from_the_command_line(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "model.safetensors"
     code, printed, _ = cli("export", "weights", trained, "--out", out)
-    assert code == 0 and printed == f"{out}: 76 tensors of a network with 4 classes\n"
+    assert code == 0 and printed == f"{out}: 46 tensors of a network with 4 classes\n"
     cli.fails("export", "pdf", trained, "--out", out, code=Code.OPTION_INVALID)
     cli.fails("export", "weights", trained, "--out", out, code=Code.TARGET_EXISTS)

@@ -110,7 +110,7 @@ def test_a_network_trained_with_mirroring_is_flipped(run: Path, scan: Path, out:
     (case,) = api.predict(run, scan, out, uncertainty=True, device="cpu").cases
     assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_uncertainty.nii.gz"}
     uncertainty = shares(out, "uncertainty")
-    assert 0 <= uncertainty.min() < uncertainty.max() <= 1
+    assert 0 <= uncertainty.min() < uncertainty.max() <= 1 + 1e-6, "rounded to single precision"
     assert case.mean_uncertainty is not None and 0 < case.mean_uncertainty < 1
     said = manifest(out)
     assert said["cases"][0]["mean_uncertainty"] == case.mean_uncertainty

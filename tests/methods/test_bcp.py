@@ -33,7 +33,7 @@ class Undecided(nn.Module):
 class UndecidedNetworks(Networks):
     """Builds ``Undecided``."""
 
-    def build(self) -> nn.Module:
+    def build(self) -> Any:
         return Undecided()
 
 
@@ -99,7 +99,7 @@ class Normalized(Undecided):
 class NormalizedNetworks(Networks):
     """Builds ``Normalized``."""
 
-    def build(self) -> nn.Module:
+    def build(self) -> Any:
         return Normalized()
 
 

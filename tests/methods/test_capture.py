@@ -58,7 +58,7 @@ def host_work(build: Callable[[], Method], dimensions: int) -> set[str]:
 
 
 @pytest.mark.usefixtures("_as_on_a_gpu")
-@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("dimensions", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.capturable])
 def test_step_uses_no_host_tensors(name: str, dimensions: int) -> None:
     assert host_work(lambda: tiny_method(name, dimensions), dimensions) == set()

@@ -12,10 +12,9 @@ from torch import Tensor
 from graftseg.core.types import Batch, Progress
 from graftseg.methods import METHODS, Method
 
-pytestmark = [
-    pytest.mark.parametrize("name", METHODS),
-    pytest.mark.parametrize("dimensions", [2, 3]),
-]
+pytestmark = pytest.mark.parametrize("name", METHODS)
+in_2d_and_3d = pytest.mark.parametrize("dimensions", [2, 3])
+in_2d_and_slowly_in_3d = pytest.mark.parametrize("dimensions", [2, pytest.param(3, marks=pytest.mark.slow)])
 
 
 def tiny_batch(dimensions: int, seed: int = 0) -> Batch:
@@ -53,12 +52,17 @@ def student_gradient(name: str, dimensions: int, batch: Batch) -> Tensor:
     )
 
 
+@in_2d_and_3d
 def test_objectives_are_finite_and_update_their_module(name: str, dimensions: int) -> None:
+    """Each objective updates one module, shows images with valid names and shapes, and leaves other modules alone."""
     method, batch = tiny_method(name, dimensions), tiny_batch(dimensions)
     optimizers, moved = optimizers_of(method), set()
     for objective in method.objectives(batch, progress()):
         assert objective.terms, "an objective has at least one term"
         assert all(torch.isfinite(term) and term.dim() == 0 for term in objective.terms.values())
+        assert objective.shows and all(key[0] in "XYM" for key in objective.shows)
+        for picture in objective.shows.values():
+            assert tuple(picture.shape[-dimensions:]) == (SIDE,) * dimensions
         before = {key: value.clone() for key, value in method.named_parameters()}
         optimizers[objective.updates].zero_grad()
         objective.total.backward()  # type: ignore[no-untyped-call]
@@ -67,8 +71,11 @@ def test_objectives_are_finite_and_update_their_module(name: str, dimensions: in
         assert changed and all(key.startswith(f"{objective.updates}.") for key in changed)
         moved.add(objective.updates)
     assert moved == set(method.trained_modules)
+    still = [p for key, p in method.named_parameters() if key.split(".")[0] not in method.trained_modules]
+    assert all(parameter.grad is None and not parameter.requires_grad for parameter in still)
 
 
+@in_2d_and_slowly_in_3d
 def test_unlabeled_images_change_the_student_gradient(name: str, dimensions: int) -> None:
     batch, other = tiny_batch(dimensions), tiny_batch(dimensions, seed=5)
     changed = Batch(batch.labeled, other.unlabeled)
@@ -76,14 +83,7 @@ def test_unlabeled_images_change_the_student_gradient(name: str, dimensions: int
     assert same is not METHODS[name].uses_unlabeled
 
 
-def test_untrained_modules_get_no_gradient(name: str, dimensions: int) -> None:
-    method = tiny_method(name, dimensions)
-    for objective in method.objectives(tiny_batch(dimensions), progress()):
-        objective.total.backward()  # type: ignore[no-untyped-call]
-    still = [p for key, p in method.named_parameters() if key.split(".")[0] not in method.trained_modules]
-    assert all(parameter.grad is None and not parameter.requires_grad for parameter in still)
-
-
+@in_2d_and_slowly_in_3d
 def test_resume_is_bit_identical(name: str, dimensions: int) -> None:
     method = tiny_method(name, dimensions)
     take_step(method, optimizers_of(method), tiny_batch(dimensions), 0)
@@ -100,6 +100,7 @@ def test_resume_is_bit_identical(name: str, dimensions: int) -> None:
     assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
 
 
+@in_2d_and_3d
 def test_segment_depends_only_on_the_student(name: str, dimensions: int) -> None:
     method, batch = tiny_method(name, dimensions).eval(), tiny_batch(dimensions)
     probabilities = method.segment(batch.unlabeled)
@@ -110,6 +111,7 @@ def test_segment_depends_only_on_the_student(name: str, dimensions: int) -> None
     assert torch.equal(shipped.segment(batch.unlabeled), probabilities)
 
 
+@in_2d_and_slowly_in_3d
 def test_same_seed_gives_same_loss(name: str, dimensions: int) -> None:
     losses = []
     for _ in range(2):
@@ -119,6 +121,7 @@ def test_same_seed_gives_same_loss(name: str, dimensions: int) -> None:
     assert all(torch.equal(first, second) for first, second in zip(*losses, strict=True))
 
 
+@in_2d_and_3d
 def test_stage_starts_from_previous_student(name: str, dimensions: int) -> None:
     before, method = tiny_method("supervised", dimensions, seed=6), tiny_method(name, dimensions)
     method.start_from(before)
@@ -128,12 +131,3 @@ def test_stage_starts_from_previous_student(name: str, dimensions: int) -> None:
         shared = {k: v for k, v in before.student.state_dict().items() if k in own and own[k].shape == v.shape}
         assert any(key.startswith("encoder.") for key in shared)
         assert all(torch.equal(own[key], value) for key, value in shared.items())
-
-
-def test_shown_images_have_valid_names_and_shapes(name: str, dimensions: int) -> None:
-    space = (SIDE,) * dimensions
-    for objective in tiny_method(name, dimensions).objectives(tiny_batch(dimensions), progress()):
-        assert objective.shows
-        for key, picture in objective.shows.items():
-            assert key[0] in "XYM"
-            assert tuple(picture.shape[-dimensions:]) == space

@@ -290,6 +290,7 @@ def trained_once(network: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize("norm", ["batch", "instance"])
 @pytest.mark.parametrize("width", [3, pytest.param(16, marks=needs_triton)])
+@pytest.mark.slow
 def test_compiled_fast_network_equals_plain_network(width: int, norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     network = VNet(1, 2, width=width, levels=2, norm=norm, dropout=0.0).to(DEVICE)

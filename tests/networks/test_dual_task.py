@@ -5,7 +5,11 @@ import torch
 from tiny import tiny_networks
 
 from graftseg.networks import NetworkName, Networks, NetworkSettings, parameter_count
-from graftseg.networks.dual_task import build_dual_task
+from graftseg.networks.dual_task import DualTask
+
+
+def build_dual_task(networks: Networks) -> DualTask:
+    return DualTask(networks.build(), networks.classes)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graftseg.networks import NetworkName, Networks, NetworkSettings, dimensions_of, parameter_count
-from graftseg.networks.pyramid import FeatureDropout, FeatureNoise, Pyramid, build_pyramid
+from graftseg.networks.pyramid import FeatureDropout, FeatureNoise, Pyramid
 
 NAMES: tuple[NetworkName, ...] = ("unet-2d", "unet-3d", "vnet-bn", "vnet-in")
 
 
 def tiny(name: NetworkName, levels: int = 4) -> Pyramid:
     torch.manual_seed(0)
-    return build_pyramid(Networks(NetworkSettings(name=name, width=2, levels=levels), 1, 3))
+    return Pyramid(Networks(NetworkSettings(name=name, width=2, levels=levels), 1, 3).build())
 
 
 def images_for(name: NetworkName, side: int = 16) -> Tensor:
@@ -37,7 +37,7 @@ def images_for(name: NetworkName, side: int = 16) -> Tensor:
 )
 def test_published_counts(name: NetworkName, classes: int, total: int, tensors: int) -> None:
     with torch.device("meta"):
-        network = build_pyramid(Networks(NetworkSettings(name=name), 1, classes))
+        network = Pyramid(Networks(NetworkSettings(name=name), 1, classes).build())
     assert parameter_count(network) == total
     assert len(list(network.parameters())) == tensors
 

@@ -7,7 +7,7 @@ from torch import nn
 from graftseg.networks import NetworkName, Networks, NetworkSettings, dimensions_of, parameter_count
 from graftseg.networks.convolution import Doubling3d
 from graftseg.networks.interpolation import Interpolation2d, Interpolation3d
-from graftseg.networks.several_decoders import MultiDecoder, build_multi_decoder
+from graftseg.networks.several_decoders import MultiDecoder
 
 NAMES: tuple[NetworkName, ...] = ("unet-2d", "unet-3d", "vnet-bn", "vnet-in")
 UPS: dict[str, tuple[type[nn.Module], ...]] = {
@@ -19,7 +19,7 @@ UPS: dict[str, tuple[type[nn.Module], ...]] = {
 
 def tiny(name: NetworkName, decoders: int = 3) -> MultiDecoder:
     torch.manual_seed(0)
-    return build_multi_decoder(Networks(NetworkSettings(name=name, width=2, levels=3), 1, 3), decoders)
+    return MultiDecoder(Networks(NetworkSettings(name=name, width=2, levels=3), 1, 3).build(), decoders)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def tiny(name: NetworkName, decoders: int = 3) -> MultiDecoder:
 )
 def test_published_counts(name: NetworkName, decoders: int, total: int) -> None:
     with torch.device("meta"):
-        network = build_multi_decoder(Networks(NetworkSettings(name=name), 1, 4 if name == "unet-2d" else 2), decoders)
+        network = MultiDecoder(Networks(NetworkSettings(name=name), 1, 4 if name == "unet-2d" else 2).build(), decoders)
     assert parameter_count(network) == total
 
 

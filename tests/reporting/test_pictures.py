@@ -13,6 +13,8 @@ from graftseg.reporting.pictures import (
     shrink,
 )
 
+pytestmark = pytest.mark.usefixtures("fine_layers")
+
 
 def test_shrink_takes_block_means() -> None:
     image = np.arange(16.0).reshape(4, 4)

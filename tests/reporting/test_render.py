@@ -71,6 +71,7 @@ def test_no_home_folder_on_the_page(run: Path, tmp_path: Path) -> None:
     assert str(tmp_path) not in text
 
 
+@pytest.mark.usefixtures("fine_layers")
 def test_all_pictures_decode(run: Path) -> None:
     pictures = [decode_uri(address) for address in rendered(run).attributes("href") if address[0] != "#"]
     shapes = {picture.shape for picture in pictures}

@@ -108,7 +108,11 @@ def test_paper_reports_the_best_on_test(paper: RunFolder) -> None:
 
 @pytest.mark.parametrize(
     ("selection", "from_best"),
-    [({"protocol": "paper", "cases": "test"}, True), ({"protocol": "val"}, True), ({"oracle": True}, False)],
+    [
+        pytest.param({"protocol": "paper", "cases": "test"}, True, marks=pytest.mark.slow),
+        ({"protocol": "val"}, True),
+        ({"oracle": True}, False),
+    ],
 )
 def test_the_next_stage_begins_with_the_best_student_or_the_last(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selection: dict[str, Any], from_best: bool
@@ -160,7 +164,7 @@ class PowerCutError(Exception):
     """Ends a run between two steps."""
 
 
-@pytest.mark.parametrize("cut_at", [1, 3, 4, 6, 9])
+@pytest.mark.parametrize("cut_at", [4, 6, *(pytest.param(step, marks=pytest.mark.slow) for step in (1, 3, 9))])
 def test_a_resumed_run_ends_with_the_same_best(
     store: Store, paper: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_at: int
 ) -> None:

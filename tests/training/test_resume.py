@@ -123,7 +123,9 @@ def test_networks_of_another_width_are_refused(trained: Path, store: Store, tmp_
     assert_refused(run, store, "size mismatch")
 
 
-@pytest.mark.parametrize("changes", [{"seed": 7}, WIDER, LONGER])
+@pytest.mark.parametrize(
+    "changes", [{"seed": 7}, *(pytest.param(each, marks=pytest.mark.slow) for each in (WIDER, LONGER))]
+)
 def test_checkpoint_of_another_run_is_refused(
     trained: Path, store: Store, tmp_path: Path, changes: dict[str, Any]
 ) -> None:

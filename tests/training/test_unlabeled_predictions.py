@@ -1,5 +1,6 @@
 """Patches of unlabeled scans around what the network of the stage before finds."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,22 @@ def of(run: Path) -> bytes:
     return (run / "model.safetensors").read_bytes()
 
 
-def test_what_the_first_stage_finds_is_kept_and_drawn_around(store: Store, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run; tests do not change it."""
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    api.train(aimed_recipe(), store.path, run)
+    return run
+
+
+def test_what_the_first_stage_finds_is_kept_and_drawn_around(store: Store, whole: Path, tmp_path: Path) -> None:
     """Positions are those of the first stage's own predictions, and the file is of the second stage."""
-    api.train(aimed_recipe(), store.path, tmp_path / "run")
-    kept = Positions.load(RunFolder(tmp_path / "run").foreground_file(1))
-    assert not RunFolder(tmp_path / "run").foreground_file(0).exists()
+    kept = Positions.load(RunFolder(whole).foreground_file(1))
+    assert not RunFolder(whole).foreground_file(0).exists()
     assert len(kept.cases) == len(store.of("unlabeled"))
     api.train(tiny.tiny_recipe(), store.path, tmp_path / "plain")
     assert not RunFolder(tmp_path / "plain").foreground_file(1).exists()
-    assert of(tmp_path / "plain") != of(tmp_path / "run")
+    assert of(tmp_path / "plain") != of(whole)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -86,11 +94,10 @@ def test_positions_are_the_foreground_that_the_network_finds(store: Store, tmp_p
 
 @pytest.mark.parametrize("cut_at", [4, 6])
 def test_a_run_that_resumes_draws_the_same(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_at: int
+    store: Store, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_at: int
 ) -> None:
     """At the border of the stages and within the second."""
     recipe = aimed_recipe()
-    api.train(recipe, store.path, tmp_path / "whole")
     draw = Batches.draw
 
     def cut(batches: Batches, stage: int, step: int, *, unlabeled: bool = True) -> Any:
@@ -103,15 +110,15 @@ def test_a_run_that_resumes_draws_the_same(
         with pytest.raises((KeyboardInterrupt, StoppedError)):
             api.train(recipe, store.path, tmp_path / "cut")
     api.train(recipe, store.path, tmp_path / "cut", resume=True)
-    assert of(tmp_path / "cut") == of(tmp_path / "whole")
+    assert of(tmp_path / "cut") == of(whole)
 
 
-def test_missing_positions_are_reported(store: Store, tmp_path: Path) -> None:
-    api.train(aimed_recipe(), store.path, tmp_path / "run")
-    RunFolder(tmp_path / "run").foreground_file(1).unlink()
-    RunFolder(tmp_path / "run").update_manifest({"status": "stopped"})
+def test_missing_positions_are_reported(store: Store, whole: Path, tmp_path: Path) -> None:
+    run = RunFolder(Path(shutil.copytree(whole, tmp_path / "run")))
+    run.foreground_file(1).unlink()
+    run.update_manifest({"status": "stopped"})
     with user_error(Code.DAMAGED_FILE, "foreground-1.npz"):
-        api.train(aimed_recipe(), store.path, tmp_path / "run", resume=True)
+        api.train(aimed_recipe(), store.path, run.path, resume=True)
 
 
 def test_volumes_too(tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ class BatchSettings(Settings):
         return self
 
     @property
+    def role_limits(self) -> tuple[int | None, int, tuple[str, ...]]:
+        """The settings that divide the labeled cases into roles, as ``divide_labeled`` takes them."""
+        return self.labeled_cases, self.validation_cases, self.held_out
+
+    @property
     def mirrored_axes(self) -> tuple[int, ...]:
         """The axes along which training mirrors patches, so that the network also knows mirrored scans."""
         if self.augment.rotate_flip > 0:
@@ -102,8 +107,7 @@ class Cases:
 
 def training_cases(store: Store, settings: BatchSettings) -> Cases:
     """Return the cases of a store by role. Labeled cases beyond ``labeled_cases`` become unlabeled cases."""
-    limits = (settings.labeled_cases, settings.validation_cases, settings.held_out)
-    roles = divide_labeled(store.path, store.of("labeled"), *limits)
+    roles = divide_labeled(store.path, store.of("labeled"), *settings.role_limits)
     return Cases(
         labeled=roles.labeled,
         unlabeled=roles.hidden + store.of("unlabeled"),

@@ -46,6 +46,11 @@ class Grid:
         return tuple(self.source_shape[axis] for axis in self.order)
 
     @property
+    def is_resampled(self) -> bool:
+        """Whether the prepared grid has other voxels than the scan, not only another order of its axes."""
+        return self.prepared_shape != self.oriented_shape
+
+    @property
     def prepared_voxel_ml(self) -> float | None:
         """Volume of a prepared voxel in milliliters, assuming right angles; None for a 2-D scan."""
         return math.prod(self.prepared_spacing) / 1000 if len(self.prepared_spacing) == 3 else None
@@ -108,7 +113,7 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     oriented = np.flip(array.transpose(order), _flipped(grid, lead))
     if labels:
         return np.ascontiguousarray(_nearest(oriented, grid.prepared_shape))
-    if grid.oriented_shape == grid.prepared_shape:
+    if not grid.is_resampled:
         return np.ascontiguousarray(oriented, dtype=np.float32)
     return _linear(oriented, grid.prepared_shape)
 

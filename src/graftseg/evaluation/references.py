@@ -84,7 +84,7 @@ def stored_references(store: Store) -> dict[str, Reference]:
         finding = "the store has no labeled test case"
         raise UserError(Code.NO_TEST_CASES, store.path, finding, "give a folder of reference label maps")
     for case in labeled:
-        if case.grid.prepared_shape != case.grid.oriented_shape:
+        if case.grid.is_resampled:
             finding = f"its labels were resampled (case {case.name}), so they are not on the grids of the scans"
             remedy = "give the folder of the original label maps as --reference"
             raise UserError(Code.GEOMETRY_MISMATCH, store.path, finding, remedy)

@@ -11,6 +11,7 @@ from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
+from graftseg.data.folders import require_folder
 from graftseg.data.formats.scan import guess_lines
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_case, read_geometry
@@ -43,7 +44,9 @@ def find_test_scans(
     if data is not None or images is None or labels is None:
         finding = "needs either DATA, or both --test-images and --test-labels"
         raise UserError(Code.OPTION_CONFLICT, "test", finding, DATA_REMEDY)
-    return EvaluationScans(_existing_folder(Path(images)), _existing_folder(Path(labels)))
+    for folder in (images, labels):
+        require_folder(Path(folder), DATA_REMEDY)
+    return EvaluationScans(Path(images), Path(labels))
 
 
 def has_test_scans(run: RunFolder) -> bool:
@@ -83,18 +86,11 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     return both
 
 
-def _existing_folder(path: Path) -> Path:
-    if not path.exists():
-        raise UserError(Code.FOLDER_MISSING, path, "does not exist", DATA_REMEDY)
-    if not path.is_dir():
-        raise UserError(Code.NOT_A_FOLDER, path, "not a folder", DATA_REMEDY)
-    return path
-
-
 def _in_data_folder(data: Path) -> EvaluationScans:
     if is_store(data):
         return EvaluationScans(data, data)
-    if scans := _in_test_folders(_existing_folder(data)):
+    require_folder(data, DATA_REMEDY)
+    if scans := _in_test_folders(data):
         return scans
     raise UserError(Code.NO_TEST_CASES, data, f"has no test scans with labels in {IMAGES}/ and {LABELS}/", DATA_REMEDY)
 

@@ -102,7 +102,7 @@ def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
     dataset = read_layout(data)
     if dataset.problems:
         raise dataset.problems[0]
-    return dataset.for_training(batches.labeled_cases, batches.validation_cases, batches.held_out)
+    return dataset.for_training(*batches.role_limits)
 
 
 def check_settings(store: Store, settings: PrepareSettings) -> None:

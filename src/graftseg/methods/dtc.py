@@ -12,7 +12,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.dual_task import build_dual_task
+from graftseg.networks.dual_task import DualTask
 from graftseg.ops.distances import dual_task_terms
 from graftseg.ops.losses import SupervisedDice
 from graftseg.ops.optimizers import RampLength, consistency_ramp
@@ -57,7 +57,7 @@ class Dtc(Method):
 
     def build_student(self, networks: Networks) -> nn.Module:
         """Build the recipe's network with a second head for signed distances."""
-        return build_dual_task(networks)
+        return DualTask(networks.build(), networks.classes)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``Dice + 0.3 (s_l - S)² + w L_dtc``.

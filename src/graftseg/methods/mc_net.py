@@ -14,7 +14,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.several_decoders import build_multi_decoder
+from graftseg.networks.several_decoders import MultiDecoder
 from graftseg.ops.losses import dice_of_sums, dice_over_batch, sharpen
 from graftseg.ops.optimizers import RampLength, consistency_ramp
 
@@ -67,7 +67,7 @@ class McNet(Method):
 
     def build_student(self, networks: Networks) -> nn.Module:
         """Build the recipe's network with several decoders."""
-        return build_multi_decoder(networks, self.config.decoders)
+        return MultiDecoder(networks.build(), self.config.decoders)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``w_dice Σ_d Dice_d + w L_c``."""

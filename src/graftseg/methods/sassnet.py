@@ -14,7 +14,7 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, labeled_first_targets
-from graftseg.networks.dual_task import build_dual_task
+from graftseg.networks.dual_task import DualTask
 from graftseg.networks.layers import eval_mode
 from graftseg.ops.distances import distance_channels, dual_task_terms
 from graftseg.ops.losses import SupervisedDice
@@ -62,7 +62,7 @@ class SassNet(Method):
 
     def build_student(self, networks: Networks) -> nn.Module:
         """Build the recipe's network with a second head for signed distances."""
-        return build_dual_task(networks)
+        return DualTask(networks.build(), networks.classes)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``Dice + 0.3 (s_l - S)² + w CE(D(s_u), 1)`` for the student, then the discriminator's cross-entropy."""

@@ -12,7 +12,6 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.encoder_decoder import EncoderDecoder
 from graftseg.networks.prototypes import ClassSeparation, KeptScores, PrototypeNetwork
 from graftseg.ops.losses import dice_of_sums, dice_over_batch
 from graftseg.ops.optimizers import RampLength, consistency_ramp
@@ -79,7 +78,7 @@ class SsNet(Method):
             keep=config.keep,
             weigh_memory=config.weigh_prototypes,
         )
-        return PrototypeNetwork(cast(EncoderDecoder, networks.build()), separation)
+        return PrototypeNetwork(networks.build(), separation)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the Dice loss of labeled images, and the smoothness and separation losses of all images."""

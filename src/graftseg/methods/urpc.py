@@ -12,7 +12,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.pyramid import build_pyramid
+from graftseg.networks.pyramid import Pyramid
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.ops.optimizers import RampLength, consistency_ramp
 
@@ -46,7 +46,7 @@ class Urpc(Method):
 
     def build_student(self, networks: Networks) -> nn.Module:
         """Build the recipe's network with a head at every level."""
-        return build_pyramid(networks)
+        return Pyramid(networks.build())
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``½ (CE + Dice) + w mean_k L_k``; cross-entropy and Dice are averaged over the heads."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from graftseg.networks.encoder_decoder import Extensible
+    from graftseg.networks.layers import Norm
 
 NetworkName = Literal["vnet-bn", "vnet-in", "unet-3d", "unet-2d", "unet-2d-in"]
 
@@ -58,12 +59,12 @@ class Networks:
         """Number of spatial axes, 2 or 3."""
         return dimensions_of(self.settings.name)
 
-    def build(self) -> nn.Module:
+    def build(self) -> Extensible:
         """Build a new network from images to logits."""
         return build_network(self.settings, self.in_channels, self.classes)
 
 
-def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     """Build a new network from images ``(B, in_channels, *space)`` to logits ``(B, classes, *space)``."""
     network = _entry(settings.name).builder(settings, in_channels, classes)
     if settings.leaky:
@@ -95,17 +96,12 @@ def parameter_count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _vnet_bn(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
+def _vnet(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     from graftseg.networks.vnet import VNet
 
-    dropout = 0.5 if settings.dropout else 0.0
-    return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm="batch", dropout=dropout)
-
-
-def _vnet_in(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
-    from graftseg.networks.vnet import VNet
-
-    return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm="instance", dropout=0.0)
+    norm: Norm = "batch" if settings.name == "vnet-bn" else "instance"
+    dropout = 0.5 if norm == "batch" and settings.dropout else 0.0
+    return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm=norm, dropout=dropout)
 
 
 def _unet_3d(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
@@ -117,23 +113,17 @@ def _unet_3d(settings: NetworkSettings, in_channels: int, classes: int) -> Exten
 def _unet_2d(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     from graftseg.networks.unet import PUBLISHED_DROPOUT, UNet2d
 
-    dropout = PUBLISHED_DROPOUT if settings.dropout else (0.0,)
-    return UNet2d(in_channels, classes, width=settings.width, levels=settings.levels, dropout=dropout)
-
-
-def _unet_2d_in(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
-    from graftseg.networks.unet import UNet2d
-
-    size = {"width": settings.width, "levels": settings.levels}
-    return UNet2d(in_channels, classes, **size, dropout=(0.0,), norm="instance")
+    norm: Norm = "batch" if settings.name == "unet-2d" else "instance"
+    dropout = PUBLISHED_DROPOUT if norm == "batch" and settings.dropout else (0.0,)
+    return UNet2d(in_channels, classes, width=settings.width, levels=settings.levels, dropout=dropout, norm=norm)
 
 
 NETWORKS: dict[str, NetworkEntry] = {
-    "vnet-bn": NetworkEntry(3, _vnet_bn),
-    "vnet-in": NetworkEntry(3, _vnet_in),
+    "vnet-bn": NetworkEntry(3, _vnet),
+    "vnet-in": NetworkEntry(3, _vnet),
     "unet-3d": NetworkEntry(3, _unet_3d),
     "unet-2d": NetworkEntry(2, _unet_2d),
-    "unet-2d-in": NetworkEntry(2, _unet_2d_in),
+    "unet-2d-in": NetworkEntry(2, _unet_2d),
 }
 
 

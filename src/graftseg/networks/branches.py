@@ -1,6 +1,6 @@
 """A network with several branches: the last decoder stage and the head are repeated."""
 
-from typing import cast
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
@@ -30,7 +30,7 @@ class Branches(EncoderDecoder):
     Each branch has a separate last decoder stage and head. ``vnet-in`` with three branches has 9,457,190 parameters.
     """
 
-    def __init__(self, network: EncoderDecoder, others: list[EncoderDecoder]) -> None:
+    def __init__(self, network: EncoderDecoder, others: Sequence[EncoderDecoder]) -> None:
         """Reuse a network as the main branch, and the tails of other networks as the other branches."""
         super().__init__(network.encoder, network.decoder, Tail(network), network.stride)
         self.others = nn.ModuleList(Tail(other) for other in others)
@@ -44,7 +44,7 @@ class Branches(EncoderDecoder):
 
 def build_branches(networks: Networks, count: int = 3) -> Branches:
     """Build the recipe's network with ``count`` branches, which are initialized separately."""
-    network, *others = (cast(EncoderDecoder, networks.build()) for _ in range(count))
+    network, *others = (networks.build() for _ in range(count))
     return Branches(network, others)
 
 

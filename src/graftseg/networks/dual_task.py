@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder
 from graftseg.networks.heads import Head2d, Head3d
 
@@ -33,13 +32,6 @@ class DualTask(EncoderDecoder):
         if not all_outputs:
             return logits
         return logits, torch.tanh(self.distance_head(features).float())
-
-
-def build_dual_task(networks: Networks) -> DualTask:
-    """Build the recipe's network with both heads."""
-    network = networks.build()
-    assert isinstance(network, EncoderDecoder)
-    return DualTask(network, networks.classes)
 
 
 def _head_like(head: nn.Module, channels: int) -> nn.Module:

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible, LevelDecoder
 from graftseg.networks.interpolation import Interpolation3d
 
@@ -43,13 +42,6 @@ class Pyramid(EncoderDecoder):
         # in 2-D with more than two levels, the last head gets no features and is skipped
         parts = zip(coarser or skips[-1:], self.perturbations, self.heads, self.upsampling_layers, strict=False)
         return [logits, *(upsample(head(perturb(features))) for features, perturb, head, upsample in parts)]
-
-
-def build_pyramid(networks: Networks) -> Pyramid:
-    """Build the recipe's network with a head at every level."""
-    network = networks.build()
-    assert isinstance(network, Extensible)
-    return Pyramid(network)
 
 
 class FeatureNoise(nn.Module):

@@ -2,7 +2,6 @@
 
 from torch import Tensor, nn
 
-from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
 
 
@@ -29,10 +28,3 @@ class MultiDecoder(EncoderDecoder):
             return logits
         others = zip(self.decoders, self.heads, strict=True)
         return [logits, *(head(decoder(skips)) for decoder, head in others)]
-
-
-def build_multi_decoder(networks: Networks, decoders: int) -> MultiDecoder:
-    """Build the recipe's network with this number of decoders."""
-    network = networks.build()
-    assert isinstance(network, Extensible)
-    return MultiDecoder(network, decoders)

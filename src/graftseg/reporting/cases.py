@@ -247,7 +247,7 @@ def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
     try:
         store, found = open_store(path), read_label(prediction)
         labeled = [one for one in store.cases if one.label is not None and nfc(one.name) == nfc(case)]
-        if not labeled or labeled[0].grid.prepared_shape != labeled[0].grid.oriented_shape:
+        if not labeled or labeled[0].grid.is_resampled:
             return REFERENCE_MISSING
         image, expected = np.asarray(store.image(labeled[0])), stored_reference(store, labeled[0]).read()
     except UserError as error:

@@ -26,7 +26,7 @@ from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.shortening import part_of
 from graftseg.training.gain import Gain, measure_gain, unseen_cases
 from graftseg.training.loop import Outcome
-from graftseg.training.run import for_training_arguments, train_run
+from graftseg.training.run import train_run
 from graftseg.training.warm_start import WarmStart
 
 FRACTION = 0.25
@@ -193,7 +193,7 @@ def _new_labels(source: RunFolder, data: Store | Dataset, recipe: Recipe) -> lis
     """Return the training cases whose label is new or was changed since a run. Raise a UserError if there are none."""
     where = data.path if isinstance(data, Store) else data.root
     labeled: tuple[Case | StoredCase, ...] = data.of("labeled")
-    roles = divide_labeled(where, labeled, *for_training_arguments(recipe))
+    roles = divide_labeled(where, labeled, *recipe.batches.role_limits)
     if roles.hidden:
         finding = f"batches.labeled_cases is {recipe.batches.labeled_cases}, so not all labels would be used"
         raise UserError(Code.RECIPE_MISMATCH, where, finding, "add --set batches.labeled_cases=null")

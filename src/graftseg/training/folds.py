@@ -24,7 +24,7 @@ from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
 from graftseg.training.remaining_time import baseline_work, run_work
-from graftseg.training.run import complete, for_training_arguments
+from graftseg.training.run import complete
 from graftseg.training.shipping import shipped_after_folds
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
@@ -116,7 +116,7 @@ def store_of_folds(
         return open_store(data)
     if is_started:
         return open_store(run.store)
-    batches, dataset = recipe.batches, read_layout(data).for_training(*for_training_arguments(recipe))
+    batches, dataset = recipe.batches, read_layout(data).for_training(*recipe.batches.role_limits)
     seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
     # check the number of folds before the preparation of scans, which may take long
     divide(seen[: len(seen) - batches.validation_cases], count, recipe.seed)

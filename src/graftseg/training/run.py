@@ -186,7 +186,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, earlier: Path | None) -> 
     layout = read_layout(data)
     check_scored(recipe, layout)
     check_training_dice(recipe, None, layout.root)
-    dataset = layout.for_training(*for_training_arguments(recipe))
+    dataset = layout.for_training(*recipe.batches.role_limits)
     if not dataset.problems:
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     if recipe.selection.reads_test_labels:
@@ -209,12 +209,7 @@ def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
     """Return the number of unlabeled scans that training would use, without preparing anything."""
     if is_store(data) or run.exists:
         return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
-    return len(read_layout(data).for_training(*for_training_arguments(recipe)).of("unlabeled"))
-
-
-def for_training_arguments(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
-    """Return the arguments of ``Dataset.for_training``."""
-    return recipe.batches.labeled_cases, recipe.batches.validation_cases, recipe.batches.held_out
+    return len(read_layout(data).for_training(*recipe.batches.role_limits).of("unlabeled"))
 
 
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:

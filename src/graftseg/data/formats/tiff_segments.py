@@ -7,6 +7,7 @@ import lzma
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -111,23 +112,16 @@ def _decompressor(compression: int) -> Callable[[bytes, int], bytes]:
         return lambda content, limit: content[:limit]
     if compression == _PACKBITS:
         return _unpack_bits
-    return _unpack_lzma if compression == _LZMA else _inflate
+    make = partial(lzma.LZMADecompressor, memlimit=_MAX_DICTIONARY) if compression == _LZMA else zlib.decompressobj
 
+    def unpack(content: bytes, limit: int) -> bytes:
+        unpacker = make()
+        found: bytes = unpacker.decompress(content, limit + 1)
+        if not unpacker.eof and len(found) <= limit:
+            raise ValueError("the compressed pixels are truncated")
+        return found
 
-def _inflate(content: bytes, limit: int) -> bytes:
-    inflater = zlib.decompressobj()
-    found = inflater.decompress(content, limit + 1)
-    if not inflater.eof and len(found) <= limit:
-        raise ValueError("the compressed pixels are truncated")
-    return found
-
-
-def _unpack_lzma(content: bytes, limit: int) -> bytes:
-    unpacker = lzma.LZMADecompressor(memlimit=_MAX_DICTIONARY)
-    found = unpacker.decompress(content, limit + 1)
-    if not unpacker.eof and len(found) <= limit:
-        raise ValueError("the compressed pixels are truncated")
-    return found
+    return unpack
 
 
 def _unpack_bits(content: bytes, limit: int) -> bytes:
