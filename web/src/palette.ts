@@ -38,7 +38,7 @@ export function palettePixels(classes: ClassInfo[], hidden: ReadonlySet<number>)
   const pixels = new Uint8Array(256 * ROWS.count * 4);
   const set = (row: number, value: number, color: [number, number, number], alpha: number): void =>
     pixels.set([...color, alpha], (row * 256 + value) * 4);
-  for (const { value, color } of classes) if (color !== null) set(ROWS.classes, value, rgb(color), hidden.has(value) ? 0 : 255);
+  for (const { value, color } of classes) if (color !== null && value < 256) set(ROWS.classes, value, rgb(color), hidden.has(value) ? 0 : 255);
   for (const { value, color } of DIFFERENCES) set(ROWS.difference, value, rgb(color), 255);
   for (let value = 0; value < 256; value++) set(ROWS.uncertainty, value, heat(value / 255), Math.min(255, Math.round(value * 1.4)));
   return pixels;

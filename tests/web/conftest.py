@@ -1,0 +1,74 @@
+"""Fixtures of the tests in Chromium. They are skipped where Chromium, Playwright or the built page is missing."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tiny import tiny_recipe, write_scans
+
+import graftseg
+
+pytest.importorskip("playwright", reason="Playwright is not installed: make test-web installs it")
+pytest.importorskip("uvicorn", reason="the extra view is not installed")
+
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from viewer_browser import CHROMIUM, SOFTWARE_GL, ServerProcess, ViewerTab
+
+STATIC = Path(graftseg.__file__).parent / "reporting/viewer/static/index.html"
+
+Start = Callable[..., ServerProcess]
+Open = Callable[[str], ViewerTab]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Return a browser."""
+    if not STATIC.is_file():
+        pytest.skip("the page of the viewer has not been built: run make web")
+    if not CHROMIUM:
+        pytest.skip("Chromium is not installed")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=SOFTWARE_GL)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def tested_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tiny tested run. Its scans are in the folder ``scans`` next to it. Tests do not change it."""
+    folder = tmp_path_factory.mktemp("web")
+    write_scans(folder / "scans", 3)
+    run = folder / "run"
+    graftseg.train(tiny_recipe(3), folder / "scans", run, device="cpu")
+    graftseg.predict(run, folder / "scans" / "imagesTs", run / "predictions", uncertainty=True, device="cpu")
+    graftseg.evaluate(run / "predictions", folder / "scans" / "labelsTs")
+    return run
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a server, which is killed after the test."""
+    servers: list[ServerProcess] = []
+
+    def begin(*words: str | Path) -> ServerProcess:
+        servers.append(ServerProcess(*words))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    """Return a browser window without cookies."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def data(tested_run: Path, tmp_path: Path) -> Path:
+    """Return a copy of the scans, because annotation changes them."""
+    return Path(shutil.copytree(tested_run.parent / "scans", tmp_path / "scans"))

@@ -1,0 +1,191 @@
+"""The viewer in Chromium: cases, planes, overlays, window, keyboard."""
+
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from conftest import Start
+from numpy.typing import NDArray
+from playwright.sync_api import BrowserContext
+from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, ViewerTab, wait_until
+
+pytestmark = [pytest.mark.web, pytest.mark.slow]
+
+BRIGHT = (3, 17, 8)
+HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+
+
+def dark_scan(bright: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return a dark noisy scan with one bright voxel, to see where each voxel is shown."""
+    array = np.random.default_rng(0).normal(0, 5, (20, 24, 12)).astype(np.float32)
+    array[bright] = 1000
+    return array
+
+
+@pytest.fixture
+def scan(tmp_path: Path) -> Path:
+    path = tmp_path / "scan.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(dark_scan(BRIGHT), np.diag([1.5, 1.0, 2.0, 1.0])), path)
+    return path
+
+
+def tab_of(context: BrowserContext, url: str) -> ViewerTab:
+    tab = ViewerTab(context, url)
+    tab.wait_ready()
+    return tab
+
+
+@pytest.mark.parametrize("affine", [(1.5, 1.0, 2.0), (-1.5, -1.0, 2.0)])
+def test_each_voxel_is_shown_at_its_place(
+    affine: tuple[float, ...], tmp_path: Path, start: Start, context: BrowserContext
+) -> None:
+    bright = tuple(i if step > 0 else n - 1 - i for i, step, n in zip(BRIGHT, affine, (20, 24, 12), strict=True))
+    nibabel.save(nibabel.Nifti1Image(dark_scan(bright), np.diag([*affine, 1.0])), tmp_path / "scan.nii.gz")
+    tab = tab_of(context, start("view", tmp_path / "scan.nii.gz").url)
+    tab.run(f"{VIEW}.setWindow(0, 1000)")
+    tab.run(f"{VIEW}.setCrosshairWidth(0)")
+    tab.run(f"{VIEW}.setSmooth(false)")
+    tab.go_to(BRIGHT)
+    x, y, z = BRIGHT
+    for plane, others in (
+        (AXIAL, [(x + 1, y, z), (19 - x, y, z), (x, 23 - y, z)]),
+        (CORONAL, [(x, y, z - 1), (19 - x, y, z), (x, y, 11 - z)]),
+        (SAGITTAL, [(x, y - 1, z), (x, 23 - y, z), (x, y, 11 - z)]),
+    ):
+        assert tab.pixel(BRIGHT, plane).min() > 240
+        for other in others:
+            assert tab.pixel(other, plane).max() < 15
+    assert tab.errors == []
+
+
+def test_clicks_and_keys_move_through_the_scan(scan: Path, start: Start, context: BrowserContext) -> None:
+    tab = tab_of(context, start("view", scan).url)
+    assert tab.voxel == [10, 12, 6]
+    tab.page.mouse.click(*tab.position((4, 5, 6), AXIAL))
+    assert tab.voxel == [4, 5, 6]
+    tab.page.keyboard.press("ArrowUp")
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.voxel == [4, 5, 8]
+    tab.page.keyboard.press("ArrowDown")
+    assert tab.voxel == [4, 5, 7]
+    tab.page.mouse.move(*tab.position((4, 5, 7), CORONAL))
+    tab.page.keyboard.press("Shift+ArrowUp")
+    assert tab.voxel == [4, 15, 7]
+    tab.page.mouse.wheel(0, 100)
+    assert tab.voxel[1] != 15
+    assert "slice" in tab.page.locator(".position").inner_text()
+    tab.page.keyboard.press("s")
+    assert tab.page.get_by_role("button", name="Sagittal").get_attribute("aria-pressed") == "true"
+    tab.page.keyboard.press("?")
+    assert tab.page.get_by_role("heading", name="Keyboard and mouse").is_visible()
+    tab.page.keyboard.press("Escape")
+    assert not tab.page.get_by_role("heading", name="Keyboard and mouse").is_visible()
+
+
+def test_zoom_keeps_the_crosshair_in_place(scan: Path, start: Start, context: BrowserContext) -> None:
+    tab = tab_of(context, start("view", scan).url)
+    tab.page.keyboard.press("a")
+    tab.go_to(BRIGHT)
+    before = tab.position(BRIGHT, AXIAL)
+    for _ in range(4):
+        tab.page.keyboard.press("+")
+    assert np.allclose(tab.position(BRIGHT, AXIAL), before, atol=1.5)
+    wider = tab.position((BRIGHT[0] + 1, *BRIGHT[1:]), AXIAL)[0] - before[0]
+    tab.page.keyboard.press("0")
+    assert abs(wider) > 2 * abs(tab.position((BRIGHT[0] + 1, *BRIGHT[1:]), AXIAL)[0] - tab.position(BRIGHT, AXIAL)[0])
+
+
+def test_a_run_shows_cases_overlays_and_scores(tested_run: Path, start: Start, context: BrowserContext) -> None:
+    server = start("view", tested_run)
+    tab = tab_of(context, server.url)
+    rows = tab.page.locator(".case")
+    assert rows.count() == 11
+    first = rows.nth(0).locator(".case-name").inner_text()
+    assert tab.case_name == first
+    assert tab.page.locator(".scores tbody tr").count() >= 1
+    assert tab.page.get_by_role("link", name="Report").get_attribute("href") == "/report"
+    for name in ("Reference", "Prediction", "Uncertainty", "Difference"):
+        tab.page.get_by_label(name, exact=True).check()
+    wait_until(lambda: "reference:" in tab.page.locator(".position").inner_text())
+    shown = tab.page.locator("#planes").screenshot()
+    tab.page.locator("#planes").focus()
+    tab.page.keyboard.press("Space")
+    hidden = tab.page.locator("#planes").screenshot()
+    assert hidden != shown
+    tab.page.keyboard.press("Space")
+    assert tab.page.locator("#planes").screenshot() == shown
+    tab.page.keyboard.press("1")
+    assert not tab.page.locator("#class-shown-1").is_checked()
+    assert tab.page.locator("#planes").screenshot() != shown
+    tab.page.keyboard.press("PageDown")
+    second = rows.nth(1).locator(".case-name").inner_text()
+    tab.wait_ready(second)
+    assert f"#case={second}" in tab.page.url
+    tab.page.locator("#filter").fill("unlabeled")
+    assert rows.count() == 5
+    tab.page.locator("#sort").select_option("name")
+    names = rows.locator(".case-name").all_inner_texts()
+    assert names == sorted(names)
+    assert tab.errors == []
+
+
+def test_an_address_opens_a_case(tested_run: Path, start: Start, context: BrowserContext) -> None:
+    server = start("view", tested_run)
+    tab = tab_of(context, server.url)
+    names = tab.page.locator(".case-name").all_inner_texts()
+    other = ViewerTab(context, f"{tab.origin}/?case={names[3]}")
+    other.wait_ready(names[3])
+    other.run("name => { location.hash = 'case=' + name }", names[5])
+    other.wait_ready(names[5])
+
+
+def test_the_window_is_set_by_numbers_and_by_dragging(scan: Path, start: Start, context: BrowserContext) -> None:
+    tab = tab_of(context, start("view", scan).url)
+    original = tab.run(f"{VIEW}.window")
+    tab.page.get_by_label("Black").fill("100")
+    tab.page.get_by_label("White").fill("300")
+    tab.page.keyboard.press("Tab")
+    assert tab.run(f"{VIEW}.window") == [100, 300]
+    x, y = tab.position((10, 12, 6), AXIAL)
+    tab.page.mouse.move(x, y)
+    tab.page.mouse.down(button="right")
+    tab.page.mouse.move(x + 30, y)
+    tab.page.mouse.move(x + 60, y)
+    tab.page.mouse.up(button="right")
+    low, high = tab.run(f"{VIEW}.window")
+    assert low < 100
+    assert high > 300
+    tab.page.get_by_role("button", name="Reset").click()
+    assert tab.run(f"{VIEW}.window") == original
+
+
+def test_the_scan_is_rendered_in_3d_when_asked_for(tested_run: Path, start: Start, context: BrowserContext) -> None:
+    tab = tab_of(context, start("view", tested_run).url)
+    assert tab.page.locator("#rendering").count() == 0
+    tab.page.get_by_role("button", name="Render in 3-D").click()
+    empty = tab.page.locator("#rendering").screenshot()
+    wait_until(lambda: tab.page.locator("#rendering").screenshot() != empty)
+    assert tab.errors == []
+
+
+def test_hostile_names_are_shown_as_text(tmp_path: Path, start: Start, context: BrowserContext) -> None:
+    array = np.arange(8 * 8 * 4, dtype=np.int16).reshape(8, 8, 4)
+    (tmp_path / "data" / "imagesTr").mkdir(parents=True)
+    for name in ("plain", HOSTILE):
+        nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), tmp_path / "data" / "imagesTr" / f"{name}_0000.nii.gz")
+    tab = tab_of(context, start("view", tmp_path / "data").url)
+    tab.page.on("dialog", lambda dialog: tab.errors.append("a script ran"))
+    tab.page.locator(".case", has_text="<img").click()
+    tab.wait_ready(HOSTILE)
+    assert tab.page.locator(".case img, .stage img").count() == 0
+    assert HOSTILE in tab.page.locator(".cases").inner_text()
+    assert tab.errors == []
+
+
+def test_a_flat_scan_has_one_plane(tmp_path: Path, start: Start, context: BrowserContext) -> None:
+    nibabel.save(nibabel.Nifti1Image(np.arange(900, dtype=np.float32).reshape(30, 30, 1), np.eye(4)), tmp_path / "a.nii.gz")
+    tab = tab_of(context, start("view", tmp_path / "a.nii.gz").url)
+    if tab.run("window.graftseg.page.details.is_2d"):
+        assert tab.page.get_by_role("button", name="Coronal").is_disabled()
+    assert tab.errors == []
