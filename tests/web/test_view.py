@@ -184,7 +184,9 @@ def test_hostile_names_are_shown_as_text(tmp_path: Path, start: Start, context: 
 
 
 def test_a_flat_scan_has_one_plane(tmp_path: Path, start: Start, context: BrowserContext) -> None:
-    nibabel.save(nibabel.Nifti1Image(np.arange(900, dtype=np.float32).reshape(30, 30, 1), np.eye(4)), tmp_path / "a.nii.gz")
+    nibabel.save(
+        nibabel.Nifti1Image(np.arange(900, dtype=np.float32).reshape(30, 30, 1), np.eye(4)), tmp_path / "a.nii.gz"
+    )
     tab = tab_of(context, start("view", tmp_path / "a.nii.gz").url)
     if tab.run("window.graftseg.page.details.is_2d"):
         assert tab.page.get_by_role("button", name="Coronal").is_disabled()
