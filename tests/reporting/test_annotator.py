@@ -21,7 +21,7 @@ from graftseg.reporting.viewer.annotate import data_folder, make_annotator
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
 from graftseg.reporting.viewer.leases import SECONDS, Leases
 from graftseg.reporting.viewer.remembered_address import remembered_address
-from graftseg.reporting.viewer.retraining import Retraining, next_run
+from graftseg.reporting.viewer.retraining import Retraining, is_worse, next_run
 from graftseg.reporting.viewer.server import Viewer, create_app
 from user_errors import user_error
 
@@ -248,3 +248,13 @@ def test_continued_runs_are_numbered(tmp_path: Path) -> None:
     (tmp_path / "run-2").mkdir()
     assert next_run(tmp_path / "run") == tmp_path / "run-3"
     assert next_run(tmp_path / "run-2") == tmp_path / "run-3"
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [(None, False), ({"before": 80.0, "after": None}, False), ({"before": 80.0, "after": 79.9}, True)],
+)
+def test_a_worse_network_is_not_used(tmp_path: Path, gain: dict[str, float] | None, expected: bool) -> None:
+    run = RunFolder(tmp_path)
+    run.update_manifest({"status": "finished"} | ({} if gain is None else {"gain": gain}))
+    assert is_worse(run) is expected

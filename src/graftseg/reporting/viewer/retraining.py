@@ -15,7 +15,7 @@ SHOWN_LINES = 8
 
 
 class Retraining:
-    """The training that the button starts. ``use`` gets the finished run."""
+    """The training that the button starts. ``use`` gets the finished run, unless it scores lower than before."""
 
     def __init__(self, run: RunFolder, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
@@ -43,11 +43,12 @@ class Retraining:
 
     def _wait(self, process: "subprocess.Popen[bytes]", run: RunFolder) -> None:
         code = process.wait()
-        if code == 0:
+        is_used = code == 0 and not is_worse(run)
+        if is_used:
             self._use(run)
         with self._lock:
             self._state, self._ended = "finished" if code == 0 else "failed", monotonic()
-            self._run = run if code == 0 else self._run
+            self._run = run if is_used else self._run
 
     def describe(self) -> dict[str, Any]:
         """Return the state, the last lines of output and the seconds so far."""
@@ -67,6 +68,15 @@ def next_run(path: Path) -> Path:
     return next(one for count in range(first, first + 10**6) if not (one := folder / f"{name}-{count}").exists())
 
 
+def is_worse(run: RunFolder) -> bool:
+    """Return whether the test scans have a lower Dice than before. The page then keeps the earlier network."""
+    gain = run.manifest().get("gain")
+    return gain is not None and gain["after"] is not None and gain["after"] < gain["before"]
+
+
 def _summary(run: Path | None) -> str | None:
     gain = RunFolder(run).manifest().get("gain") if run is not None else None
-    return None if gain is None else str(gain["sentence"])
+    if gain is None or run is None:
+        return None
+    kept = ". The page keeps the earlier network" if is_worse(RunFolder(run)) else ""
+    return f"{gain['sentence']}{kept}."
