@@ -17,7 +17,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
-from graftseg.inference.model import load_network
+from graftseg.inference.model import build_network, load_network
+from graftseg.inference.resampling import stretched
 from graftseg.methods import METHODS
 from graftseg.networks.encoder_decoder import EncoderDecoder
 from graftseg.recipes.recipe import parse_recipe
@@ -137,6 +138,24 @@ def test_features_are_those_of_the_sampled_voxels(tested: Path) -> None:
         assert np.allclose(features, expected, atol=1e-6), label
     few = features_at(network, image, labels, 7, np.random.default_rng(0))
     assert [len(features) for features in few.values()] == [7, 7, 7]
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch"])
+def test_features_of_slices_of_a_volume(fit: str) -> None:
+    """A 2-D network gets the slices of a volume, cropped or stretched to the patch."""
+    batches = {"patch": [16, 16], "labeled": 2, "unlabeled": 2, "fit": fit}
+    recipe, generator = tiny.tiny_recipe(batches=batches), torch.Generator().manual_seed(0)
+    network = build_network(recipe, {"classes": tuple("abcd"), "channels": 1}, CPU)
+    shape = (16, 16, 5) if fit == "crop" else (12, 20, 5)
+    image = torch.randn(1, *shape, generator=generator)
+    labels = torch.randint(4, shape, generator=generator, dtype=torch.uint8)
+    slices, maps = image.movedim(-1, 0), labels.movedim(-1, 0)
+    if fit == "stretch":
+        slices, maps = stretched(slices, (16, 16)), stretched(maps, (16, 16))
+    with torch.inference_mode():
+        whole = feature_network(network.method.student)(slices).movedim(1, 0)
+    for label, features in features_at(network, image, labels, 10**9, np.random.default_rng(0)).items():
+        assert np.allclose(features, whole[:, maps == label].T.numpy(), atol=1e-6), label
 
 
 def test_sampling_depends_on_the_seed_alone(tested: Path) -> None:

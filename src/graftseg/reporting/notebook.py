@@ -20,6 +20,14 @@ LABEL_LAYERS = ("reference", "prediction", "difference")
 DIFFERENCES = {"missed": 1, "extra": 4, "another class": 8}
 """Kinds of differences by value, with the number of their color in ``core.colors``."""
 OPACITY = 0.5
+SCREEN: dict[str, Any] = {
+    "is_radiological_convention": True,
+    "multiplanar_force_render": True,
+    "crosshair_width": 0.8,
+    "crosshair_width_unit": "percent",
+    "crosshair_color": (1.0, 1.0, 1.0, 0.6),
+}
+"""Options of ipyniivue: the patient's right is on the left, and a 3-D rendering is next to the three planes."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +51,11 @@ def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
     shown = collect(Path(what))
     require_case(shown, case, Path(what))
     first = next((number for number, one in enumerate(shown.cases) if one.name == case), 0)
-    reader, screen = CaseReader(shown.cases), niivue.NiiVue(height=height, is_radiological_convention=True)
+    reader, screen = CaseReader(shown.cases), niivue.NiiVue(height=height, **SCREEN)
     cases = widgets.Dropdown(
         options=[(_title(one), number) for number, one in enumerate(shown.cases)], value=first, description="Case"
     )
-    layer = widgets.ToggleButtons(options=["none"])
+    layer = widgets.ToggleButtons(options=["none"], style={"button_width": "auto"})
 
     def show_layer(*_: Any) -> None:
         for volume in screen.volumes[1:]:

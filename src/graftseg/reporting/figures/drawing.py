@@ -83,6 +83,11 @@ def _import_matplotlib() -> Any:
         raise UserError(Code.PACKAGE_MISSING, "matplotlib", "figures need the package matplotlib", remedy) from None
 
 
+def color_patch(color: str, name: str) -> Any:
+    """Return an entry of a legend: a colored square and a name."""
+    return import_module("matplotlib.patches").Patch(color=color, label=shortened(name))
+
+
 def plain(axes: Any) -> None:
     """Remove the frame and the ticks of a picture."""
     axes.set_xticks([])

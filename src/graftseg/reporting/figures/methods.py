@@ -16,7 +16,16 @@ from graftseg.data.gray_window import gray_window, to_gray
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.slices import Cut
 from graftseg.reporting.cases import CaseArrays, predicted_in, read_arrays
-from graftseg.reporting.figures.drawing import TEXT_WIDTH, drawing, plain, row_label, run_names, save, shortened
+from graftseg.reporting.figures.drawing import (
+    TEXT_WIDTH,
+    color_patch,
+    drawing,
+    plain,
+    row_label,
+    run_names,
+    save,
+    shortened,
+)
 from graftseg.reporting.figures.result import FigureResult
 from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
 from graftseg.reporting.folder import class_names
@@ -150,23 +159,12 @@ def _draw(
                     axes.set_xlabel(f"Dice {100 * dice:.1f} %", labelpad=2)
         for axes, title in zip(grid[0], ["scan", "reference", *(run.name for run in tested)], strict=True):
             axes.set_title(shortened(title, 18))
-        patches = import_patches()
-        handles = [
-            patches.Patch(color=color_of(label), label=shortened(name))
-            for label, name in enumerate(classes[1:], start=1)
-        ]
+        handles = [color_patch(color_of(label), name) for label, name in enumerate(classes[1:], start=1)]
         figure.legend(handles=handles, loc="lower center", ncols=min(6, len(handles)), handlelength=1, handleheight=1)
         figure.subplots_adjust(
             left=0.4 / width, right=0.99, top=1 - 0.2 / height, bottom=0.42 / height, wspace=0.04, hspace=0.14
         )
         save(figure, out)
-
-
-def import_patches() -> Any:
-    """Return matplotlib's module of shapes."""
-    from matplotlib import patches
-
-    return patches
 
 
 def _draw_slices(panels: Sequence[Any], row: Row, classes: int) -> None:
