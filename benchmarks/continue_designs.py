@@ -22,7 +22,7 @@ from graftseg.core.files import write_json
 from graftseg.core.run_folder import RunFolder
 
 SMALL = ("data.spacing=[1.5,1.5,1.5]", "batches.patch=[24,40,24]")
-STEPS, RATE = (300, 200), 0.005
+STEPS, RATE, LOW_RATE = (300, 200), 0.005, 0.0017
 
 
 def lengths(first: int, last: int, rate: float) -> list[str]:
@@ -33,10 +33,10 @@ def lengths(first: int, last: int, rate: float) -> list[str]:
 
 CONTINUED = {
     "all stages, a quarter of the steps": lengths(75, 50, RATE),
-    "all stages, a quarter of the steps, a third of the rate": lengths(75, 50, RATE / 3),
+    "all stages, a quarter of the steps, a third of the rate": lengths(75, 50, LOW_RATE),
     "all stages, an eighth of the steps": lengths(38, 25, RATE),
     "last stage, a quarter of the steps": lengths(1, 124, RATE),
-    "last stage, a quarter of the steps, a third of the rate": lengths(1, 124, RATE / 3),
+    "last stage, a quarter of the steps, a third of the rate": lengths(1, 124, LOW_RATE),
 }
 SCRATCH = {
     "from scratch, a quarter of the steps": lengths(75, 50, RATE),
