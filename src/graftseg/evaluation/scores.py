@@ -11,7 +11,7 @@ from graftseg.core.csv_tables import csv_text, read_csv_rows
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
-from graftseg.evaluation.table_metrics import extent_of, plain_values, scores_text, spread
+from graftseg.evaluation.table_metrics import Spread, extent_of, plain_values, scores_text, spread
 
 VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")  # distances in voxels
 METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS), "surface_dice")
@@ -63,21 +63,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Statistic:
-    """Mean, sample standard deviation (NaN for a single value) and number of values."""
-
-    mean: float
-    std: float
-    count: int
-
-
-@dataclass(frozen=True)
 class ClassSummary:
     """Statistics of one class over all cases, for each of ``METRICS`` and ``VOLUMES``. NaN values are ignored."""
 
     label: int
     name: str
-    metrics: dict[str, Statistic]
+    metrics: dict[str, Spread]
 
 
 @dataclass(frozen=True)
@@ -121,12 +112,12 @@ class Evaluation:
         """Return statistics of each class over the cases, and means over the classes."""
         names = {row.label: row.name for row in self.rows}
         classes = tuple(ClassSummary(label, names[label], self._statistics(label)) for label in sorted(names))
-        overall = {metric: _statistic(one.metrics[metric].mean for one in classes).mean for metric in METRICS}
+        overall = {metric: _known_spread(one.metrics[metric].mean for one in classes).mean for metric in METRICS}
         return Summary(classes, overall)
 
-    def _statistics(self, label: int) -> dict[str, Statistic]:
+    def _statistics(self, label: int) -> dict[str, Spread]:
         rows = [row for row in self.rows if row.label == label]
-        return {metric: _statistic(getattr(row, metric) for row in rows) for metric in (*METRICS, *VOLUMES)}
+        return {metric: _known_spread(getattr(row, metric) for row in rows) for metric in (*METRICS, *VOLUMES)}
 
     def description(self) -> dict[str, Any]:
         """Return protocol, number of rows and summary as JSON values."""
@@ -203,10 +194,8 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
     return Row(case=case, label=label, name=name, **numbers)
 
 
-def _statistic(values: Iterable[float]) -> Statistic:
-    known = [value for value in values if not math.isnan(value)]
-    found = spread(known)
-    return Statistic(found.mean, found.std, len(known))
+def _known_spread(values: Iterable[float]) -> Spread:
+    return spread([value for value in values if not math.isnan(value)])
 
 
 def _cell(value: str | float) -> str | float:

@@ -26,10 +26,11 @@ DEVIATION = "sample standard deviation over cases"
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation (NaN for a single value)."""
+    """Mean, sample standard deviation (NaN for a single value) and number of values."""
 
     mean: float
     std: float
+    count: int
 
     def __str__(self) -> str:
         return format_value(self.mean, self.std)
@@ -44,8 +45,9 @@ def mean_metrics(evaluation: "Evaluation") -> dict[str, float]:
 def spread(values: Sequence[float]) -> Spread:
     """Return mean and standard deviation; NaN if there are no values or any value is NaN."""
     if not values or any(math.isnan(value) for value in values):
-        return Spread(math.nan, math.nan)
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan)
+        return Spread(math.nan, math.nan, len(values))
+    deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+    return Spread(statistics.fmean(values), deviation, len(values))
 
 
 def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, Spread]:

@@ -125,9 +125,9 @@ def _case_values(evaluation: Evaluation, metric: str, name: str) -> list[float]:
 def _spread_over_cases(evaluation: Evaluation) -> dict[str, Any]:
     return {
         metric: {
-            name: plain_values({"cases": len(values), **asdict(spread(values))})
+            name: plain_values({"cases": found.count, "mean": found.mean, "std": found.std})
             for name in _class_names(evaluation)
-            for values in [_case_values(evaluation, metric, name)]
+            for found in [spread(_case_values(evaluation, metric, name))]
         }
         for metric in METRIC_NAMES
     }

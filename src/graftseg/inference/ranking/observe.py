@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from graftseg.core.types import NEIGHBORS
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.averaging import flipped, mean_of
@@ -18,6 +17,7 @@ from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.resampling import stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
+from graftseg.ops.components.host import number_components
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25
@@ -140,13 +140,7 @@ def near_boundary(labels: NDArray[Any]) -> NDArray[np.bool_]:
 
 def count_parts(labels: NDArray[Any], value: int) -> int:
     """Return the number of connected components of a class. Voxels that share a corner are connected."""
-    import cc3d
-
-    mask = np.ascontiguousarray(labels == value)
-    if not mask.any():
-        return 0
-    _, count = cc3d.connected_components(mask, connectivity=NEIGHBORS[mask.ndim, mask.ndim], return_N=True)
-    return int(count)
+    return number_components((labels == value).astype(np.uint8), labels.ndim)[1]
 
 
 class _Features:

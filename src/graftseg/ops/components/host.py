@@ -1,6 +1,5 @@
 """Largest components on the CPU, with cc3d."""
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,8 @@ def resolve_connectivity(axes: int, connectivity: int | None) -> int:
     return resolved
 
 
-def largest_component_of(
-    labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
-) -> Labels:
-    """Keep the largest component of every foreground class; if ``only`` is given, other classes keep all voxels."""
+def largest_component_of(labels: Labels, classes: int, connectivity: int | None = None) -> Labels:
+    """Keep the largest component of every foreground class."""
     components, count = number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()
@@ -35,9 +32,7 @@ def largest_component_of(
     keep = np.zeros(count + 1, dtype=bool)
     for value in range(1, classes):
         members = np.flatnonzero(class_of == value)
-        if only is not None and value not in only:
-            keep[members] = True
-        elif len(members):
+        if len(members):
             keep[_first_largest(components, members, sizes)] = True
     return np.where(keep[components], labels, 0).astype(labels.dtype)
 
