@@ -1,9 +1,12 @@
-"""Batch norms without a batch count equal PyTorch's in all other respects."""
+"""Batch norms without a batch count equal PyTorch's in all other respects; networks have the norm of their name."""
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
+from graftseg.networks import NetworkName, NetworkSettings, build_network
 from graftseg.networks.layers import BatchNorm2d, BatchNorm3d
 
 
@@ -31,3 +34,22 @@ def test_batch_statistics_are_used_but_not_stored_without_tracking() -> None:
     norm.track_running_stats = False
     assert norm(images).mean().abs() < 1e-5
     assert norm.running_mean is not None and norm.running_mean.item() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "has_batch_norm", "has_dropout"),
+    [
+        ("vnet-bn", True, True),
+        ("vnet-in", False, False),
+        ("unet-3d", False, True),
+        ("unet-2d", True, True),
+        ("unet-2d-in", False, False),
+    ],
+)
+def test_the_name_of_a_network_decides_norm_and_dropout(
+    name: NetworkName, has_batch_norm: bool, has_dropout: bool
+) -> None:
+    with torch.device("meta"):
+        parts = list(build_network(NetworkSettings(name=name, width=2, levels=3), 1, 2).modules())
+    assert any(isinstance(part, _BatchNorm) for part in parts) is has_batch_norm
+    assert any(isinstance(part, _DropoutNd) for part in parts) is has_dropout
