@@ -13,6 +13,7 @@ from typing import Any
 import nibabel
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from playwright.sync_api import BrowserContext, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
@@ -59,6 +60,11 @@ def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
         assert time.monotonic() < end, "the page does not get there"
         time.sleep(0.05)
     return value
+
+
+def picture_of(png: bytes) -> NDArray[np.uint8]:
+    """Return the pixels of a screenshot."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 class ViewerTab:
@@ -114,11 +120,8 @@ class ViewerTab:
 
     def pixel(self, voxel: Voxel, plane: int) -> NDArray[np.uint8]:
         """Return the color in the middle of a voxel on the slice of a plane."""
-        from PIL import Image
-
         x, y = self.position(voxel, plane)
-        picture = Image.open(io.BytesIO(self.page.screenshot()))
-        return np.asarray(picture.convert("RGB"))[round(y), round(x)]
+        return picture_of(self.page.screenshot())[round(y), round(x)]
 
     def draw(self, *voxels: Voxel, plane: int = AXIAL) -> None:
         """Press the left button on the first voxel, move to the others, and release it."""

@@ -133,6 +133,7 @@ export class ViewerPage {
   async #show(details: CaseDetails, bytes: ArrayBuffer): Promise<void> {
     this.#details = details;
     this.#labels.clear();
+    this.stage.node.dataset["layers"] = "";
     for (const layer of ["reference", "prediction", "uncertainty", "difference", "draft"] as const) this.stage.view.setLayer(layer, null);
     this.stage.show(readNifti(bytes), details);
     this.#window.setCase(details.window);
@@ -165,6 +166,7 @@ export class ViewerPage {
       this.#labels.set(layer, labels);
       this.stage.view.setLayer(layer, labels);
       this.stage.view.drawScene();
+      this.stage.node.dataset["layers"] = [...this.#labels].filter(([, loaded]) => loaded.length > 0).map(([name]) => name).join(" ");
       this.stage.showPosition();
       this.stage.refreshRendering();
     } catch (error) {

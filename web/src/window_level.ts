@@ -14,7 +14,8 @@ export class WindowPanel {
   constructor(view: PlaneView) {
     this.#view = view;
     view.onWindow = (window) => this.#show(window);
-    for (const input of [this.#low, this.#high]) input.addEventListener("change", () => this.#apply());
+    this.#low.addEventListener("change", () => this.#apply(true));
+    this.#high.addEventListener("change", () => this.#apply(false));
     const smooth = element("input", { type: "checkbox", checked: true, id: "smooth" });
     smooth.addEventListener("change", () => view.setSmooth(smooth.checked));
     this.node = section(
@@ -34,9 +35,13 @@ export class WindowPanel {
     this.#show(window);
   }
 
-  #apply(): void {
-    const [low, high] = [Number(this.#low.value), Number(this.#high.value)];
-    if (this.#low.value !== "" && this.#high.value !== "" && high > low) this.#view.setWindow(low, high);
+  /** Use the numbers in the fields. A black above white (or a white below black) moves the whole window. */
+  #apply(isLow: boolean): void {
+    const width = this.#view.window[1] - this.#view.window[0];
+    let [low, high] = [this.#low.valueAsNumber, this.#high.valueAsNumber];
+    if (isLow && low >= high) high = low + width;
+    if (!isLow && low >= high) low = high - width;
+    if (high > low) this.#view.setWindow(low, high);
     else this.#show(this.#view.window);
   }
 

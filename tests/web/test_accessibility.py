@@ -1,0 +1,66 @@
+"""Accessibility of all pages by axe-core, in light and dark, wide and narrow."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Start
+from playwright.sync_api import Browser
+from viewer_browser import ViewerTab
+
+pytestmark = [pytest.mark.web, pytest.mark.slow]
+
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+
+
+def problems(tab: ViewerTab) -> list[str]:
+    """Return serious and critical findings of axe-core."""
+    tab.run(AXE.read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = tab.run("axe.run().then(result => result.violations)")
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("mode", ["view", "annotate"])
+def test_no_serious_finding(
+    mode: str, tested_run: Path, data: Path, start: Start, chromium: Browser, tmp_path: Path
+) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: run make web")
+    server = start("view", tested_run) if mode == "view" else start("annotate", tested_run, "--data", data)
+    found = {}
+    for scheme in ("light", "dark"):
+        context = chromium.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
+        tab = ViewerTab(context, server.url)
+        tab.wait_ready()
+        if mode == "annotate" and scheme == "light":
+            tab.wait_writable()
+        for width in (1280, 800):
+            tab.page.set_viewport_size({"width": width, "height": 800})
+            found[scheme, width] = problems(tab)
+            tab.page.screenshot(path=tmp_path / f"{mode}-{scheme}-{width}.png")
+            assert tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{scheme}, {width} px: too wide"
+        tab.page.keyboard.press("?")
+        found[scheme, "help"] = problems(tab)
+        context.close()
+    assert {key: value for key, value in found.items() if value} == {}
+
+
+def test_all_controls_are_reached_by_the_tab_key(tested_run: Path, start: Start, chromium: Browser) -> None:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    tab = ViewerTab(context, start("view", tested_run).url)
+    tab.wait_ready()
+    controls = "a, button, input, select, canvas, [tabindex='0']"
+    expected = tab.run(
+        f"[...document.querySelectorAll(\"{controls}\")].filter(node => node.checkVisibility() && !node.disabled).length"
+    )
+    tab.run("window.reached = new Set()")
+    for _ in range(expected + 5):
+        tab.page.keyboard.press("Tab")
+        tab.run("if (document.activeElement !== document.body) window.reached.add(document.activeElement)")
+    assert tab.run("window.reached.size") == expected
+    context.close()
