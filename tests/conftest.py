@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from graftseg.reporting import pictures
 from record_fakes import ship_rows
 from sweep_fakes import Sweeper, ship_swept
 
+# only make test-web installs Playwright
+collect_ignore = [] if find_spec("playwright") else ["web"]
 # imported modules and collected tests stay until the end; without a pause, the garbage collector visits them often
 gc.disable()
 # tests run in parallel, and thread synchronization makes tiny networks slow

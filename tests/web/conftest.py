@@ -1,24 +1,17 @@
 """Fixtures of the tests in Chromium. They are skipped where Chromium, Playwright or the built page is missing."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tiny import tiny_recipe, write_scans
+from viewer_browser import CHROMIUM, SOFTWARE_GL, ServerProcess, Start
 
 import graftseg
 
-pytest.importorskip("playwright", reason="Playwright is not installed: make test-web installs it")
-pytest.importorskip("uvicorn", reason="the extra view is not installed")
-
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
-from viewer_browser import CHROMIUM, SOFTWARE_GL, ServerProcess, ViewerTab
-
 STATIC = Path(graftseg.__file__).parent / "reporting/viewer/static/index.html"
-
-Start = Callable[..., ServerProcess]
-Open = Callable[[str], ViewerTab]
 
 
 @pytest.fixture(scope="session")

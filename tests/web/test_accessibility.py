@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Start
 from playwright.sync_api import Browser
-from viewer_browser import ViewerTab
+from viewer_browser import Start, ViewerTab
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
@@ -55,9 +54,8 @@ def test_all_controls_are_reached_by_the_tab_key(tested_run: Path, start: Start,
     tab = ViewerTab(context, start("view", tested_run).url)
     tab.wait_ready()
     controls = "a, button, input, select, canvas, [tabindex='0']"
-    expected = tab.run(
-        f"[...document.querySelectorAll(\"{controls}\")].filter(node => node.checkVisibility() && !node.disabled).length"
-    )
+    usable = "node => node.checkVisibility() && !node.disabled"
+    expected = tab.run(f'[...document.querySelectorAll("{controls}")].filter({usable}).length')
     tab.run("window.reached = new Set()")
     for _ in range(expected + 5):
         tab.page.keyboard.press("Tab")

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Start
 from playwright.sync_api import BrowserContext
-from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, ViewerTab, wait_until
+from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, Start, ViewerTab, wait_until
 
 from graftseg.data.scans import read_label, read_scan
 from graftseg.reporting.viewer.volumes import Turn

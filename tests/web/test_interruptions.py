@@ -1,12 +1,12 @@
 """Killed tabs, killed servers and second tabs: no stroke is lost or stored twice."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Start
 from playwright.sync_api import BrowserContext
-from viewer_browser import ServerProcess, ViewerTab, wait_until
+from viewer_browser import ServerProcess, Start, ViewerTab, wait_until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
@@ -81,7 +81,8 @@ def test_strokes_wait_for_a_killed_server(server: ServerProcess, context: Browse
 
 def test_a_lost_answer_does_not_store_a_stroke_twice(server: ServerProcess, context: BrowserContext) -> None:
     tab = opened(context, server.url)
-    z, lost = tab.voxel[2], []
+    z = tab.voxel[2]
+    lost: list[int] = []
 
     def lose_answer(route):  # type: ignore[no-untyped-def]
         if lost:
@@ -124,7 +125,12 @@ def test_closing_warns_only_while_strokes_wait(server: ServerProcess, context: B
     tab = opened(context, server.url)
     z = tab.voxel[2]
     asked: list[str] = []
-    tab.page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+
+    def answer(dialog: Any) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    tab.page.on("dialog", answer)
     tab.draw((3, 3, z), (8, 8, z))
     tab.wait_saved()
     tab.page.reload()

@@ -5,10 +5,9 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from conftest import Start
 from numpy.typing import NDArray
 from playwright.sync_api import BrowserContext
-from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, ViewerTab, picture_of, wait_until
+from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, Start, ViewerTab, picture_of, wait_until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 

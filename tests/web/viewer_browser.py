@@ -121,7 +121,7 @@ class ViewerTab:
     def pixel(self, voxel: Voxel, plane: int) -> NDArray[np.uint8]:
         """Return the color in the middle of a voxel on the slice of a plane."""
         x, y = self.position(voxel, plane)
-        return picture_of(self.page.screenshot())[round(y), round(x)]
+        return np.asarray(picture_of(self.page.screenshot())[round(y), round(x)])
 
     def draw(self, *voxels: Voxel, plane: int = AXIAL) -> None:
         """Press the left button on the first voxel, move to the others, and release it."""
@@ -142,7 +142,7 @@ class ViewerTab:
     @property
     def save_state(self) -> str:
         """Words about saving in the header."""
-        return self.page.locator(".save").inner_text()
+        return str(self.page.locator(".save").inner_text())
 
     def wait_saved(self) -> None:
         """Wait until the server has confirmed all strokes."""
@@ -164,3 +164,9 @@ class ViewerTab:
     def origin(self) -> str:
         """Address of the server."""
         return str(self.run("location.origin"))
+
+
+Start = Callable[..., ServerProcess]
+"""A function that starts a server."""
+Open = Callable[[str], ViewerTab]
+"""A function that opens an address in a new tab."""
