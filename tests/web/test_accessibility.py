@@ -40,7 +40,7 @@ def test_no_serious_finding(
             tab.wait_writable()
         for width in (1280, 800):
             tab.page.set_viewport_size({"width": width, "height": 800})
-            found[scheme, width] = problems(tab)
+            found[scheme, str(width)] = problems(tab)
             tab.page.screenshot(path=tmp_path / f"{mode}-{scheme}-{width}.png")
             assert tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{scheme}, {width} px: too wide"
         tab.page.keyboard.press("?")
