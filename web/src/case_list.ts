@@ -23,6 +23,23 @@ export function filterCases(cases: readonly CaseSummary[], text: string): CaseSu
   return cases.filter(({ name, split, state }) => words.every((word) => `${name} ${split} ${state}`.toLowerCase().includes(word)));
 }
 
+/** Return the keys that at least one case has a value for. */
+function keysOf(session: Session): SortKey[] {
+  return (Object.keys(SORT_NAMES) as SortKey[]).filter((key) => key === "name" || session.cases.some((item) => item[key] !== null));
+}
+
+function firstKey(session: Session): SortKey {
+  const keys = keysOf(session);
+  if (session.mode === "annotate" && keys.includes("rank")) return "rank";
+  return keys.includes("dice") ? "dice" : "name";
+}
+
+/** Return the first case of the list that still has to be annotated, or the first of all. */
+export function firstOf(session: Session): number | null {
+  const all = sortCases(session.cases, firstKey(session));
+  return (all.find(({ state }) => state === "open") ?? all[0])?.id ?? null;
+}
+
 /** The list on the left side of the page. */
 export class CaseList {
   readonly node: HTMLElement;
@@ -39,8 +56,8 @@ export class CaseList {
   constructor(session: Session) {
     this.#cases = session.cases;
     this.#isAnnotating = session.mode === "annotate";
-    const keys = (Object.keys(SORT_NAMES) as SortKey[]).filter((key) => key === "name" || session.cases.some((item) => item[key] !== null));
-    this.#key = this.#isAnnotating && keys.includes("rank") ? "rank" : keys.includes("dice") ? "dice" : "name";
+    const keys = keysOf(session);
+    this.#key = firstKey(session);
     const select = element("select", { id: "sort" });
     for (const key of keys) select.append(element("option", { value: key, textContent: SORT_NAMES[key], selected: key === this.#key }));
     select.addEventListener("change", () => this.#sort(select.value as SortKey));
@@ -77,12 +94,6 @@ export class CaseList {
   neighbor(rows: number): number | null {
     const place = this.#shown.findIndex(({ id }) => id === this.#selected);
     return this.#shown[place + rows]?.id ?? null;
-  }
-
-  /** Return the first case of the list that still has to be annotated, or the first of all. */
-  first(): number | null {
-    const all = sortCases(this.#cases, this.#key);
-    return (all.find(({ state }) => state === "open") ?? all[0])?.id ?? null;
   }
 
   focusFilter(): void {

@@ -1,6 +1,6 @@
 /** The part of NIfTI-1 that the server sends: uncompressed, little endian, axes in the order closest to RAS. */
 
-export type Voxels = Uint8Array<ArrayBuffer> | Int16Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
+export type Voxels = Uint8Array<ArrayBuffer> | Int16Array<ArrayBuffer> | Uint16Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
 export type Triple = [number, number, number];
 
 /** A scan or a label map. The first axis varies fastest in `data`. */
@@ -16,6 +16,7 @@ const HEADER_BYTES = 352;
 const UINT8 = 2;
 const INT16 = 4;
 const FLOAT32 = 16;
+const UINT16 = 512;
 
 /** Return the volume in these bytes, without a copy of the voxels. Raise an error if the format is another one. */
 export function readNifti(bytes: ArrayBuffer): Volume {
@@ -32,6 +33,7 @@ export function readNifti(bytes: ArrayBuffer): Volume {
 function voxels(bytes: ArrayBuffer, datatype: number, offset: number, count: number): Voxels {
   if (datatype === UINT8) return new Uint8Array(bytes, offset, count);
   if (datatype === INT16) return new Int16Array(bytes, offset, count);
+  if (datatype === UINT16) return new Uint16Array(bytes, offset, count);
   if (datatype === FLOAT32) return new Float32Array(bytes, offset, count);
   throw new Error(`voxel type ${datatype} is not supported`);
 }

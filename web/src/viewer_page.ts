@@ -1,7 +1,7 @@
 /** The page with the case list, the planes and the side panel. */
 
 import { getCase, getVolume, type CaseDetails, type Layer, type Session } from "./api.ts";
-import { CaseList } from "./case_list.ts";
+import { CaseList, firstOf } from "./case_list.ts";
 import { element } from "./dom.ts";
 import { plain, type Shortcut } from "./keyboard.ts";
 import { ClassPanel, LayerPanel } from "./layers.ts";
@@ -9,6 +9,35 @@ import { readLabels, readNifti } from "./nifti.ts";
 import { ScorePanel } from "./scores.ts";
 import { Stage, type NamedLabels } from "./stage.ts";
 import { WindowPanel } from "./window_level.ts";
+
+interface LoadedCase {
+  details: CaseDetails;
+  bytes: ArrayBuffer;
+}
+
+interface Loading {
+  id: number;
+  content: Promise<LoadedCase>;
+}
+
+async function loadCase(id: number): Promise<LoadedCase> {
+  const [details, bytes] = await Promise.all([getCase(id), getVolume(id, "image")]);
+  return { details, bytes };
+}
+
+/** Return the case in the address, or the first case of the list. */
+function firstCase(session: Session): number | null {
+  const name = nameInAddress();
+  return session.cases.find((item) => item.name === name)?.id ?? firstOf(session);
+}
+
+function loadFirst(session: Session): Loading | null {
+  const id = firstCase(session);
+  if (id === null) return null;
+  const content = loadCase(id);
+  content.catch(() => undefined); // the error is shown when the case is opened
+  return { id, content };
+}
 
 /** Shows cases. The annotation page adds drawing to it. */
 export class ViewerPage {
@@ -31,6 +60,7 @@ export class ViewerPage {
   onLeave: () => Promise<boolean> = () => Promise.resolve(true);
   #details: CaseDetails | null = null;
   #turn = 0;
+  #loading: Loading | null = null;
 
   private constructor(session: Session, stage: Stage) {
     const isAnnotating = session.mode === "annotate";
@@ -40,7 +70,7 @@ export class ViewerPage {
     this.list.onSelect = (id) => void this.open(id);
     this.classes = new ClassPanel(stage.view, session.classes, isAnnotating);
     this.layers = new LayerPanel(stage.view, isAnnotating);
-    this.layers.onNeeded = (layer) => void this.#load(layer);
+    this.layers.onNeeded = (layer) => void this.#loadLayer(layer);
     this.#window = new WindowPanel(stage.view);
     stage.labelMaps = () => this.#labelMaps();
     stage.onChannel = (channel) => void this.#showChannel(channel);
@@ -49,13 +79,15 @@ export class ViewerPage {
     this.node = element("div", { className: "viewer" }, this.list.node, stage.node, this.panel);
   }
 
-  /** Build the page inside a parent, because NiiVue needs an attached canvas. */
+  /** Build the page inside a parent, because NiiVue needs an attached canvas. The first case is loaded meanwhile. */
   static async start(session: Session, parent: Element): Promise<ViewerPage> {
+    const loading = loadFirst(session);
     const stage = new Stage(session.classes);
     const place = element("div", { className: "viewer" }, stage.node);
     parent.append(place);
     await stage.start();
     const page = new ViewerPage(session, stage);
+    page.#loading = loading;
     place.replaceWith(page.node);
     return page;
   }
@@ -63,8 +95,7 @@ export class ViewerPage {
   /** Open the case named in the address, or the first one. */
   async openFirst(): Promise<void> {
     window.addEventListener("hashchange", () => void this.#openNamed(nameInAddress()));
-    if (await this.#openNamed(nameInAddress())) return;
-    const first = this.list.first();
+    const first = firstCase(this.session);
     if (first !== null) await this.open(first);
   }
 
@@ -76,7 +107,7 @@ export class ViewerPage {
     this.list.select(id);
     this.notify("");
     try {
-      const [details, bytes] = await Promise.all([getCase(id), getVolume(id, "image")]);
+      const { details, bytes } = await this.#load(id);
       if (turn !== this.#turn) return;
       await this.#show(details, bytes);
     } catch (error) {
@@ -123,11 +154,16 @@ export class ViewerPage {
     if (id !== null) void this.open(id);
   }
 
-  async #openNamed(name: string | null): Promise<boolean> {
+  async #openNamed(name: string | null): Promise<void> {
     const found = this.session.cases.find((item) => item.name === name);
-    if (found === undefined) return false;
-    await this.open(found.id);
-    return true;
+    if (found !== undefined) await this.open(found.id);
+  }
+
+  /** Load a case, or take the one that was loaded while the page was built. */
+  #load(id: number): Promise<LoadedCase> {
+    const ready = this.#loading;
+    this.#loading = null;
+    return ready?.id === id ? ready.content : loadCase(id);
   }
 
   async #show(details: CaseDetails, bytes: ArrayBuffer): Promise<void> {
@@ -156,7 +192,7 @@ export class ViewerPage {
     for (const [layer, labels] of this.#labels) this.stage.view.setLayer(layer, labels);
   }
 
-  async #load(layer: Layer): Promise<void> {
+  async #loadLayer(layer: Layer): Promise<void> {
     const details = this.#details!;
     if (this.#labels.has(layer)) return;
     this.#labels.set(layer, new Uint8Array(0));

@@ -14,13 +14,16 @@ function formatOf(gl: WebGL2RenderingContext, data: Voxels): Format {
   if (data instanceof Uint8Array) {
     return { internal: gl.R8UI, format: gl.RED_INTEGER, type: gl.UNSIGNED_BYTE, sampler: "usampler3D" };
   }
+  if (data instanceof Uint16Array) {
+    return { internal: gl.R16UI, format: gl.RED_INTEGER, type: gl.UNSIGNED_SHORT, sampler: "usampler3D" };
+  }
   if (data instanceof Int16Array) return { internal: gl.R16I, format: gl.RED_INTEGER, type: gl.SHORT, sampler: "isampler3D" };
   return { internal: gl.R32F, format: gl.RED, type: gl.FLOAT, sampler: "sampler3D" };
 }
 
 /** Return the sampler type that the shader needs for these voxels. */
 export function samplerOf(data: Voxels): ScanSampler {
-  if (data instanceof Uint8Array) return "usampler3D";
+  if (data instanceof Uint8Array || data instanceof Uint16Array) return "usampler3D";
   return data instanceof Int16Array ? "isampler3D" : "sampler3D";
 }
 

@@ -21,3 +21,13 @@ test("label maps must have the shape of the scan", () => {
 test("other files are refused", () => {
   assert.throws(() => readNifti(new ArrayBuffer(400)), /not a NIfTI/);
 });
+
+test("all voxel types of the server are read", () => {
+  const types: [number, number, object][] = [[2, 1, Uint8Array], [4, 2, Int16Array], [512, 2, Uint16Array], [16, 4, Float32Array]];
+  for (const [code, size, type] of types) {
+    const bytes = writeNifti([2, 1, 1], [1, 1, 1], new Uint8Array(2 * size));
+    new DataView(bytes).setInt16(70, code, true);
+    assert.equal(readNifti(bytes).data.constructor, type);
+    assert.equal(readNifti(bytes).data.length, 2);
+  }
+});
