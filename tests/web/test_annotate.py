@@ -165,3 +165,19 @@ def test_a_rejected_scan_is_not_suggested_again(tab: ViewerTab, data: Path) -> N
     wait_until(lambda: tab.page.locator(".state-skipped").count() == 1)
     log = [json.loads(line) for line in next((data / "annotations").glob("*.jsonl")).read_text().splitlines()]
     assert [entry["action"] for entry in log] == ["reject", "skip"]
+
+
+def test_the_network_learns_from_accepted_labels(own_run: Path, start: Start, context: BrowserContext) -> None:
+    tab = ViewerTab(context, start("annotate", own_run).url)
+    tab.wait_ready()
+    tab.wait_writable()
+    name = tab.case_name
+    tab.page.get_by_role("button", name="Accept").click()
+    wait_until(lambda: tab.case_name != name)
+    tab.page.get_by_role("button", name="Retrain").click()
+    training = tab.page.locator(".group", has=tab.page.get_by_role("button", name="Retrain"))
+    wait_until(lambda: "Training," in training.inner_text())
+    wait_until(lambda: "Finished in" in training.inner_text() or "failed" in training.inner_text(), 240)
+    assert "Finished in" in training.inner_text()
+    assert training.locator(".notice").inner_text() != ""
+    assert tab.errors == []

@@ -14,7 +14,7 @@ import { readLabels } from "./nifti.ts";
 import { applyRuns, decodeRuns, encodeRuns, type Run } from "./runs.ts";
 import { SaveIndicator } from "./save_state.ts";
 import { StrokeQueue, type Stroke } from "./stroke_queue.ts";
-import { DatabaseStore, openDatabase } from "./stroke_store.ts";
+import { DatabaseStore, openDatabase, waitingCases } from "./stroke_store.ts";
 import { tabId } from "./tab_id.ts";
 import { ToolPanel } from "./tools.ts";
 import type { ViewerPage } from "./viewer_page.ts";
@@ -82,6 +82,12 @@ export class Annotation {
     return new Annotation(page, await tabId(), await openDatabase());
   }
 
+  /** Return a case whose strokes did not reach the server before its tab was closed, or null. */
+  async interruptedCase(): Promise<number | null> {
+    const waiting = await waitingCases(this.#database);
+    return this.#page.session.cases.find(({ name }) => waiting.has(this.#keyOf(name)))?.id ?? null;
+  }
+
   /** Return the draft of the open case. */
   get draft(): Draft | null {
     return this.#case?.draft ?? null;
@@ -133,7 +139,7 @@ export class Annotation {
   }
 
   async #open(details: CaseDetails): Promise<void> {
-    const key = [this.#page.session.key ?? this.#page.session.title, details.name, details.shape.join("x")].join("\n");
+    const key = this.#keyOf(details.name);
     const queue = this.#newQueue(details.id, key);
     const lease = new Lease(details.id, this.#tab, (opened) => this.#answer(opened));
     const draft: Draft = { labels: new Uint8Array(0), shape: details.shape, spacing: details.spacing };
@@ -141,6 +147,10 @@ export class Annotation {
     this.#drawn = [];
     const opened = await lease.start();
     await this.#load(this.#case, opened.writable);
+  }
+
+  #keyOf(name: string): string {
+    return `${this.#page.session.key ?? this.#page.session.title}\n${name}`;
   }
 
   #newQueue(id: number, key: string): StrokeQueue {
@@ -199,6 +209,10 @@ export class Annotation {
     const open = this.#case;
     if (open === null) return true;
     if (open.queue.waiting > 0) await Promise.race([open.queue.flushed(), new Promise((done) => setTimeout(done, 2000))]);
+    if (open.queue.waiting > 0) {
+      this.#page.notify("The last strokes of this case still wait for the server. Stay until they are saved.");
+      return false;
+    }
     open.lease.stop();
     open.queue.stop();
     this.#case = null;

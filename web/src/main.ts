@@ -27,7 +27,7 @@ async function showScans(app: HTMLElement, header: HTMLElement, session: Session
   app.append(keyboard.help);
   // For tests and for the console of the browser.
   Object.assign(window, { graftseg: { page, annotation } });
-  await page.openFirst();
+  await page.openFirst((await annotation?.interruptedCase()) ?? null);
 }
 
 function headerOf(session: Session): HTMLElement {

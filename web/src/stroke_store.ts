@@ -26,6 +26,12 @@ export function openDatabase(): Promise<IDBDatabase> {
   return result(request);
 }
 
+/** Return the keys of all cases with waiting strokes. */
+export async function waitingCases(database: IDBDatabase): Promise<Set<string>> {
+  const keys = await result(database.transaction(TABLE).objectStore(TABLE).getAllKeys());
+  return new Set(keys.map((key) => (key as [string, string, number])[0]));
+}
+
 /** The waiting strokes of one case. Tabs see the strokes of one another, but each has its own rows. */
 export class DatabaseStore implements StrokeStore {
   readonly #database: IDBDatabase;

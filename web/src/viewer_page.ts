@@ -92,10 +92,10 @@ export class ViewerPage {
     return page;
   }
 
-  /** Open the case named in the address, or the first one. */
-  async openFirst(): Promise<void> {
+  /** Open a case that needs attention, else the case named in the address, else the first one. */
+  async openFirst(urgent: number | null): Promise<void> {
     window.addEventListener("hashchange", () => void this.#openNamed(nameInAddress()));
-    const first = firstCase(this.session);
+    const first = urgent ?? firstCase(this.session);
     if (first !== null) await this.open(first);
   }
 
