@@ -233,7 +233,7 @@ def _class_names(classes: Mapping[int, str]) -> tuple[str, ...]:
 
 
 def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return 1 where only the reference has a class, 2 where only the prediction has one, 3 where they differ."""
+    """Return 1 for missed voxels, 2 for extra voxels, 3 where both have a class but not the same one, else 0."""
     found = np.zeros(reference.shape, np.uint8)
     found[(reference > 0) & (prediction == 0)] = 1
     found[(reference == 0) & (prediction > 0)] = 2
