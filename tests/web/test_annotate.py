@@ -59,7 +59,7 @@ def test_exactly_the_drawn_voxels_are_saved(tab: ViewerTab, data: Path) -> None:
     saved = read_label(data / "labelsTr" / f"{name}.nii.gz")
     scan = read_scan(data / "imagesUn" / f"{name}_0000.nii.gz")
     assert np.array_equal(Turn.of(scan.geometry).to_volume(saved.array), expected)
-    assert f"Accepted: {name}" in tab.page.locator(".notice.good").first.inner_text()
+    wait_until(lambda: f"Accepted: {name}" in tab.page.locator(".stage").inner_text())
     assert tab.page.locator(".state-accepted").count() == 1
     assert tab.errors == []
 

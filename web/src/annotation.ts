@@ -13,7 +13,7 @@ import { Lease } from "./lease.ts";
 import { readLabels } from "./nifti.ts";
 import { applyRuns, decodeRuns, encodeRuns, type Run } from "./runs.ts";
 import { SaveIndicator } from "./save_state.ts";
-import { StrokeQueue } from "./stroke_queue.ts";
+import { StrokeQueue, type Stroke } from "./stroke_queue.ts";
 import { DatabaseStore, openDatabase } from "./stroke_store.ts";
 import { tabId } from "./tab_id.ts";
 import { ToolPanel } from "./tools.ts";
@@ -25,6 +25,8 @@ const DONE: Record<FinishAction, string> = { accept: "Accepted", skip: "Skipped"
 /** Everything that belongs to the open case. */
 interface OpenCase {
   details: CaseDetails;
+  /** Identifies the case in the browser's database. */
+  key: string;
   draft: Draft;
   history: History;
   lease: Lease;
@@ -135,17 +137,17 @@ export class Annotation {
     const queue = this.#newQueue(details.id, key);
     const lease = new Lease(details.id, this.#tab, (opened) => this.#answer(opened));
     const draft: Draft = { labels: new Uint8Array(0), shape: details.shape, spacing: details.spacing };
-    this.#case = { details, draft, history: new History(), lease, queue, isWritable: false, seq: 0 };
+    this.#case = { details, key, draft, history: new History(), lease, queue, isWritable: false, seq: 0 };
     this.#drawn = [];
     const opened = await lease.start();
     await this.#load(this.#case, opened.writable);
   }
 
   #newQueue(id: number, key: string): StrokeQueue {
-    const send = async ({ seq, runs }: { seq: number; runs: Uint8Array<ArrayBuffer> }): Promise<number> => (await postStroke(id, this.#tab, seq, runs)).seq;
-    const queue = new StrokeQueue(new DatabaseStore(this.#database, key), send);
+    const send = async ({ seq, runs }: Stroke): Promise<number> => (await postStroke(id, this.#tab, seq, runs)).seq;
+    const queue = new StrokeQueue(new DatabaseStore(this.#database, key, this.#tab), send);
     queue.onState = (state) => this.indicator.show(state);
-    queue.onConflict = (error) => this.#resynchronize(queue, key, error);
+    queue.onConflict = (error) => this.#resynchronize(queue, error);
     return queue;
   }
 
@@ -168,16 +170,26 @@ export class Annotation {
   async #answer(opened: Opened): Promise<void> {
     const open = this.#case;
     if (open === null) return;
+    if (open.isWritable && !opened.writable) await this.#lose(open);
     const hasChanged = opened.writable !== open.isWritable || (!opened.writable && opened.seq !== open.seq);
     if (hasChanged) await this.#load(open, opened.writable);
   }
 
-  /** Start with the server's draft again after it refused a stroke. Strokes that wait are numbered again. */
-  #resynchronize(queue: StrokeQueue, key: string, error: ApiError): void {
+  /** Stop drawing because another tab has taken over the case. */
+  async #lose(open: OpenCase): Promise<void> {
+    this.#pointer.finish();
+    open.isWritable = false;
+    this.#refresh();
+    await open.queue.giveUp();
+    open.queue = this.#newQueue(open.details.id, open.key);
+  }
+
+  /** Stop drawing after the server refused a stroke. The lease then loads the draft again and sends what waits. */
+  #resynchronize(queue: StrokeQueue, error: ApiError): void {
     const open = this.#case;
     if (open === null || open.queue !== queue) return;
     if (error.status !== 409) this.#page.notify(error.message);
-    open.queue = this.#newQueue(open.details.id, key);
+    open.queue = this.#newQueue(open.details.id, open.key);
     open.isWritable = false;
     this.#refresh();
   }

@@ -118,7 +118,7 @@ export class CaseList {
 
   #row(item: CaseSummary): HTMLElement {
     const isSelected = item.id === this.#selected;
-    const row = element("button", { type: "button", className: "case", title: item.name });
+    const row = element("button", { type: "button", className: "case", title: [item.name, ...item.reasons].join("\n") });
     if (isSelected) row.setAttribute("aria-current", "true");
     row.dataset["case"] = String(item.id);
     row.append(element("span", { className: "case-name", textContent: item.name }), this.#figures(item));

@@ -135,7 +135,7 @@ export class ClassPanel {
 
   constructor(view: PlaneView, classes: ClassInfo[], canChoose: boolean) {
     this.#view = view;
-    this.#classes = classes.filter(({ value }) => value > 0);
+    this.#classes = classes.filter(({ value }) => value > 0 && value < 256);
     this.#canChoose = canChoose;
     this.#chosen = this.#classes[0]?.value ?? 1;
     this.node = section(canChoose ? "Class to draw" : "Classes", this.#rows);
@@ -143,6 +143,7 @@ export class ClassPanel {
       this.#rows.setAttribute("role", "radiogroup");
       this.#rows.setAttribute("aria-label", "Class to draw");
     }
+    this.node.hidden = this.#classes.length === 0;
     this.#draw();
     view.setPalette(palettePixels(this.#classes, this.#hidden));
   }

@@ -23,9 +23,9 @@ export interface PlanePoint {
 const STYLES: Record<LayerStyle, number> = { hidden: 0, filled: 1, outline: 2, both: 3 };
 const LAYERS: readonly LabelLayer[] = ["reference", "prediction", "uncertainty", "difference", "draft"];
 const ALL_PLANES: { sliceType: SLICE_TYPE; position: [number, number, number, number] }[] = [
-  { sliceType: SLICE_TYPE.AXIAL, position: [0, 0, 0.5, 0.5] },
-  { sliceType: SLICE_TYPE.CORONAL, position: [0.5, 0, 0.5, 0.5] },
-  { sliceType: SLICE_TYPE.SAGITTAL, position: [0, 0.5, 0.5, 0.5] },
+  { sliceType: SLICE_TYPE.AXIAL, position: [0, 0, 0.496, 0.494] },
+  { sliceType: SLICE_TYPE.CORONAL, position: [0.504, 0, 0.496, 0.494] },
+  { sliceType: SLICE_TYPE.SAGITTAL, position: [0, 0.506, 0.496, 0.494] },
 ];
 
 /** Return the axis of the volume that is perpendicular to a plane. */

@@ -28,7 +28,7 @@ export class Rendering {
   }
 
   /** Render a scan with labels. The scan is drawn with the intensities of the window. */
-  async show(scan: Volume, window: [number, number], labels: Uint8Array | null, classes: ClassInfo[], isScanShown: boolean): Promise<void> {
+  async show(scan: Volume, window: [number, number], labels: Uint8Array | null, classes: ClassInfo[], shown: { isScan: boolean; isPlaced: boolean }): Promise<void> {
     const turn = ++this.#turn;
     await this.#started;
     const grid = coarseGrid(scan.shape, scan.spacing);
@@ -36,7 +36,8 @@ export class Rendering {
     const overlay = labels === null ? null : await labelImage(grid, labels, classes);
     if (turn !== this.#turn) return;
     this.#scene.volumes = [];
-    image.opacity = isScanShown ? (overlay === null ? 1 : 0.22) : 0;
+    this.#scene.opts.isOrientCube = shown.isPlaced;
+    image.opacity = shown.isScan ? (overlay === null ? 1 : 0.22) : 0;
     this.#scene.addVolume(image);
     if (overlay !== null) this.#scene.addVolume(overlay);
     await this.#scene.setVolumeRenderIllumination(overlay === null ? 0.6 : 0.3);

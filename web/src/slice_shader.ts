@@ -90,13 +90,15 @@ void main() {
   ivec3 u = axCorSag == 2 ? ivec3(0, 1, 0) : ivec3(1, 0, 0);
   ivec3 v = axCorSag == 0 ? ivec3(0, 1, 0) : ivec3(0, 0, 1);
   float value = isSmooth ? smoothIntensity(texPos, size, u, v) : intensityAt(voxelAt(texPos, size));
-  vec3 shown = vec3(clamp((value - window.x) / (window.y - window.x), 0.0, 1.0));
+  vec3 gray = vec3(clamp((value - window.x) / (window.y - window.x), 0.0, 1.0));
   vec3 dx = dFdx(texPos) * lineWidth;
   vec3 dy = dFdy(texPos) * lineWidth;
-  shown = withMap(shown, uncertainty, ${ROWS.uncertainty}, mapStyles.x);
+  vec3 shown = withMap(gray, uncertainty, ${ROWS.uncertainty}, mapStyles.x);
   shown = withLabels(shown, prediction, labelStyles.y, dx, dy);
   shown = withLabels(shown, draft, labelStyles.z, dx, dy);
-  shown = withMap(shown, difference, ${ROWS.difference}, mapStyles.y);
+  // differences replace the colors of the classes, which would be mixed with theirs otherwise
+  bool isDifferent = mapStyles.y != 0 && labelAt(difference, texPos) != 0u;
+  shown = withMap(isDifferent ? gray : shown, difference, ${ROWS.difference}, mapStyles.y);
   shown = withLabels(shown, reference, labelStyles.x, dx, dy);
   color = vec4(shown, 1.0);
 }

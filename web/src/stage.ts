@@ -113,7 +113,7 @@ export class Stage {
   refreshRendering(): void {
     if (!this.#isRendering || this.#rendering === null || this.#scan === null || this.#corner.hidden) return;
     const labels = this.labelMaps()[0]?.labels ?? null;
-    void this.#rendering.show(this.#scan, this.view.window, labels, this.#classes, this.#isScanShown);
+    void this.#rendering.show(this.#scan, this.view.window, labels, this.#classes, { isScan: this.#isScanShown, isPlaced: this.#hint.hidden });
   }
 
   /** Write slice, intensity and labels at the crosshair. */

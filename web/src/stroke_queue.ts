@@ -8,12 +8,18 @@ export interface Stroke {
   runs: Uint8Array<ArrayBuffer>;
 }
 
-/** Keeps the waiting strokes of one case, also after the page is closed. */
+/** Keeps the waiting strokes of one case, also after the page is closed. Each tab has its own strokes. */
 export interface StrokeStore {
+  /** Return the waiting strokes of all tabs. */
   load(): Promise<Stroke[]>;
+  /** Keep a stroke of this tab. */
   save(stroke: Stroke): Promise<void>;
+  /** Forget a stroke of this tab. */
   remove(seq: number): Promise<void>;
-  clear(): Promise<void>;
+  /** Replace the strokes of all tabs by strokes of this tab. */
+  replace(strokes: readonly Stroke[]): Promise<void>;
+  /** Renumber strokes of this tab by adding `offset`. Strokes that another tab has taken over are left out. */
+  shift(seqs: readonly number[], offset: number): Promise<void>;
 }
 
 export type SaveState = { kind: "saved" } | { kind: "saving"; waiting: number } | { kind: "offline"; waiting: number };
@@ -21,13 +27,15 @@ export type SaveState = { kind: "saved" } | { kind: "saving"; waiting: number } 
 /** Sends a stroke and returns the number of the last stroke that the server has. */
 export type Send = (stroke: Stroke) => Promise<number>;
 
+const FIRST_PAUSE = 300;
+const LONGEST_PAUSE = 3000;
+/** Added to the numbers of strokes that the server has refused, so that they are never taken for stored ones. */
+export const REFUSED = 2 ** 40;
+
 /** Return true if the same request may succeed later: the server is starting, or the user must open its new address. */
 function isTemporary({ status }: ApiError): boolean {
   return status >= 500 || status === 403;
 }
-
-const FIRST_PAUSE = 300;
-const LONGEST_PAUSE = 3000;
 
 /** Sends strokes one after the other and repeats a stroke until the server has confirmed it. */
 export class StrokeQueue {
@@ -39,9 +47,9 @@ export class StrokeQueue {
   onConflict: (error: ApiError) => void = () => undefined;
   #waiting: Stroke[] = [];
   #last = 0;
-  #isSending = false;
   #isOffline = false;
   #isStopped = false;
+  #running: Promise<void> | null = null;
   #idle: (() => void)[] = [];
 
   constructor(store: StrokeStore, send: Send, pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms))) {
@@ -67,15 +75,11 @@ export class StrokeQueue {
   async resume(serverSeq: number): Promise<Stroke[]> {
     const kept = (await this.#store.load()).sort((a, b) => a.seq - b.seq);
     const missing = kept.filter((stroke) => stroke.seq > serverSeq);
-    const isNumbered = missing.every((stroke, i) => stroke.seq === serverSeq + 1 + i);
-    this.#waiting = missing.map((stroke, i) => ({ seq: serverSeq + 1 + i, runs: stroke.runs }));
+    this.#waiting = missing.map(({ runs }, i) => ({ seq: serverSeq + 1 + i, runs }));
     this.#last = serverSeq + missing.length;
-    if (!isNumbered) {
-      await this.#store.clear();
-      for (const stroke of this.#waiting) await this.#store.save(stroke);
-    } else for (const stroke of kept) if (stroke.seq <= serverSeq) await this.#store.remove(stroke.seq);
+    if (kept.length > 0) await this.#store.replace(this.#waiting);
     this.#report();
-    void this.#run();
+    this.#start();
     return [...this.#waiting];
   }
 
@@ -85,7 +89,7 @@ export class StrokeQueue {
     this.#waiting.push(stroke);
     void this.#store.save(stroke);
     this.#report();
-    void this.#run();
+    this.#start();
   }
 
   /** Wait until the server has all strokes. */
@@ -93,19 +97,28 @@ export class StrokeQueue {
     if (this.#waiting.length > 0) await new Promise<void>((done) => this.#idle.push(done));
   }
 
-  /** Continue from another number, after the server changed the draft itself. */
-  skipTo(seq: number): void {
-    this.#last = seq;
-  }
-
   /** Stop sending. Waiting strokes stay in the store. */
   stop(): void {
     this.#isStopped = true;
   }
 
+  /** Stop because another tab has the case. Waiting strokes are sent after those of the other tab. */
+  async giveUp(): Promise<void> {
+    this.stop();
+    await this.#running;
+    await this.#setAside();
+  }
+
+  /** Mark the waiting strokes as refused, since their numbers may now belong to strokes of another tab. */
+  #setAside(): Promise<void> {
+    return this.#store.shift(this.#waiting.map(({ seq }) => seq), REFUSED);
+  }
+
+  #start(): void {
+    this.#running ??= this.#run().finally(() => (this.#running = null));
+  }
+
   async #run(): Promise<void> {
-    if (this.#isSending) return;
-    this.#isSending = true;
     let pause = FIRST_PAUSE;
     while (this.#waiting.length > 0 && !this.#isStopped) {
       try {
@@ -113,9 +126,8 @@ export class StrokeQueue {
         pause = FIRST_PAUSE;
       } catch (error) {
         if (error instanceof ApiError && !isTemporary(error)) {
-          this.stop();
-          this.onConflict(error);
-          break;
+          await this.#refuse(error);
+          return;
         }
         if (!(error instanceof OfflineError || error instanceof ApiError)) throw error;
         this.#isOffline = true;
@@ -124,8 +136,13 @@ export class StrokeQueue {
         pause = Math.min(LONGEST_PAUSE, pause * 2);
       }
     }
-    this.#isSending = false;
     if (this.#waiting.length === 0) for (const done of this.#idle.splice(0)) done();
+  }
+
+  async #refuse(error: ApiError): Promise<void> {
+    this.stop();
+    await this.#setAside();
+    this.onConflict(error);
   }
 
   async #sendFirst(): Promise<void> {

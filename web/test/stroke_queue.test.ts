@@ -3,15 +3,36 @@ import { test } from "node:test";
 
 import { ApiError, OfflineError } from "../src/api.ts";
 import { saveText } from "../src/save_state.ts";
-import { StrokeQueue, type SaveState, type Stroke, type StrokeStore } from "../src/stroke_queue.ts";
+import { REFUSED, StrokeQueue, type SaveState, type Stroke, type StrokeStore } from "../src/stroke_queue.ts";
 
-/** A store in memory. It stands for the database that survives the page. */
+/** A store in memory. It stands for the database that survives the page and that all tabs share. */
 class MemoryStore implements StrokeStore {
-  readonly strokes = new Map<number, Stroke>();
+  readonly strokes: Map<string, Stroke>;
+  readonly #tab: string;
+
+  constructor(tab = "a", shared: Map<string, Stroke> = new Map()) {
+    this.#tab = tab;
+    this.strokes = shared;
+  }
+
+  #key = (seq: number): string => `${this.#tab} ${seq}`;
   load = (): Promise<Stroke[]> => Promise.resolve([...this.strokes.values()]);
-  save = (stroke: Stroke): Promise<void> => Promise.resolve(void this.strokes.set(stroke.seq, stroke));
-  remove = (seq: number): Promise<void> => Promise.resolve(void this.strokes.delete(seq));
-  clear = (): Promise<void> => Promise.resolve(this.strokes.clear());
+  save = (stroke: Stroke): Promise<void> => Promise.resolve(void this.strokes.set(this.#key(stroke.seq), stroke));
+  remove = (seq: number): Promise<void> => Promise.resolve(void this.strokes.delete(this.#key(seq)));
+
+  async replace(strokes: readonly Stroke[]): Promise<void> {
+    this.strokes.clear();
+    for (const stroke of strokes) await this.save(stroke);
+  }
+
+  async shift(seqs: readonly number[], offset: number): Promise<void> {
+    for (const seq of seqs) {
+      const stroke = this.strokes.get(this.#key(seq));
+      if (stroke === undefined) continue;
+      await this.remove(seq);
+      await this.save({ ...stroke, seq: seq + offset });
+    }
+  }
 }
 
 /** A server that stores strokes as the contract says. */
@@ -87,7 +108,7 @@ test("a refused stroke stops the queue and stays in the store", async () => {
   queue.add(bytes(2));
   for (let i = 0; i < 10; i++) await now();
   assert.equal(conflicts, 1);
-  assert.deepEqual([...store.strokes.keys()], [1, 2]);
+  assert.deepEqual([...store.strokes.values()].map(({ seq }) => seq), [REFUSED + 1, REFUSED + 2]);
 });
 
 test("a stroke that another tab has numbered the same way is a conflict", async () => {
@@ -111,4 +132,44 @@ test("the state of saving is told in words", async () => {
   queue.add(bytes(2));
   await queue.flushed();
   assert.deepEqual(states, ["saved", "saving", "saving", "offline: 2 strokes wait, retrying", "saving", "saved"]);
+});
+
+test("refused strokes follow those of the other tab, and none is lost or stored twice", async () => {
+  const server = new Server();
+  const shared = new Map<string, Stroke>();
+  let holder = "a";
+  const tabOf = (name: string): StrokeQueue =>
+    new StrokeQueue(new MemoryStore(name, shared), (stroke) => (holder === name ? server.send(stroke) : Promise.reject(new ApiError(409, "", "another tab", ""))), now);
+  const first = tabOf("a");
+  await first.resume(0);
+  first.add(bytes(1));
+  await first.flushed();
+  holder = "b";
+  const second = tabOf("b");
+  await second.resume(1);
+  second.add(bytes(2));
+  first.add(bytes(3));
+  first.add(bytes(4));
+  await second.flushed();
+  await first.giveUp();
+  assert.deepEqual(server.stored, [1, 2]);
+  holder = "a";
+  const again = tabOf("a");
+  await again.resume(server.stored.length);
+  await again.flushed();
+  assert.deepEqual(server.stored, [1, 2, 3, 4]);
+  assert.equal(shared.size, 0);
+});
+
+test("a tab does not send strokes again that another tab has taken over", async () => {
+  const server = new Server();
+  const shared = new Map<string, Stroke>();
+  const waiting = new MemoryStore("a", shared);
+  await waiting.save({ seq: 1, runs: bytes(1) });
+  const second = new StrokeQueue(new MemoryStore("b", shared), server.send, now);
+  await second.resume(0);
+  await second.flushed();
+  await waiting.shift([1], REFUSED);
+  assert.deepEqual(server.stored, [1]);
+  assert.equal(shared.size, 0);
 });
