@@ -5,13 +5,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, collect
+from graftseg.reporting.viewer.collection import collect, require_case
 from graftseg.reporting.viewer.launch import bind, require_front_end, serve
 from graftseg.reporting.viewer.live_page import Parent, wait_for_run
 from graftseg.reporting.viewer.live_routes import live_routes
@@ -49,16 +48,6 @@ def _serve(
     app = create_app(viewer, access, live_routes(run) if run.exists else [])
     should_stop = None if parent is None else (lambda: parent.can_close)
     serve(app, bound, access, print_address, case=case, browser=browser, should_stop=should_stop)
-
-
-def require_case(shown: Collection, case: str, what: Path) -> None:
-    """Raise a UserError if there are no cases, or if the requested case is not among them."""
-    names = [one.name for one in shown.cases]
-    if not names:
-        raise UserError(Code.TOO_FEW_CASES, what, "there is no case to show", "choose a folder with scans")
-    if case and case not in names:
-        finding = f"{what} has no such case"
-        raise UserError(Code.UNKNOWN_NAME, f"--case {case}", finding, f"choose a case such as {names[0]}")
 
 
 def report_of(run: RunFolder) -> Callable[[], str] | None:
