@@ -19,7 +19,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label, read_scan
 from graftseg.reporting.viewer.annotate import data_folder, make_annotator
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
-from graftseg.reporting.viewer.leases import SECONDS, Leases
+from graftseg.reporting.viewer.leases import LEASE_SECONDS, Leases
 from graftseg.reporting.viewer.remembered_address import remembered_address
 from graftseg.reporting.viewer.retraining import Retraining, is_worse, next_run
 from graftseg.reporting.viewer.server import Viewer, create_app
@@ -44,7 +44,9 @@ def browser(trained: Path, folder: Path, leases: Leases | None = None) -> TestCl
     annotations = AnnotationFolder(folder)
     with annotations.lock():
         annotator = make_annotator(RunFolder(trained), folder, annotations, CPU)
-    routes = AnnotationRoutes(annotator, Retraining(RunFolder(trained), folder / "log", lambda run: None), leases)
+    routes = AnnotationRoutes(
+        annotator, Retraining(RunFolder(trained), folder, "cpu", folder / "log", lambda run: None), leases
+    )
     viewer = Viewer(annotator.collection, annotator.reader)
     return client_of(create_app(viewer, ACCESS, routes.routes(), routes.session))
 
@@ -127,7 +129,7 @@ def test_a_second_tab_cannot_change_a_case(trained: Path, folder: Path) -> None:
     assert client.post(f"{case}/open", json={"tab": "b"}).json()["writable"] is False
     answer = client.post(f"{case}/strokes?tab=b&seq=1", content=stroke((0, 1, 1)))
     assert (answer.status_code, answer.json()["code"]) == (409, Code.FOLDER_LOCKED)
-    now[0] = SECONDS + 1
+    now[0] = LEASE_SECONDS + 1
     assert client.post(f"{case}/open", json={"tab": "b"}).json()["writable"] is True
     assert client.post(f"{case}/open", json={"tab": "a"}).json()["writable"] is False
 

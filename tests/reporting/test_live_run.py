@@ -29,22 +29,24 @@ def run(tmp_path: Path) -> RunFolder:
 def test_only_new_points_are_sent(run: RunFolder) -> None:
     live = LiveRun(run, lambda: 0.0)
     run.log_file.write_text(line(1) + line(2)[:-5])
-    assert dict(live.news())["points"] == {"curves": {"total": [[1, 1.0]], "lr": [[1, 0.1]], "terms/L": [[1, 1.0]]}}
+    assert dict(live.new_messages())["points"] == {
+        "curves": {"total": [[1, 1.0]], "lr": [[1, 0.1]], "terms/L": [[1, 1.0]]}
+    }
     run.log_file.write_text(line(1) + line(2) + line(3, validation={"dice": 0.5}, total=float("nan")))
-    news = dict(live.news())
+    news = dict(live.new_messages())
     assert news["points"]["curves"]["total"] == [[2, 0.5]]
     assert news["points"]["curves"]["validation/dice"] == [[3, 0.5]]
-    assert "points" not in dict(live.news())
+    assert "points" not in dict(live.new_messages())
 
 
 def test_the_state_has_the_rate_and_the_remaining_time(run: RunFolder) -> None:
     now = [0.0]
     live = LiveRun(run, lambda: now[0])
     run.log_file.write_text(line(1))
-    assert dict(live.news())["state"]["remaining"] is None
+    assert dict(live.new_messages())["state"]["remaining"] is None
     now[0] = 2.0
     run.log_file.write_text(line(1) + line(5))
-    state = dict(live.news())["state"]
+    state = dict(live.new_messages())["state"]
     assert (state["step"], state["total"], state["steps_per_second"], state["remaining"]) == (5, 9, 2.0, 2.0)
     assert state["stages"] == [
         {"method": "bcp-pretrain", "first": 1, "last": 4},
@@ -55,9 +57,9 @@ def test_the_state_has_the_rate_and_the_remaining_time(run: RunFolder) -> None:
 def test_a_resumed_run_has_a_shorter_log(run: RunFolder) -> None:
     live = LiveRun(run)
     run.log_file.write_text(line(1) + line(2) + line(3))
-    list(live.news())
+    list(live.new_messages())
     run.log_file.write_text(line(1))
-    assert dict(live.news())["points"]["curves"]["total"] == [[1, 1.0]]
+    assert dict(live.new_messages())["points"]["curves"]["total"] == [[1, 1.0]]
 
 
 def test_curves_keep_their_last_point_and_few_others() -> None:

@@ -26,7 +26,8 @@ def recipe() -> Recipe:
         {"method": "supervised", "steps": 3, "optimizer": ADAM},
         {"method": "bcp", "steps": 10, "optimizer": ADAM, "check_teacher": True},
     ]
-    return tiny.tiny_recipe(stages=stages)
+    loop = tiny.recipe_tree()["loop"] | {"checkpoint_every": 2}
+    return tiny.tiny_recipe(stages=stages, loop=loop)
 
 
 @pytest.fixture

@@ -18,7 +18,17 @@ def test_curves_grow_until_the_report(tmp_path: Path, context: BrowserContext) -
     tree["stages"][1]["steps"] = 1500
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(tree))
     data, run = write_scans(tmp_path / "scans", 2), tmp_path / "run"
-    command = [sys.executable, "-m", "graftseg", "train", str(tmp_path / "recipe.yaml"), "--data", str(data), "--out", str(run)]
+    command = [
+        sys.executable,
+        "-m",
+        "graftseg",
+        "train",
+        str(tmp_path / "recipe.yaml"),
+        "--data",
+        str(data),
+        "--out",
+        str(run),
+    ]
     training = subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         wait_until(lambda: (run / "run.json").is_file() or training.poll() is not None, 120)

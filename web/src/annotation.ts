@@ -250,7 +250,7 @@ export class Annotation {
   async #reset(): Promise<void> {
     const open = this.#writable();
     if (open === null) return;
-    const isSure = await confirmDialog("Start over?", "All changes of this case are discarded. The drawing becomes the prediction again.", "Start over");
+    const isSure = await confirmDialog("Start over?", "All changes since the start of this drawing are discarded.", "Start over");
     if (!isSure) return;
     await open.queue.flushed();
     await resetCase(open.details.id, this.#tab, open.queue.last);
@@ -262,7 +262,7 @@ export class Annotation {
     const open = this.#writable();
     if (open === null) return;
     this.#pointer.finish();
-    if (action === "reject" && !(await confirmDialog("Reject this scan?", "No label is written, and the scan is no longer suggested.", "Reject"))) return;
+    if (action === "reject" && !(await confirmDialog("Reject this scan?", "The drawing is deleted, no label is written, and the scan is no longer suggested.", "Reject"))) return;
     this.#setBusy(true);
     try {
       await open.queue.flushed();

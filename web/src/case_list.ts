@@ -17,7 +17,7 @@ export function sortCases(cases: readonly CaseSummary[], key: SortKey): CaseSumm
   return [...cases].sort((a, b) => (value(a) === value(b) ? byName(a, b) : value(a) - value(b)));
 }
 
-/** Return the cases whose name or split contains all words of the text. */
+/** Return the cases whose name, split and state together contain all words of the text. */
 export function filterCases(cases: readonly CaseSummary[], text: string): CaseSummary[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return cases.filter(({ name, split, state }) => words.every((word) => `${name} ${split} ${state}`.toLowerCase().includes(word)));

@@ -27,7 +27,7 @@ export function curveTitle(name: string): string {
   return `${group === "terms" ? "Loss term" : "Validation"}: ${rest.join("/")}`;
 }
 
-/** Return a number that sorts the loss first, then its terms, validation and the learning rate. */
+/** Return a number that sorts the loss first, then validation, its terms and the learning rate. */
 export function curveOrder(name: string): number {
   if (name === "total") return 0;
   if (name === "lr") return 3;

@@ -9,7 +9,7 @@ import { samplerOf, updateBox, uploadPalette, uploadVolume } from "./volume_text
 
 export type LabelLayer = Layer | "draft";
 export type LayerStyle = "hidden" | "filled" | "outline" | "both";
-/** The axis that a slice is perpendicular to, as NiiVue numbers the planes: 0 axial, 1 coronal, 2 sagittal. */
+/** A plane in the numbering of NiiVue: 0 axial, 1 coronal, 2 sagittal. */
 export type Plane = 0 | 1 | 2;
 export type Arrangement = Plane | "all";
 

@@ -43,7 +43,7 @@ export class StrokeQueue {
   readonly #send: Send;
   readonly #pause: (milliseconds: number) => Promise<void>;
   onState: (state: SaveState) => void = () => undefined;
-  /** Called if the server refuses a stroke, because another tab has changed the case. */
+  /** Called if the server refuses a stroke, for example because another tab has changed the case. */
   onConflict: (error: ApiError) => void = () => undefined;
   #waiting: Stroke[] = [];
   #last = 0;

@@ -43,7 +43,7 @@ export class ToolPanel {
     this.#undo = button("Undo", actions.undo, { title: "Undo (Ctrl+Z)" });
     this.#redo = button("Redo", actions.redo, { title: "Redo (Ctrl+Y)" });
     this.#interpolate = button("Interpolate", actions.interpolate, { title: "Fill the slices between the last two that you drew on (i)" });
-    this.#reset = button("Start over", actions.reset, { title: "Go back to the prediction" });
+    this.#reset = button("Start over", actions.reset, { title: "Discard all changes of this drawing" });
     this.node = section(
       "Tools",
       element("div", { className: "tools", role: "toolbar", "aria-label": "Tools" }, ...this.#buttons.values()),

@@ -25,9 +25,9 @@ def view(
     from graftseg.reporting.viewer import view as viewer
 
     if follow:
-        viewer.follow(what, sys.stdin.buffer, _tell, port=port, browser=browser)
+        viewer.follow(what, sys.stdin.buffer, lambda address: say(f"live page: {address}"), port=port, browser=browser)
     else:
-        viewer.view(what, _tell, case=case, port=port, browser=browser)
+        viewer.view(what, _print_address, case=case, port=port, browser=browser)
 
 
 def annotate(
@@ -46,7 +46,7 @@ def annotate(
     from graftseg.core.run_folder import RunFolder
     from graftseg.reporting.viewer.annotate import annotate
 
-    annotate(RunFolder(run), data, choose_device(device), _tell, case=case, port=port, browser=browser)
+    annotate(RunFolder(run), data, choose_device(device), _print_address, case=case, port=port, browser=browser)
 
 
 def require_server() -> None:
@@ -57,8 +57,8 @@ def require_server() -> None:
         optional(package, package, "the viewer")
 
 
-def _tell(address: str) -> None:
-    say(f"{address} (Ctrl-C ends the viewer)")
+def _print_address(address: str) -> None:
+    say(f"{address} (Ctrl-C stops the server)")
 
 
 COMMANDS = (view, annotate)

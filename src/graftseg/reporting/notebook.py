@@ -12,8 +12,7 @@ from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
 from graftseg.data.gray_window import gray_window
 from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect
-from graftseg.reporting.viewer.view import require_case
+from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect, require_case
 from graftseg.reporting.viewer.volumes import as_nifti
 
 LABEL_LAYERS = ("reference", "prediction", "difference")

@@ -24,7 +24,7 @@ from graftseg.ops.optimizers import Constant, Poly
 from graftseg.recipes.baseline import baseline_of, uses_unlabeled
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.shortening import part_of
-from graftseg.training.gain import Gain, measure_gain, unseen_cases
+from graftseg.training.gain import Gain, cases_to_score, measure_gain
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
 from graftseg.training.warm_start import WarmStart
@@ -84,7 +84,7 @@ def _gain(start: WarmStart, target: RunFolder, recipe: Recipe, data: Data, devic
         store = open_store(find_store(target))
         dataset = _with_test_scans(data)
         gain = measure_gain(
-            start.network, target, *unseen_cases(dataset, store, recipe, start.new_labels), device=device
+            start.network, target, *cases_to_score(dataset, store, recipe, start.new_labels), device=device
         )
     except UserError as error:
         logger.warning("%s: the gain was not measured (%s)", target.path, error)
@@ -150,8 +150,8 @@ def _resumed(
 def _new(source: RunFolder, data: Data, fraction: float, overrides: list[str]) -> tuple[WarmStart, Recipe]:
     """Return start and recipe of a new continued run."""
     if not 0 < fraction <= 1:
-        finding = "not a share of the steps"
-        raise UserError(Code.OPTION_INVALID, f"--fraction {fraction:g}", finding, "pass a number above 0 and up to 1")
+        finding = "must be above 0 and at most 1"
+        raise UserError(Code.OPTION_INVALID, f"--fraction {fraction:g}", finding, "pass a number such as 0.25")
     full = load_recipe(source.recipe_file)
     content: Store | Dataset = open_store(data) if is_store(data) else read_layout(data)
     before = source.manifest().get("continued_from", {}).get("fraction", 1.0)

@@ -1,4 +1,4 @@
-"""The gain of a continued run: Dice of the network before and after, on scans that neither network learned from."""
+"""The gain of a continued run: Dice before and after, on test or held-out scans; without them, only Dice before."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Gain:
         return dict(vars(self))
 
 
-def unseen_cases(
+def cases_to_score(
     dataset: Dataset | None, store: Store, recipe: Recipe, new_labels: Sequence[str]
 ) -> tuple[Kind, list[ScoredCase]]:
     """Return the first kind of scored scans that exists: test scans, held-out scans of a fold, or newly labeled scans.
@@ -84,7 +84,7 @@ def measure_gain(
     first = _dice(before, cases, device)
     mean = float(first.mean())
     if kind == "new":
-        return Gain(kind, len(cases), mean, None, _one_sided_sentence(mean, len(cases)))
+        return Gain(kind, len(cases), mean, None, _before_only_sentence(mean, len(cases)))
     second = _dice(after, cases, device)
     effect = effect_of(Pairs("dice", None, "mean", tuple(case.name for case in cases), first, second))
     return Gain(kind, len(cases), mean, float(second.mean()), gain_sentence(effect, kind))
@@ -113,7 +113,7 @@ def _meaning(effect: Effect) -> str:
     return "the new network is better" if effect.difference > 0 else "the new network is worse, keep the earlier run"
 
 
-def _one_sided_sentence(before: float, count: int) -> str:
+def _before_only_sentence(before: float, count: int) -> str:
     scans = "scan" if count == 1 else "scans"
     return (
         f"the earlier network has a mean Dice of {before:.2f} % on the {count} newly labeled {scans}; the new network "

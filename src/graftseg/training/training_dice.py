@@ -57,7 +57,7 @@ def build_training_dice(recipe: Recipe, store: Store, device: torch.device) -> T
 def check_training_dice(recipe: Recipe, store: Store | None, where: Path) -> None:
     """Raise a UserError if the recipe asks for scores of unlabeled scans and the store has no labels of them.
 
-    Without a store, the run prepares the scans without labels that training must not see.
+    A run on a folder of scans has no labels of unlabeled scans, so it always fails this check.
     """
     if recipe.loop.training_dice_every is not None and (store is None or not hidden_cases(recipe, store)):
         finding = f"{SETTING} is set, but no unlabeled scan has a label in the store"

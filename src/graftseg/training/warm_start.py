@@ -48,10 +48,12 @@ class WarmStart:
         before, known = self.network.training_manifest()["store"], load_recipe(self.network.recipe_file)
         again = "train a new run without --continue-from"
         if (classes := list(store.classes)) != before["classes"]:
-            finding = f"the classes are {', '.join(classes)}, but {self.run.path} knows {', '.join(before['classes'])}"
+            finding = f"the classes are {', '.join(classes)}, but {self.run.path} has {', '.join(before['classes'])}"
             raise UserError(Code.RUN_MISMATCH, store.path, finding, f"correct the label maps, or {again}")
         if store.channels != before["channels"]:
-            finding = f"the scans have {store.channels} channels, but {self.run.path} knows {before['channels']}"
+            finding = (
+                f"the scans have {store.channels} channels, but {self.run.path} was trained with {before['channels']}"
+            )
             raise UserError(Code.RUN_MISMATCH, store.path, finding, again)
         if other := [part for part in ("data", "network") if getattr(recipe, part) != getattr(known, part)]:
             finding = f"the settings of {other[0]} differ from those of the trained network"

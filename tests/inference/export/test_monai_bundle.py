@@ -91,7 +91,9 @@ def by_bundle(image: Any, settings: IntensitySettings) -> Any:
 
 
 def recipe_of(dimensions: int, data: dict[str, Any], inference: dict[str, Any]) -> Any:
-    return tiny.tiny_recipe(dimensions, data={"dimensions": dimensions, **data}, inference=inference)
+    network = tiny.DEEP_2D if dimensions == 2 else tiny.DEEP_3D
+    data = {"dimensions": dimensions, **data}
+    return tiny.tiny_recipe(dimensions, data=data, inference=inference, network=network)
 
 
 @pytest.mark.slow

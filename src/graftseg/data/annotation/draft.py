@@ -81,7 +81,7 @@ class Draft:
             if number <= self.count:
                 return self.count
             if number != self.count + 1:
-                finding = f"stroke {number} follows stroke {self.count}"
+                finding = f"received stroke {number}, but expected stroke {self.count + 1}"
                 raise UserError(Code.RUN_MISMATCH, self._folder.name, finding, "reload the page")
             self._append(number, runs)
             apply_runs(self.drawing, runs)
@@ -89,7 +89,7 @@ class Draft:
             return number
 
     def reset(self) -> int:
-        """Go back to the start by one stroke. Return the number of the last stroke."""
+        """Restore the start by adding one stroke. Return the number of the last stroke."""
         with self._lock:
             runs = runs_between(self.drawing, self.start)
             return self.add(self.count + 1, runs) if len(runs) else self.count

@@ -4,6 +4,7 @@
 are in ``labelsTr``. Images are never changed.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -37,6 +38,11 @@ class AnnotationFolder:
         self.log_file = self.path / "log.jsonl"
         self.ranking_file = self.path / "ranking.json"
 
+    @property
+    def key(self) -> str:
+        """A name of the folder that the browser stores with strokes. It does not reveal the path."""
+        return hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:16]
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the annotations for this process, and delete temporary files of killed processes."""
@@ -53,7 +59,7 @@ class AnnotationFolder:
         return self.path / "drafts" / case
 
     def target(self, case: Case) -> Path:
-        """Return the file for the label map of a case: its present label map, or a new NIfTI file."""
+        """Return the file for the label map of a case: its existing label map, or a new NIfTI file."""
         if case.label is None:
             return self.labels / f"{case.name}.nii.gz"
         if not is_nifti(case.label):
@@ -64,7 +70,7 @@ class AnnotationFolder:
     def save(self, case: Case, labels: NDArray[np.uint8], geometry: Geometry) -> Path:
         """Write a label map on the grid of its scan and keep the previous version. Return the file.
 
-        At every moment, the file is missing or complete, and contains the previous or the new label map.
+        The file is replaced atomically.
         """
         target = self.target(case)
         self._keep_previous(case.name, target)

@@ -12,17 +12,17 @@ from graftseg.core.errors import Code, UserError
 RUN = np.dtype([("first", "<u4"), ("length", "<u4"), ("value", "u1")])
 Drawing = NDArray[np.uint8]
 Runs = NDArray[np.void]
-SEND_AGAIN = "reload the page"
+RELOAD = "reload the page"
 
 
 def parse_runs(content: bytes, voxels: int, classes: int) -> Runs:
-    """Return the runs of a stroke. Refuse runs outside the drawing, unknown classes and more voxels than there are."""
+    """Return the runs of a stroke. Raise a UserError for runs outside the scan, unknown classes or too many voxels."""
     if not content or len(content) % RUN.itemsize:
         raise _invalid(f"{len(content)} bytes are not a list of runs")
     runs = np.frombuffer(content, RUN)
     first, length = runs["first"].astype(np.int64), runs["length"].astype(np.int64)
     if length.min() < 1 or (first + length).max() > voxels or length.sum() > voxels:
-        raise _invalid(f"a run is outside the {voxels} voxels of the scan")
+        raise _invalid(f"a run is empty or outside the scan, or the stroke has more than {voxels} voxels")
     if runs["value"].max() >= classes:
         raise _invalid(f"class {runs['value'].max()} does not exist")
     return runs
@@ -53,4 +53,4 @@ def _value_steps(after: Drawing, is_changed: NDArray[np.bool_]) -> NDArray[np.bo
 
 
 def _invalid(finding: str) -> UserError:
-    return UserError(Code.LABEL_INVALID, "stroke", finding, SEND_AGAIN)
+    return UserError(Code.LABEL_INVALID, "stroke", finding, RELOAD)

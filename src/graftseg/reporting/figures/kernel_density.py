@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating[Any]]
 MARGIN = 5.0
-"""Bandwidths beyond the outermost values that the grid of an overlap covers."""
+"""Margin of the integration grid beyond the smallest and largest value, in bandwidths."""
 GRID_POINTS = 2048
 MIN_BANDWIDTH = 1e-3
 

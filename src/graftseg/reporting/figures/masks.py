@@ -26,7 +26,7 @@ HEAD = ("run", "mask", "used", "patch", "β", "pasted %")
 CAMERA = Camera(azimuth=35.0, elevation=25.0)
 SIDE = 150  # pixels of a drawn volume
 PASTED = tuple(int(color_of(2)[place : place + 2], 16) / 255 for place in (1, 3, 5))
-FRONT_EDGES = 0.9, 0.35  # line widths of edges in front of and behind the pasted region
+EDGE_WIDTHS = 0.9, 0.35  # line widths of edges in front of and behind the pasted region
 
 
 def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
@@ -114,7 +114,7 @@ def _draw_volume(axes: Any, pasted: Mask) -> None:
     extent = (-view.radius, view.radius, -view.radius, view.radius)
     axes.imshow(picture, extent=extent, interpolation="antialiased", zorder=2)
     for start, end, is_front in _edges(pasted.shape, CAMERA):
-        line = {"color": "#777777" if is_front else FAINT, "linewidth": FRONT_EDGES[0 if is_front else 1]}
+        line = {"color": "#777777" if is_front else FAINT, "linewidth": EDGE_WIDTHS[0 if is_front else 1]}
         axes.plot([start[0], end[0]], [start[1], end[1]], zorder=3 if is_front else 1, solid_capstyle="round", **line)
     axes.set_xlim(extent[:2])
     axes.set_ylim(extent[2:])

@@ -1,4 +1,4 @@
-"""Who may talk to the viewer: only a browser on this machine that was opened with the token."""
+"""Access control of the viewer: only browsers on this machine that have the token are served."""
 
 import hmac
 import secrets
@@ -34,8 +34,8 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-OWN_HEADER = "x-graftseg"
-"""Header of all POST requests. Another page cannot send it without permission, which is never given."""
+REQUEST_HEADER = "x-graftseg"
+"""Required header of all POST requests. Browsers let other pages send it only with a permission that is never given."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Gate:
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://") not in self._access.hosts:
             return PlainTextResponse("wrong origin", 403)
-        if scope["method"] not in ("GET", "HEAD") and headers.get(OWN_HEADER) != "1":
+        if scope["method"] not in ("GET", "HEAD") and headers.get(REQUEST_HEADER) != "1":
             return PlainTextResponse("not a request of the viewer", 403)
         is_open = self._access.is_token(self._token_in(headers)) or self._opening(scope) is not None
         return None if is_open else PlainTextResponse("open the address that graftseg printed", 403)

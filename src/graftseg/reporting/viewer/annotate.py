@@ -12,19 +12,20 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.store import find_store, open_store
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
 from graftseg.reporting.viewer.annotator import Annotator
+from graftseg.reporting.viewer.collection import require_case
 from graftseg.reporting.viewer.launch import require_front_end, serve
 from graftseg.reporting.viewer.remembered_address import remembered_address
 from graftseg.reporting.viewer.retraining import Retraining
 from graftseg.reporting.viewer.server import Viewer, create_app
 from graftseg.reporting.viewer.suggestions import Suggestions
-from graftseg.reporting.viewer.view import report_of, require_case
+from graftseg.reporting.viewer.view import report_of
 
 
 def annotate(
     run: RunFolder,
     data: Path | None,
     device: torch.device,
-    tell: Callable[[str], None],
+    print_address: Callable[[str], None],
     *,
     case: str = "",
     port: int = 0,
@@ -40,15 +41,13 @@ def annotate(
     with folder.lock():
         annotator = make_annotator(run, root, folder, device)
         require_case(annotator.collection, case, root)
-        retraining = Retraining(
-            run, folder.path / "train.log", lambda new: annotator.use(annotator.suggestions.of(new))
-        )
+        retraining = Retraining(run, root, str(device), folder.path / "train.log", annotator.use_run)
         routes = AnnotationRoutes(annotator, retraining)
         viewer = Viewer(annotator.collection, annotator.reader, report=report_of(run))
         access, bound = remembered_address(folder.path / "server.json", port)
         app = create_app(viewer, access, routes.routes(), routes.session)
         annotator.prefetch()
-        serve(app, bound, access, tell, case=case, browser=browser)
+        serve(app, bound, access, print_address, case=case, browser=browser)
 
 
 def make_annotator(run: RunFolder, root: Path, folder: AnnotationFolder, device: torch.device) -> Annotator:

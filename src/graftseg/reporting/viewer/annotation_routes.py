@@ -18,7 +18,7 @@ from graftseg.reporting.viewer.retraining import Retraining
 from graftseg.reporting.viewer.server import NIFTI
 from graftseg.reporting.viewer.volumes import as_nifti
 
-MAX_JSON = 1000
+MAX_JSON_BYTES = 1000
 MIN_STROKE_BYTES = 2**16
 """Strokes up to this size are accepted even for tiny scans."""
 
@@ -59,7 +59,7 @@ class AnnotationRoutes:
             draft = self._annotator.folder.draft(entry["name"])
             facts = {"state": self._annotator.state(number), "has_draft": draft.is_dir()}
             cases.append(entry | facts | self._annotator.ranking.get(entry["name"], {}))
-        return shown | {"mode": "annotate", "cases": cases, "can_train": True}
+        return shown | {"mode": "annotate", "cases": cases, "can_train": True, "key": self._annotator.folder.key}
 
     def show_draft(self, request: Request) -> Response:
         """Send the drawing of a case."""
@@ -72,8 +72,8 @@ class AnnotationRoutes:
 
     async def open(self, request: Request) -> Response:
         """Give a case to a tab, or say that another tab has it."""
-        number, wish = self._number(request), await _parsed(request, _TabRequest)
-        writable = self._leases.take(number, wish.tab)
+        number, body = self._number(request), await _parsed(request, _TabRequest)
+        writable = self._leases.take(number, body.tab)
         draft = await run_in_threadpool(self._annotator.draft, number)
         return JSONResponse({"writable": writable, "seq": draft.count})
 
@@ -90,24 +90,24 @@ class AnnotationRoutes:
 
     async def reset(self, request: Request) -> Response:
         """Go back to the beginning of a draft."""
-        number, wish = self._number(request), await _parsed(request, _TabRequest)
-        self._require_lease(number, wish.tab)
+        number, body = self._number(request), await _parsed(request, _TabRequest)
+        self._require_lease(number, body.tab)
         draft = await run_in_threadpool(self._annotator.draft, number)
-        self._require_last(draft.count, wish.seq)
+        self._require_all_strokes(draft.count, body.seq)
         return JSONResponse({"seq": await run_in_threadpool(draft.reset)})
 
     async def finish(self, request: Request) -> Response:
         """Accept, skip or reject a case."""
-        number, wish = self._number(request), await _parsed(request, _FinishRequest)
-        self._require_lease(number, wish.tab)
-        self._require_last((await run_in_threadpool(self._annotator.draft, number)).count, wish.seq)
-        finished = await run_in_threadpool(self._annotator.finish, number, wish.action)
+        number, body = self._number(request), await _parsed(request, _FinishRequest)
+        self._require_lease(number, body.tab)
+        self._require_all_strokes((await run_in_threadpool(self._annotator.draft, number)).count, body.seq)
+        finished = await run_in_threadpool(self._annotator.finish, number, body.action)
         self._leases.release(number)
         self._annotator.prefetch()
-        return JSONResponse({"file": finished.file, "changed": finished.changed, "next": finished.following})
+        return JSONResponse({"file": finished.file, "changed": finished.changed, "next": finished.next_case})
 
     async def training(self, request: Request) -> Response:
-        """Start to continue the training, or describe its progress."""
+        """Start a continued training (POST), or return its progress (GET)."""
         if request.method == "POST":
             await run_in_threadpool(self._retraining.start)
         return JSONResponse(self._retraining.describe())
@@ -124,7 +124,7 @@ class AnnotationRoutes:
             raise UserError(Code.FOLDER_LOCKED, name, "another tab is changing this case", "close the other tab")
 
     @staticmethod
-    def _require_last(count: int, seq: int) -> None:
+    def _require_all_strokes(count: int, seq: int) -> None:
         if seq != count:
             finding = f"the page has {seq} strokes, but {count} are saved"
             raise UserError(Code.RUN_MISMATCH, "draft", finding, "wait until all strokes are saved, or reload the page")
@@ -146,6 +146,6 @@ async def _body(request: Request, limit: int) -> bytes:
 async def _parsed(request: Request, kind: type[Any]) -> Any:
     """Parse the JSON body of a request."""
     try:
-        return kind.model_validate_json(await _body(request, MAX_JSON))
+        return kind.model_validate_json(await _body(request, MAX_JSON_BYTES))
     except ValidationError:
         raise HTTPException(400) from None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
 from graftseg.data.annotation.draft import Canvas, Draft
 from graftseg.data.annotation.folder import Action, AnnotationFolder
@@ -28,7 +29,7 @@ class Finished:
 
     file: str | None
     changed: int
-    following: int | None
+    next_case: int | None
 
 
 class Annotator:
@@ -68,9 +69,9 @@ class Annotator:
         unlabeled = [case.name for case in self.cases if case.label is None]
         return self.suggestions.ranking(self.folder.ranking_file, unlabeled) if unlabeled else {}
 
-    def use(self, suggestions: Suggestions) -> None:
-        """Predict and rank with another network, after training was continued."""
-        self.suggestions = suggestions
+    def use_run(self, run: RunFolder) -> None:
+        """Predict and rank with the network of another run, after training was continued."""
+        self.suggestions = self.suggestions.of(run)
         for number in range(len(self.cases)):
             self.reader.forget(number)
         self.ranking = self._rank()
@@ -117,7 +118,7 @@ class Annotator:
             draft.remove()
             with self._lock:
                 self._drafts.pop(number, None)
-        return Finished(file, changed, self.following())
+        return Finished(file, changed, self.next_case())
 
     def _record(self, number: int, action: Action, changed: int) -> None:
         name = self.cases[number].name
@@ -132,7 +133,7 @@ class Annotator:
             if case.label is None or not Draft.exists(self.folder.draft(case.name)):
                 continue
             draft = self.draft(number)
-            # an unchanged draft of an old label map equals the label map before it is saved, too
+            # an unchanged draft that started from a label map equals that label map, even if it was never accepted
             if (draft.changed or draft.about["from"] == "prediction") and self.folder.is_saved(case, draft):
                 self._record(number, "accept", draft.changed)
                 draft.remove()
@@ -151,7 +152,7 @@ class Annotator:
 
         return sorted(range(len(self.cases)), key=key)
 
-    def following(self) -> int | None:
+    def next_case(self) -> int | None:
         """Return the most useful case that is neither labeled nor rejected, open cases before skipped cases."""
         wanted = [number for number in self.order() if self.cases[number].label is None]
         for state in ("open", "skipped"):
@@ -161,7 +162,7 @@ class Annotator:
 
     def prefetch(self) -> None:
         """Predict the next case in the background, so that it opens at once."""
-        if (number := self.following()) is not None:
+        if (number := self.next_case()) is not None:
             Thread(target=self._predict_quietly, args=(self.cases[number],), daemon=True).start()
 
     def _predict_quietly(self, case: Case) -> None:

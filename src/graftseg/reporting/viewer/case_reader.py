@@ -57,15 +57,15 @@ class CaseReader:
         with self._lock:
             key = number, name
             if key not in self._kept:
-                self._kept[key] = _checked(read())
+                self._kept[key] = _as_bytes_if_possible(read())
             self._kept.move_to_end(key)
             while len(self._kept) > 1 and sum(one.array.nbytes for one in self._kept.values()) > CACHE_BYTES:
                 self._kept.popitem(last=False)
             return self._kept[key]
 
 
-def _checked(scan: Scan) -> Scan:
-    """Return a label map with values up to 255 as uint8. Other arrays are unchanged."""
+def _as_bytes_if_possible(scan: Scan) -> Scan:
+    """Convert a uint16 label map with values up to 255 to uint8. Return other scans unchanged."""
     if scan.array.dtype == np.uint16 and scan.array.ndim == len(scan.geometry.shape) and scan.array.max() <= 255:
         return Scan(scan.array.astype(np.uint8), scan.geometry)
     return scan

@@ -97,6 +97,16 @@ def collect(what: Path) -> Collection:
     return _of_scans(what, title)
 
 
+def require_case(shown: Collection, case: str, what: Path) -> None:
+    """Raise a UserError if there are no cases, or if the requested case is not among them."""
+    names = [one.name for one in shown.cases]
+    if not names:
+        raise UserError(Code.TOO_FEW_CASES, what, "there is no case to show", "choose a folder with scans")
+    if case and case not in names:
+        finding = f"{what} has no such case"
+        raise UserError(Code.UNKNOWN_NAME, f"--case {case}", finding, f"choose a case such as {names[0]}")
+
+
 def collect_run(run: RunFolder) -> Collection:
     """Return the tested cases of a run, worst first, and then the scans that it was trained on."""
     folder, _ = folder_of_network(run, "shipped", None)
@@ -233,7 +243,7 @@ def _class_names(classes: Mapping[int, str]) -> tuple[str, ...]:
 
 
 def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return 1 where only the reference has a class, 2 where only the prediction has one, 3 where they differ."""
+    """Return 1 for missed voxels, 2 for extra voxels, 3 where both have a class but not the same one, else 0."""
     found = np.zeros(reference.shape, np.uint8)
     found[(reference > 0) & (prediction == 0)] = 1
     found[(reference == 0) & (prediction > 0)] = 2

@@ -43,15 +43,15 @@ def serve(
     app: ASGIApp,
     bound: socket.socket,
     access: Access,
-    tell: Callable[[str], None],
+    print_address: Callable[[str], None],
     *,
     case: str,
     browser: bool,
-    is_over: Callable[[], bool] | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> None:
-    """Serve an application until Ctrl-C or until ``is_over``. ``case`` is shown first."""
+    """Serve an application until Ctrl-C or until ``should_stop``. ``case`` is shown first."""
     address = access.url + (f"&case={quote(case)}" if case else "")
-    tell(address)
+    print_address(address)
     if browser:
         timer = Timer(0.5, webbrowser.open, [address])
         timer.daemon = True
@@ -61,13 +61,13 @@ def serve(
         app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
-    if is_over is not None:
-        Thread(target=_stop_when, args=(server, is_over), daemon=True).start()
+    if should_stop is not None:
+        Thread(target=_stop_when, args=(server, should_stop), daemon=True).start()
     with bound:
         server.run(sockets=[bound])
 
 
-def _stop_when(server: uvicorn.Server, is_over: Callable[[], bool]) -> None:
-    while not is_over():
+def _stop_when(server: uvicorn.Server, should_stop: Callable[[], bool]) -> None:
+    while not should_stop():
         sleep(1.0)
     server.should_exit = True

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 
-SECONDS = 10.0
-"""A tab that has not answered for this time was closed."""
+LEASE_SECONDS = 10.0
+"""A tab that has sent no request for this time is treated as closed."""
 
 
 class Leases:
@@ -20,7 +20,7 @@ class Leases:
         with self._lock:
             now = self._clock()
             holder, seen = self._held.get(case, (tab, now))
-            if holder != tab and now - seen < SECONDS:
+            if holder != tab and now - seen < LEASE_SECONDS:
                 return False
             self._held[case] = tab, now
             return True

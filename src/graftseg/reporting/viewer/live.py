@@ -39,7 +39,7 @@ class LiveRun:
         """Whether a process is training this run."""
         return self._run.status == "running"
 
-    def news(self) -> Iterator[Message]:
+    def new_messages(self) -> Iterator[Message]:
         """Yield messages about new points, the new state and new snapshots."""
         curves = thinned(curves_of(self._new_lines()))
         if curves:

@@ -50,6 +50,6 @@ class Parent:
         return self.ended_at is not None
 
     @property
-    def is_over(self) -> bool:
-        """Whether the training process ended some time ago, so that the page can be closed."""
+    def can_close(self) -> bool:
+        """Whether the training process ended more than ``GRACE_SECONDS`` ago."""
         return self.ended_at is not None and monotonic() - self.ended_at > GRACE_SECONDS

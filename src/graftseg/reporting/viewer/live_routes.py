@@ -13,8 +13,8 @@ from starlette.routing import Route
 from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.viewer.live import LiveRun, Message, snapshot_picture
 
-SECONDS = 1.0
-"""Time between two looks at the files of the run."""
+POLL_SECONDS = 1.0
+"""Time between two reads of the files of the run."""
 
 
 def live_routes(run: RunFolder) -> list[Route]:
@@ -37,10 +37,10 @@ async def _events(live: LiveRun) -> AsyncIterator[str]:
     is_running = True
     while is_running:
         is_running = await run_in_threadpool(lambda: live.is_running)
-        for message in await run_in_threadpool(lambda: list(live.news())):
+        for message in await run_in_threadpool(lambda: list(live.new_messages())):
             yield _event(message)
         if is_running:
-            await anyio.sleep(SECONDS)
+            await anyio.sleep(POLL_SECONDS)
     yield _event(("end", {"report": True}))
 
 

@@ -17,8 +17,9 @@ SHOWN_LINES = 8
 class Retraining:
     """The training that the button starts. ``use`` gets the finished run, unless it scores lower than before."""
 
-    def __init__(self, run: RunFolder, log: Path, use: Callable[[RunFolder], None]) -> None:
+    def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
+        self._options = ["--data", str(data), "--device", device]
         self._state: State = "idle"
         self._began = self._ended = 0.0
         self._target: Path | None = None
@@ -33,7 +34,7 @@ class Retraining:
             command = [sys.executable, "-m", "graftseg", "train", "--continue-from", str(self._run.path)]
             with self._log.open("wb") as stream:
                 process = subprocess.Popen(  # noqa: S603 - our own command
-                    [*command, "--out", str(self._target)],
+                    [*command, *self._options, "--out", str(self._target)],
                     stdout=stream,
                     stderr=subprocess.STDOUT,
                     stdin=subprocess.DEVNULL,
@@ -69,7 +70,7 @@ def next_run(path: Path) -> Path:
 
 
 def is_worse(run: RunFolder) -> bool:
-    """Return whether the test scans have a lower Dice than before. The page then keeps the earlier network."""
+    """Return whether the Dice on test or held-out scans fell. The page then keeps the earlier network."""
     gain = run.manifest().get("gain")
     return gain is not None and gain["after"] is not None and gain["after"] < gain["before"]
 

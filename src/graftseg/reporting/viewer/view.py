@@ -5,35 +5,38 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, collect
+from graftseg.reporting.viewer.collection import collect, require_case
 from graftseg.reporting.viewer.launch import bind, require_front_end, serve
 from graftseg.reporting.viewer.live_page import Parent, wait_for_run
 from graftseg.reporting.viewer.live_routes import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
 
 
-def view(what: Path, tell: Callable[[str], None], *, case: str = "", port: int = 0, browser: bool = True) -> None:
-    """Show ``what`` in the browser until Ctrl-C. ``tell`` gets the address of the page."""
+def view(
+    what: Path, print_address: Callable[[str], None], *, case: str = "", port: int = 0, browser: bool = True
+) -> None:
+    """Show ``what`` in the browser until Ctrl-C. ``print_address`` gets the address of the page."""
     require_front_end()
-    _serve(what, tell, case, port, browser)
+    _serve(what, print_address, case, port, browser)
 
 
-def follow(run: Path, pipe: IO[bytes], tell: Callable[[str], None], *, port: int = 0, browser: bool = True) -> None:
+def follow(
+    run: Path, pipe: IO[bytes], print_address: Callable[[str], None], *, port: int = 0, browser: bool = True
+) -> None:
     """Show a run from its start until its training ends, which closes ``pipe``."""
     require_front_end()
     parent = Parent(pipe)
     if wait_for_run(RunFolder(run), parent):
-        _serve(run, tell, "", port, browser, parent)
+        _serve(run, print_address, "", port, browser, parent)
 
 
 def _serve(
-    what: Path, tell: Callable[[str], None], case: str, port: int, browser: bool, parent: Parent | None = None
+    what: Path, print_address: Callable[[str], None], case: str, port: int, browser: bool, parent: Parent | None = None
 ) -> None:
     shown = collect(what)
     require_case(shown, case, what)
@@ -43,18 +46,8 @@ def _serve(
     bound = bind(port)
     access = Access(bound.getsockname()[1])
     app = create_app(viewer, access, live_routes(run) if run.exists else [])
-    is_over = None if parent is None else (lambda: parent.is_over)
-    serve(app, bound, access, tell, case=case, browser=browser, is_over=is_over)
-
-
-def require_case(shown: Collection, case: str, what: Path) -> None:
-    """Raise a UserError if there are no cases, or if the requested case is not among them."""
-    names = [one.name for one in shown.cases]
-    if not names:
-        raise UserError(Code.TOO_FEW_CASES, what, "there is no case to show", "choose a folder with scans")
-    if case and case not in names:
-        finding = f"{what} has no such case"
-        raise UserError(Code.UNKNOWN_NAME, f"--case {case}", finding, f"choose a case such as {names[0]}")
+    should_stop = None if parent is None else (lambda: parent.can_close)
+    serve(app, bound, access, print_address, case=case, browser=browser, should_stop=should_stop)
 
 
 def report_of(run: RunFolder) -> Callable[[], str] | None:
