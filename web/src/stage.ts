@@ -75,9 +75,10 @@ export class Stage {
   show(scan: Volume, details: CaseDetails): void {
     this.#scan = scan;
     this.#is2d = details.is_2d;
-    this.view.showScan(scan, details.window, details.is_placed);
+    // A 2-D scan is shown as stored, so the sides of the patient are unknown.
+    this.view.showScan(scan, details.window, details.is_placed && !details.is_2d);
     this.arrange(details.is_2d ? 0 : this.#arrangement);
-    this.#hint.hidden = details.is_placed;
+    this.#hint.hidden = details.is_placed || details.is_2d;
     this.#hint.textContent = "Left and right are unknown: this scan has no orientation.";
     for (const control of this.#toolbar.querySelectorAll<HTMLButtonElement>(":scope > button")) control.disabled = details.is_2d;
     this.#setChannels(details.channels);
