@@ -21,6 +21,8 @@ another package. The other packages are for extras, development or building.
 If torch is a build with CUDA, the packages of `requirements/cuda.txt` are installed, too. Most of them have licenses of
 NVIDIA that are not open source.
 
+The page of the viewer contains packages of npm. Their licenses are in `licenses.md` next to the built page.
+
 | package | version | license | used at runtime |
 |---|---|---|---|
 """

@@ -11,6 +11,8 @@ export default defineConfig({
     outDir: "../src/graftseg/reporting/viewer/static",
     emptyOutDir: true,
     sourcemap: false,
+    // The bundle contains other packages, whose licenses must go with it.
+    license: { fileName: "licenses.md" },
     target: "es2022",
     chunkSizeWarningLimit: 2000,
   },
