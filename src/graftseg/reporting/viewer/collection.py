@@ -30,6 +30,8 @@ MapName = Literal["reference", "prediction", "uncertainty"]
 ReadScan = Callable[[], Scan]
 MAX_LABEL_VALUES = 64
 """Scans with more different values than this are images, not label maps."""
+MAX_LABEL = 255
+"""Scans with larger values are images, not label maps."""
 REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"
 
 
@@ -225,7 +227,8 @@ def _label_values(path: Path) -> list[int]:
         values = np.unique(read_label(path).array)
     except UserError:
         return []
-    return [int(value) for value in values if value] if len(values) <= MAX_LABEL_VALUES and values[0] == 0 else []
+    is_label = len(values) <= MAX_LABEL_VALUES and values[0] == 0 and values[-1] <= MAX_LABEL
+    return [int(value) for value in values if value] if is_label else []
 
 
 def _of_label(path: Path) -> ViewedCase:
