@@ -12,6 +12,7 @@ from viewer_fakes import ACCESS, client_of, make_tested_run
 from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label, read_scan, write_label
+from graftseg.reporting.viewer import server
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import collect, difference
 from graftseg.reporting.viewer.server import Viewer, create_app
@@ -82,8 +83,14 @@ def test_unknown_addresses(run: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/static/../server.py", "/static/..%2f..%2fserver.py", "/static//etc/passwd"])
-def test_only_the_front_end_is_served_as_files(run: Path, path: str) -> None:
-    assert browser(run).get(path).status_code == 404
+def test_only_the_front_end_is_served_as_files(
+    run: Path, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app.js").write_text("page")
+    monkeypatch.setattr(server, "STATIC", tmp_path)
+    client = browser(run)
+    assert client.get("/static/app.js").text == "page"
+    assert client.get(path).status_code == 404
 
 
 def test_the_report_is_served(run: Path) -> None:
