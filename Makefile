@@ -26,9 +26,10 @@ test-slow: $(VENV)/.installed  ## run the slow tests
 test-real: $(VENV)/.installed  ## run the tests on benchmark data, if it is present
 	$(BIN)/python -m pytest -n 2 -q -m real_data
 
+# Chromium without a GPU may be slow, so failed tests are tried once more.
 test-web: web  ## test the pages in Chromium, if it is installed
 	$(BIN)/python tools/web.py test
-	$(BIN)/python -m pytest -q -m web
+	$(BIN)/python -m pytest -q -m web || $(BIN)/python -m pytest -q -m web --last-failed --last-failed-no-failures none
 
 campaign: $(VENV)/.installed  ## attack the program in many ways and write the counts to docs/explanation/reliability.md
 	PYTHONPATH=tests OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= $(BIN)/python tests/campaign/campaign.py --page docs/explanation/reliability.md
