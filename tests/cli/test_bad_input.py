@@ -296,7 +296,7 @@ def test_label_maps_are_never_written_among_scans(cli: CommandLine, data: Path, 
 def test_a_damaged_list_of_folds(cli: CommandLine, scans: Path, tmp_path: Path, recipe: Path, content: str) -> None:
     run = tmp_path / "run"
     cli.works("train", recipe, "--data", scans, "--out", run, "--folds", "2")
-    told = read_json(run / "folds.json")
+    saved = read_json(run / "folds.json")
     (run / "folds.json").write_text(content)
     for words in (
         ("report", run),
@@ -306,7 +306,7 @@ def test_a_damaged_list_of_folds(cli: CommandLine, scans: Path, tmp_path: Path, 
     ):
         assert f"{run / 'folds.json'}: damaged or edited" in cli.fails(*words, code=Code.DAMAGED_FILE)
     assert not {"report.html", "predictions"} & entries(run)
-    (run / "folds.json").write_text(json.dumps({"folds": told["folds"]}))
+    (run / "folds.json").write_text(json.dumps({"folds": saved["folds"]}))
     assert "2 folds" in Path(cli.works("report", run).strip()).read_text()
 
 

@@ -37,13 +37,13 @@ class ServerProcess:
         """Start the server and wait for its address."""
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self.process.stdout is not None
-        told = []
+        printed = []
         for line in self.process.stdout:
-            told.append(line)
+            printed.append(line)
             if found := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
                 self.url = found.group()
                 return
-        raise AssertionError(f"the server did not start: {''.join(told)}")
+        raise AssertionError(f"the server did not start: {''.join(printed)}")
 
     def kill(self) -> None:
         """End the server at once, as a crash does."""

@@ -121,7 +121,7 @@ test("a stroke that another tab has numbered the same way is a conflict", async 
   assert.equal(conflicts, 1);
 });
 
-test("the state of saving is told in words", async () => {
+test("the indicator shows the state of saving", async () => {
   const server = new Server();
   const states: string[] = [];
   const queue = new StrokeQueue(new MemoryStore(), server.send, now);

@@ -66,6 +66,11 @@ class Effect:
         """Return the number of cases that are neither better nor worse."""
         return self.count - self.better - self.worse
 
+    @property
+    def statistics(self) -> str:
+        """Return the interval and the p-value as text."""
+        return f"95 % interval {self.low:+.2f} to {self.high:+.2f}, p = {self.p:.2g}"
+
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
     """Return the pairs of every metric for each class. With several classes, add the pairs of the mean over classes.

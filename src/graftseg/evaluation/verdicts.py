@@ -65,7 +65,7 @@ def verdict(effect: Effect, scope: str = ONE_RUN) -> str:
     )
     if math.isnan(effect.low):
         return f"{found}, in a single case, too few for a conclusion"
-    statistics = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, p = {effect.p:.2g}{_smallest_p(effect)}"
+    statistics = f"{effect.statistics}{_smallest_p(effect)}"
     return f"{found} ({statistics}), better in {effect.better} of {effect.count} cases: {_meaning(effect, scope)}"
 
 

@@ -99,8 +99,7 @@ def gain_sentence(effect: Effect, kind: Kind) -> str:
     )
     if math.isnan(effect.low):
         return f"{found}; a single scan is too few for a conclusion"
-    statistics = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, p = {effect.p:.2g}"
-    return f"{found} ({statistics}), better in {effect.better} of {effect.count}: {_meaning(effect)}"
+    return f"{found} ({effect.statistics}), better in {effect.better} of {effect.count}: {_meaning(effect)}"
 
 
 def _meaning(effect: Effect) -> str:

@@ -75,6 +75,11 @@ class Draft:
         """The number of voxels that differ from the start."""
         return int(np.count_nonzero(self.drawing != self.start))
 
+    def snapshot(self) -> tuple[int, Drawing]:
+        """Return the number of strokes and a copy of the drawing after exactly these strokes."""
+        with self._lock:
+            return self.count, self.drawing.copy()
+
     def add(self, number: int, runs: Runs) -> int:
         """Add a stroke and return the number of the last stroke. A stroke that is already there changes nothing."""
         with self._lock:

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from graftseg.core.errors import Code, UserError
+from graftseg.data.annotation.draft import Draft
 from graftseg.data.annotation.folder import Action
 from graftseg.data.annotation.strokes import RUN, parse_runs
 from graftseg.reporting.viewer.annotator import Annotator
@@ -56,8 +57,8 @@ class AnnotationRoutes:
         cases = []
         for number in self._annotator.order():
             entry = shown["cases"][number]
-            draft = self._annotator.folder.draft(entry["name"])
-            facts = {"state": self._annotator.state(number), "has_draft": draft.is_dir()}
+            has_draft = Draft.exists(self._annotator.folder.draft(entry["name"]))
+            facts = {"state": self._annotator.state(number), "has_draft": has_draft}
             cases.append(entry | facts | self._annotator.ranking.get(entry["name"], {}))
         return shown | {"mode": "annotate", "cases": cases, "can_train": True, "key": self._annotator.folder.key}
 
@@ -66,7 +67,7 @@ class AnnotationRoutes:
         number = self._number(request)
         draft, scan = self._annotator.draft(number), self._annotator.reader.scan(number)
         turn = self._annotator.reader.turn(number)
-        count, drawing = draft.count, draft.drawing.copy()
+        count, drawing = draft.snapshot()
         volume = drawing.reshape(turn.to_volume(scan.array[0]).shape, order="F")
         return Response(as_nifti(volume, turn.spacing), media_type=NIFTI, headers={"x-seq": str(count)})
 

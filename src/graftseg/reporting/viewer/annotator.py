@@ -13,7 +13,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
 from graftseg.data.annotation.draft import Canvas, Draft
-from graftseg.data.annotation.folder import Action, AnnotationFolder
+from graftseg.data.annotation.folder import STATES, Action, AnnotationFolder
 from graftseg.data.annotation.strokes import Drawing
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
@@ -125,7 +125,7 @@ class Annotator:
         seconds = round(monotonic() - self._opened.get(number, monotonic()), 1)
         facts = {"changed_voxels": changed, "seconds": seconds, "model": self.suggestions.model}
         self.folder.log(name, action, facts)
-        self._states[name] = {"accept": "accepted", "skip": "skipped", "reject": "rejected"}[action]
+        self._states[name] = STATES[action]
 
     def _finish_interrupted(self) -> None:
         """Finish saves that were interrupted after the label map was written."""
