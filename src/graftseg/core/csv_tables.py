@@ -1,4 +1,4 @@
-"""CSV tables that no spreadsheet runs as formulas."""
+"""CSV tables whose cells a spreadsheet never runs as formulas."""
 
 import csv
 import io
@@ -11,12 +11,12 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
-def csv_text(lines: Iterable[Sequence[Any]]) -> str:
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     """Return rows of cells as CSV. None becomes an empty cell.
 
     An apostrophe is added to a text that a spreadsheet could run as a formula. ``read_csv_rows`` removes it.
     """
-    return "".join(_csv_line([_without_formula(cell) for cell in line]) for line in lines)
+    return "".join(_csv_line([_without_formula(cell) for cell in row]) for row in rows)
 
 
 def _csv_line(cells: Sequence[Any]) -> str:
@@ -35,9 +35,9 @@ def read_csv_rows(path: Path) -> list[dict[Any, Any]]:
     """Read the rows of a table that ``csv_text`` wrote, by column name. Raise OSError, ValueError or csv.Error."""
     with path.open(encoding="utf-8-sig", newline="") as stream:
         rows = list(csv.DictReader(stream, strict=True))
-    return [{name: _original(cell) for name, cell in row.items()} for row in rows]
+    return [{name: _without_apostrophe(cell) for name, cell in row.items()} for row in rows]
 
 
-def _original(cell: Any) -> Any:
+def _without_apostrophe(cell: Any) -> Any:
     is_marked = isinstance(cell, str) and cell[:1] == "'" and cell[1:].startswith(FORMULA_STARTS)
     return cell[1:] if is_marked else cell

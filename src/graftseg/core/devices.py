@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.ranks import local_device
 from graftseg.core.version import __version__
 
 PACKAGES = ("scipy", "nibabel", "connected-components-3d", "pydantic", "safetensors", "jinja2")
@@ -39,8 +40,13 @@ NOT_INSTALLED = "not installed"
 
 def versions() -> dict[str, str]:
     """Return the versions of the software that results depend on."""
-    own = {"graftseg": __version__, "graftseg source": source_digest(), "python": platform.python_version()}
-    return own | {"torch": str(torch.__version__), "numpy": _version("numpy")}
+    return {
+        "graftseg": __version__,
+        "graftseg source": source_digest(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": _version("numpy"),
+    }
 
 
 @cache
@@ -80,12 +86,16 @@ def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float |
 
 
 def contested_cores(busy: float, threads: int, cores: int | None = None) -> float:
-    """Return how many of the cores that ``threads`` need are used by other programs, which use ``busy`` cores."""
+    """Return how many cores ``threads`` threads must share with other programs that use ``busy`` of all ``cores``."""
     return max(0.0, busy - ((cores or os.cpu_count() or 1) - threads))
 
 
 def choose_device(name: str) -> torch.device:
-    """Return a device by name and make ``cuda:N`` the current GPU. ``auto`` is the GPU if available, else the CPU."""
+    """Return a device by name and make ``cuda:N`` the current GPU. ``auto`` is the GPU if available, else the CPU.
+
+    Each of several ranks gets its own GPU.
+    """
+    name = local_device(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -127,18 +137,18 @@ def describe_machine(folder: Path) -> dict[str, Any]:
     """Return versions, extras, devices and free disk space for ``graftseg doctor``."""
     return {
         "versions": versions() | {name: _version(name) for name in PACKAGES},
-        "extras": {extra: _extra(packages) for extra, packages in EXTRAS.items()},
+        "extras": {extra: _extra_versions(packages) for extra, packages in EXTRAS.items()},
         "devices": devices(),
         "disk_free_gib": round(shutil.disk_usage(folder).free / 2**30, 1),
     }
 
 
-def _extra(packages: Sequence[str]) -> str:
-    """Return the version of one package, or names and versions of several. If all are missing, return NOT_INSTALLED."""
-    found = {package: _version(package) for package in packages}
-    if len(found) == 1 or set(found.values()) == {NOT_INSTALLED}:
-        return next(iter(found.values()))
-    return ", ".join(f"{package} {one}" for package, one in found.items())
+def _extra_versions(packages: Sequence[str]) -> str:
+    """Return the version of a single package, or the names and versions of several packages."""
+    installed = {package: _version(package) for package in packages}
+    if len(installed) == 1 or set(installed.values()) == {NOT_INSTALLED}:
+        return next(iter(installed.values()))
+    return ", ".join(f"{package} {number}" for package, number in installed.items())
 
 
 def _version(package: str) -> str:
@@ -156,7 +166,7 @@ def side_stream(images: Tensor) -> Iterator[Wait]:
     """Run the block on a side CUDA stream. Call the yielded function before you use the results of the block.
 
     The side stream first waits for all previous work of the current stream, so that no memory is reused too early.
-    Random numbers are drawn in program order. Only the device of ``images`` matters. On a CPU, the block runs normally.
+    Random numbers are drawn in program order. ``images`` selects the device. On a CPU, the block runs normally.
     """
     if not images.is_cuda:
         yield lambda: None

@@ -46,6 +46,7 @@ class Code(StrEnum):
     PACKAGE_MISSING = "package-missing"
     PERMISSION_DENIED = "permission-denied"
     PREDICTIONS_MISMATCH = "predictions-mismatch"
+    RANK_LOST = "rank-lost"
     READ_FAILED = "read-failed"
     RECIPE_INVALID = "recipe-invalid"
     RECIPE_MISMATCH = "recipe-mismatch"
@@ -71,20 +72,20 @@ class Code(StrEnum):
 
 
 HARMLESS = "\n\t\u200c\u200d"
-"""Unprintable characters that may be printed: line ends, tabs and joiners."""
+"""Characters that may be printed although ``str.isprintable`` is false for them: line ends, tabs and joiners."""
 
 
 def in_one_line(text: str) -> str:
-    """Replace unprintable characters, such as a newline in a file name, by escapes. The text then stays in one line."""
-    return "".join(one if one.isprintable() else _escape(one) for one in text)
+    """Escape unprintable characters, such as a newline in a file name, so that the text stays in one line."""
+    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
 
 
 def visible(text: str) -> str:
-    """Replace characters that control a terminal, have no width or change the direction of text by escapes.
+    """Escape characters that control a terminal, have no width or change the direction of text.
 
-    Newlines, tabs and all kinds of spaces stay. So do joiners, because some scripts need them.
+    Newlines, tabs and spaces are kept, and also joiners, because some scripts need them.
     """
-    return "".join(one if one.isprintable() or _is_harmless(one) else _escape(one) for one in text)
+    return "".join(letter if letter.isprintable() or _is_harmless(letter) else _escape(letter) for letter in text)
 
 
 def _is_harmless(character: str) -> bool:

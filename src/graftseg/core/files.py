@@ -23,9 +23,9 @@ MAX_SUFFIX = 40
 WRITE_REMEDY = "check free disk space and permissions"
 RESTORE_REMEDY = "restore the file or create it again"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, None)
-"""Numbers of the errors of a full disk. Errors of numpy and other libraries have no number."""
+"""Error numbers of a full disk. None is included because numpy raises this error without a number."""
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM)
-"""Errors of file systems that cannot flush a folder, and of folders that may not be read."""
+"""Error numbers to ignore: the file system cannot flush folders, or the folder is not readable."""
 CHECKSUM = "content_sha256"
 """Entry of a JSON object with the checksum of all other entries."""
 MAX_JSON_BYTES, MAX_LEVELS, MAX_DIGITS = 64 * 2**20, 100, 300
@@ -63,12 +63,12 @@ def write_errors(target: Path, size: int | None = None) -> Iterator[None]:
 
 
 def _space(target: Path, size: int | None) -> str:
-    """Describe the bytes that a file needs, if known, and the free bytes on its disk."""
-    needed = "" if size is None else f"; needs {size:,} bytes"
+    """Return a text with the free bytes on the disk and, if known, the bytes that the file needs."""
+    text = "" if size is None else f"; needs {size:,} bytes"
     with suppress(OSError):
         folder = next(path for path in (target, *target.parents) if path.is_dir())
-        needed += f"; {shutil.disk_usage(folder).free:,} bytes are free on the disk"
-    return needed
+        text += f"; {shutil.disk_usage(folder).free:,} bytes are free on the disk"
+    return text
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def _partial_file(target: Path) -> Iterator[Path]:
     """Yield an empty temporary file in the folder of ``target`` and delete it if it still exists afterwards."""
     _check_plain_file(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # the name is shortened, because a longer name than that of the target may be too long for the file system
+    # shorten the name, because the prefix could make it too long for the file system
     handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name[-MAX_SUFFIX:]}", dir=target.parent)
     os.close(handle)
     try:
@@ -165,7 +165,7 @@ def write_checked(target: Path, content: Mapping[str, Any]) -> None:
 
 
 def checked_text(content: Mapping[str, Any]) -> str:
-    """Return a JSON object with its checksum as text."""
+    """Return a JSON object and its checksum as JSON text."""
     plain = json.loads(json_text(content))  # keys that are numbers become text
     return json_text({**plain, CHECKSUM: _json_checksum(plain)})
 
@@ -229,8 +229,8 @@ def read_json(path: Path) -> Any:
 
 def read_start(path: Path, count: int) -> bytes:
     """Return the first bytes of a file. A pipe or device counts as empty, because reading it could wait forever."""
-    about = path.stat()
-    if not stat.S_ISDIR(about.st_mode) and not (stat.S_ISREG(about.st_mode) and about.st_size):
+    info = path.stat()
+    if not stat.S_ISDIR(info.st_mode) and not (stat.S_ISREG(info.st_mode) and info.st_size):
         return b""
     with path.open("rb") as stream:
         return stream.read(count)
@@ -245,12 +245,12 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, *, allow_nan: bool = False) -> Any:
-    """Parse JSON. Raise ValueError or RecursionError for invalid JSON, too large numbers and too many levels."""
+    """Parse JSON. Raise ValueError or RecursionError if it is invalid, or has too many levels or digits."""
     constants = None if allow_nan else _reject_number
     content = json.loads(text, parse_constant=constants, parse_float=_finite_float, parse_int=_small_int)
     level = [content]
     for _ in range(MAX_LEVELS):
-        level = [child for one in level if isinstance(one, list | dict) for child in _children(one)]
+        level = [child for value in level if isinstance(value, list | dict) for child in _children(value)]
     if level:
         raise ValueError(f"more than {MAX_LEVELS} levels")
     return content
@@ -277,6 +277,14 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 checksum of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Create a hard link to a file, or a copy if the file system does not support the link."""
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def make_folder(path: Path) -> None:

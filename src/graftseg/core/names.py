@@ -29,8 +29,8 @@ def has_control_characters(name: str) -> bool:
 
 def same_names(names: Iterable[str], others: Iterable[str]) -> set[str]:
     """Return the names that also occur in ``others``, possibly in another Unicode form."""
-    known = {nfc(other) for other in others}
-    return {name for name in names if nfc(name) in known}
+    normalized = {nfc(other) for other in others}
+    return {name for name in names if nfc(name) in normalized}
 
 
 def by_nfc(values: Mapping[str, Value]) -> dict[str, Value]:

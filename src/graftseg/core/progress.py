@@ -39,12 +39,12 @@ def error_console() -> "Console":
 
 
 def print_plain(console: "Console", text: str) -> None:
-    """Print a text as it is, without the markup of rich."""
+    """Print plain text, without rich markup."""
     console.print(in_one_line(text), soft_wrap=True, highlight=False, markup=False)
 
 
 def plain_column(name: str) -> "TextColumn":
-    """Return a column of a progress bar that shows a value of its task as it is, without the markup of rich."""
+    """Return a column of a progress bar that shows a value of the task as plain text, without rich markup."""
     from rich.progress import TextColumn
 
     return TextColumn(f"{{task.{name}}}", markup=False)

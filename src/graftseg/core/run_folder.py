@@ -39,7 +39,7 @@ SINGLE_RUN, FOLDS, SEEDS, METHODS = "a single run", "folds", "several seeds", "a
 """Possible contents of a folder, as phrases for messages."""
 
 
-class _StoreFacts(BaseModel):
+class _StoreEntries(BaseModel):
     identity: str = ""
     classes: list[str] = Field(default_factory=list)
     channels: int = Field(1, ge=1, strict=True)
@@ -48,8 +48,8 @@ class _StoreFacts(BaseModel):
     held_out: list[str] = Field(default_factory=list)
 
 
-class _Facts(BaseModel):
-    """Types of the manifest's entries."""
+class _ManifestEntries(BaseModel):
+    """Types of the entries of ``run.json``."""
 
     status: str = ""
     identity: str | None = None
@@ -59,7 +59,7 @@ class _Facts(BaseModel):
     wall_seconds: float | None = None
     seconds_per_step: dict[str, float] = Field(default_factory=dict)
     parameters: int | None = None
-    store: _StoreFacts = _StoreFacts()
+    store: _StoreEntries = _StoreEntries()
     versions: dict[str, str] = Field(default_factory=dict)
     weights: str | None = None
     checkpoint: str = "last"
@@ -117,8 +117,8 @@ class RunFolder:
     @property
     def seeds(self) -> list[int]:
         """Sorted seeds of the runs that were started in this folder."""
-        found = (SEED.fullmatch(path.name) for path in self.path.glob("seed-*"))
-        numbers = sorted(int(match.group(1)) for match in found if match)
+        matches = (SEED.fullmatch(path.name) for path in self.path.glob("seed-*"))
+        numbers = sorted(int(match.group(1)) for match in matches if match)
         return [number for number in numbers if self.seed(number).exists]
 
     def foreground_file(self, stage: int) -> Path:
@@ -143,16 +143,19 @@ class RunFolder:
     @property
     def content(self) -> str:
         """A phrase for the content of the folder, or an empty string if a run can start here."""
-        found = {SINGLE_RUN: self.exists, FOLDS: self.folds_file.is_file(), SEEDS: self.seeds}
-        found[METHODS] = self.compare_file.is_file()
-        return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
+        contents = {SINGLE_RUN: self.exists, FOLDS: self.folds_file.is_file(), SEEDS: self.seeds}
+        contents[METHODS] = self.compare_file.is_file()
+        return next((phrase for phrase, is_here in contents.items() if is_here), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
-        """Reject content other than ``expected``. ``resume=True`` needs content. ``resume=False`` forbids content."""
+        """Raise a UserError for content other than ``expected``, or for no content with ``resume=True``.
+
+        With ``resume=False``, any content is an error. With None, the folder may be empty or not.
+        """
         content = self.content
         if content not in ("", expected):
-            known = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds", METHODS: "--compare --resume"}
-            options = known.get(content)
+            resuming = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds", METHODS: "--compare --resume"}
+            options = resuming.get(content)
             remedy = f"add {options} to continue, or pass another --out" if options else "pass another --out"
             finding = f"the folder contains {content}, not {expected}"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
@@ -167,8 +170,8 @@ class RunFolder:
         """Lock the folder for this process and delete temporary files of killed processes."""
         with locked(self.path / LOCK, "another run is using this folder"):
             for folder in (self.path, self.checkpoints, self.snapshots):
-                for left in folder.glob(f"{PARTIAL}*"):
-                    left.unlink()
+                for leftover in folder.glob(f"{PARTIAL}*"):
+                    leftover.unlink()
             yield
 
     @property
@@ -178,21 +181,22 @@ class RunFolder:
         return INTERRUPTED if status == "running" and not is_locked(self.path / LOCK) else status
 
     def teacher_checks(self) -> list[dict[str, Any]]:
-        """Return the checks of the teacher before self-training; empty if there was none."""
+        """Return the checks of the teacher before self-training, or an empty list if the run has none."""
         checks: list[dict[str, Any]] = read_json(self.teacher_file)["checks"] if self.teacher_file.is_file() else []
         return checks
 
     def shipped(self) -> Shipped | None:
         """Return the network that ``predict`` uses, or None if the run has no baseline."""
-        known: dict[str, Any] = self._choice_file_content()
-        return Shipped(**known["shipped"]) if "shipped" in known else None
+        content = self._file_with_choice_content()
+        return Shipped(**content["shipped"]) if "shipped" in content else None
 
     def ship(self, shipped: Shipped) -> None:
         """Record the network that ``predict`` uses."""
         path = self.folds_file if self.folds_file.is_file() else self.manifest_file
-        write_checked(path, self._choice_file_content() | {"shipped": asdict(shipped)})
+        write_checked(path, self._file_with_choice_content() | {"shipped": asdict(shipped)})
 
-    def _choice_file_content(self) -> dict[str, Any]:
+    def _file_with_choice_content(self) -> dict[str, Any]:
+        """Return the content of the file that records the choice: ``folds.json`` or ``run.json``."""
         if self.folds_file.is_file():
             return read_object(self.folds_file)
         return self.manifest() if self.exists else {}
@@ -221,8 +225,8 @@ class RunFolder:
 
     def update_manifest(self, facts: Mapping[str, Any]) -> None:
         """Add or replace entries of the manifest."""
-        known = self.manifest() if self.manifest_file.is_file() else {"format": FORMAT}
-        write_checked(self.manifest_file, {**known, **facts})
+        current = self.manifest() if self.manifest_file.is_file() else {"format": FORMAT}
+        write_checked(self.manifest_file, {**current, **facts})
 
     def save_snapshot(self, step: int, pictures: Mapping[str, npt.NDArray[Any]]) -> None:
         """Save named pictures of a training step."""
@@ -238,7 +242,7 @@ def _read_manifest(path: Path, version: tuple[int, int, int]) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(Code.NOT_A_RUN, path, "made by an incompatible version", "train again with this version")
     try:
-        _Facts.model_validate(manifest)
+        _ManifestEntries.model_validate(manifest)
     except ValidationError as error:
         first = error.errors()[0]
         raise _damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

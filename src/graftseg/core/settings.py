@@ -25,38 +25,38 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _reject_booleans_as_numbers(cls, given: Any) -> Any:
-        """Reject ``true`` and ``false`` for numbers. Pydantic's strict mode is not used: it rejects lists as tuples."""
-        known = cls.model_fields.items() if isinstance(given, Mapping) else ()
-        found = [
+    def _reject_booleans_as_numbers(cls, values: Any) -> Any:
+        """Reject ``true`` and ``false`` for numbers. Pydantic's strict mode would also reject lists for tuples."""
+        fields = cls.model_fields.items() if isinstance(values, Mapping) else ()
+        errors = [
             InitErrorDetails(type=_not_a_number(value), loc=location, input=value)
-            for name, field in known
-            for location, value in _booleans_for_numbers((name,), given.get(name), _alternatives(field.annotation))
+            for name, field in fields
+            for location, value in _booleans_for_numbers((name,), values.get(name), _alternatives(field.annotation))
         ]
-        if found:
-            raise ValidationError.from_exception_data(cls.__name__, found)
-        return given
+        if errors:
+            raise ValidationError.from_exception_data(cls.__name__, errors)
+        return values
 
 
 def _not_a_number(value: bool) -> PydanticCustomError:
     return PydanticCustomError("truth", "should be a number, not {truth}", {"truth": str(value).lower()})
 
 
-def _booleans_for_numbers(location: Location, value: Any, kinds: list[Any]) -> Iterator[tuple[Location, bool]]:
-    """Yield location and value of each boolean whose allowed types (``kinds``) include a number type but not bool."""
-    if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
+def _booleans_for_numbers(location: Location, value: Any, allowed: list[Any]) -> Iterator[tuple[Location, bool]]:
+    """Yield location and value of each boolean whose allowed types include a number type but not bool."""
+    if isinstance(value, bool) and bool not in allowed and (int in allowed or float in allowed):
         yield location, value
     elif isinstance(value, list | tuple):
-        parts = [part for kind in kinds if get_origin(kind) in (tuple, list) for part in get_args(kind)]
-        inner = [kind for part in parts for kind in _alternatives(part)]
+        items = [item for listed in allowed if get_origin(listed) in (tuple, list) for item in get_args(listed)]
+        item_types = [alternative for item in items for alternative in _alternatives(item)]
         for index, item in enumerate(value):
-            yield from _booleans_for_numbers((*location, index), item, inner)
+            yield from _booleans_for_numbers((*location, index), item, item_types)
 
 
-def _alternatives(kind: Any) -> list[Any]:
+def _alternatives(annotation: Any) -> list[Any]:
     """Return the types that a setting may have, without annotations."""
-    if get_origin(kind) is Annotated:
-        return _alternatives(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return [one for part in get_args(kind) for one in _alternatives(part)]
-    return [kind]
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [alternative for member in get_args(annotation) for alternative in _alternatives(member)]
+    return [annotation]

@@ -1,4 +1,4 @@
-"""Signals that stop a command, and output after the terminal was closed."""
+"""Signals that stop a command, and redirection of output after the terminal was closed."""
 
 import os
 import signal
@@ -17,6 +17,6 @@ def leave_closed_terminal() -> None:
     for handle in (1, 2):
         with suppress(OSError):  # a closed stream
             if stat.S_ISCHR(os.fstat(handle).st_mode) and not os.isatty(handle):
-                nothing = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nothing, handle)
-                os.close(nothing)
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, handle)
+                os.close(null)

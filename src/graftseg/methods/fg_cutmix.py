@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from graftseg.core.ranks import gather_rows, own_rows
 from graftseg.core.settings import Voxels
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
@@ -54,12 +55,14 @@ class FgCutmix(SelfTraining):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_seg`` of the labeled images plus ``alpha`` times ``L_seg`` of the unlabeled images."""
         y_l, y_u = batch.labeled.labels, self._pseudo_label(self.teacher, batch.for_teacher)
-        x = torch.cat([batch.labeled.images, batch.unlabeled])
+        x = gather_rows(torch.cat([batch.labeled.images, batch.unlabeled]))
         permutations = draw_permutations(self.cells, len(x), x.device)
-        x_mixed = exchange_patches(x, permutations)
-        z = exchange_patches(self.student(x_mixed).float(), invert_permutations(permutations))
+        x_mixed = own_rows(exchange_patches(x, permutations))
+        z_mixed = gather_rows(self.student(x_mixed).float())
+        z = own_rows(exchange_patches(z_mixed, invert_permutations(permutations)))
         z_l, z_u = z[: len(y_l)], z[len(y_l) :]
         terms = {"L_labeled": self.loss(z_l, y_l), "L_unlabeled": self.loss(z_u, y_u)}
-        y_mixed = exchange_patches(torch.cat([y_l, y_u]).unsqueeze(1), permutations).squeeze(1)
+        y = gather_rows(torch.cat([y_l, y_u]).unsqueeze(1))
+        y_mixed = own_rows(exchange_patches(y, permutations)).squeeze(1)
         shows = {"X_mixed": x_mixed, "Y_mixed": y_mixed}
         yield Objective("student", terms, {"L_unlabeled": self.config.alpha}, shows)

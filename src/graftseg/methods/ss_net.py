@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from graftseg.core.ranks import all_sum
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
@@ -117,11 +118,11 @@ def supervised_dice(logits: Tensor, labels: Tensor, dice: SsNetDice) -> Tensor:
 
 def pooled_dice(p: Tensor, q: Tensor, epsilon: float = 1e-8) -> Tensor:
     """Return ``1 - (2 Σ p q + ε) / (Σ p + Σ q + ε)`` of two predictions; sums run over all axes."""
-    return 1 - (2 * (p * q).sum() + epsilon) / (p.sum() + q.sum() + epsilon)
+    return 1 - (2 * all_sum((p * q).sum()) + epsilon) / (all_sum(p.sum() + q.sum()) + epsilon)
 
 
 def class_dice(p: Tensor, q: Tensor, epsilon: float = 1e-10) -> Tensor:
     """Return ``mean_c 1 - (2 Σ p q + ε) / (Σ p² + Σ q² + ε)`` of two predictions; sums run over batch and space."""
     others = (0, *range(2, p.dim()))
-    total = p.square().sum(others) + q.square().sum(others)
-    return (1 - (2 * (p * q).sum(others) + epsilon) / (total + epsilon)).mean()
+    total = all_sum(p.square().sum(others) + q.square().sum(others))
+    return (1 - (2 * all_sum((p * q).sum(others)) + epsilon) / (total + epsilon)).mean()

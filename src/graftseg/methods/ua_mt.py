@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from graftseg.core.ranks import all_sum
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.teachers import MeanTeacherMethod
@@ -94,4 +95,4 @@ class UaMt(MeanTeacherMethod):
 def masked_squared_difference(logits: Tensor, teacher_logits: Tensor, M: Tensor) -> Tensor:
     """Return ``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the factor 2 is published for any number of classes."""
     difference = (logits.float().softmax(1) - teacher_logits.float().softmax(1)).square().sum(1)
-    return (M * difference).sum() / (2 * M.sum() + 1e-16)
+    return all_sum((M * difference).sum()) / (2 * all_sum(M.sum()) + 1e-16)

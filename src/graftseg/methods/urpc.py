@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from graftseg.core.ranks import all_mean
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
@@ -81,6 +82,6 @@ def rectified_consistency(logits: list[Tensor]) -> Tensor:
     for log_k in log_p.unbind():
         D = (p_mean * (log_mean - log_k)).sum(1, keepdim=True)
         E = torch.exp(-D)
-        squares = (E * (p_mean - log_k.exp()).square()).mean()
-        losses.append(squares / (E.mean() + 1e-8) + D.mean())
+        squares = all_mean((E * (p_mean - log_k.exp()).square()).mean())
+        losses.append(squares / (all_mean(E.mean()) + 1e-8) + D.mean())
     return torch.stack(losses).mean()

@@ -48,7 +48,7 @@ class NetworkEntry:
 
 @dataclass(frozen=True)
 class Networks:
-    """Builder of a method's networks from the recipe's settings and the data's numbers of channels and classes."""
+    """Builder of the networks of a method. ``in_channels`` and ``classes`` depend on the data."""
 
     settings: NetworkSettings
     in_channels: int

@@ -12,7 +12,7 @@ class Tail(nn.Module):
     """The last decoder stage, its dropout and the head."""
 
     def __init__(self, network: EncoderDecoder) -> None:
-        """Move these parts out of a network. The network's decoder then ends before the last stage."""
+        """Move these parts out of a network, whose decoder then ends before the last stage."""
         super().__init__()
         self.stage = _take_out(network.decoder, "stages")
         self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
@@ -25,18 +25,18 @@ class Tail(nn.Module):
 
 
 class Branches(EncoderDecoder):
-    """A network with a main branch and other branches on the same features.
+    """A network with a main branch and further branches on the same features.
 
     Each branch has a separate last decoder stage and head. ``vnet-in`` with three branches has 9,457,190 parameters.
     """
 
     def __init__(self, network: EncoderDecoder, others: Sequence[EncoderDecoder]) -> None:
-        """Reuse a network as the main branch, and the tails of other networks as the other branches."""
+        """Use a network as the main branch, and the tails of ``others`` as further branches."""
         super().__init__(network.encoder, network.decoder, Tail(network), network.stride)
         self.others = nn.ModuleList(Tail(other) for other in others)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, ...]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)`` of the main branch or, if ``all_outputs``, of all, main first."""
+        """Return logits ``(B, classes, *space)`` of the main branch. ``all_outputs`` adds the other branches."""
         joined = self.decode(self.encode(images))
         main: Tensor = self.head(joined)
         return (main, *(tail(joined) for tail in self.others)) if all_outputs else main

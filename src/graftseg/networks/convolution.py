@@ -18,7 +18,8 @@ from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
 # Launch parameters of our kernels by precision and input channels. Without an entry, cuDNN is used, which was faster on
-# an H200. "BM" is the number of matrix rows per block. Entries with "planes" (per program) are for convolution_pairs.
+# an H200. "BM" is the number of matrix rows per block. Entries with "planes" use convolution_pairs, where each program
+# processes this many planes.
 FORWARD_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
@@ -36,7 +37,7 @@ WEIGHT_GRADIENT_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
-MAX_FINE_CHANNELS = 32  # maximum channels of the finer volume for our 2x2x2 kernels; for weight gradients, half of it
+MAX_FINE_CHANNELS = 32  # maximum channels of the finer volume for our 2x2x2 kernels (weight gradients: half)
 MIN_CHANNELS = 16  # smallest size of Triton's matrix products
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
@@ -178,11 +179,11 @@ def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
     """Return cuDNN's gradient of ``x`` or ``weight``, chosen by ``of``. Only the shape of the chosen tensor is used."""
-    found = torch.ops.aten.convolution_backward(
+    gradients = torch.ops.aten.convolution_backward(
         _channels_last(dy), _channels_last(x), _channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],
     )  # fmt: skip
-    return _channels_last(found[0] if of == "input" else found[1])
+    return _channels_last(gradients[0] if of == "input" else gradients[1])
 
 
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:

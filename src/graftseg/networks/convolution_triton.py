@@ -197,19 +197,19 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     """Weight gradient of ``halve`` and ``double``: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
     fine, coarse = _channels_last(fine), _channels_last(coarse)
-    (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
-    count = coarse.numel() // many
-    chosen = STRIDED_LAUNCH | {"BN": min(many, 64)} | launch
+    (_, fine_channels, *_), (_, coarse_channels, *space) = fine.shape, coarse.shape
+    count = coarse.numel() // coarse_channels
+    chosen = STRIDED_LAUNCH | {"BN": min(coarse_channels, 64)} | launch
     splits, tiles = split(count, chosen["BM"], PROGRAMS // 4)
-    out = torch.empty((splits, 8 * few, many), device=fine.device)
-    _strided_weight_kernel[(splits, 4, many // chosen["BN"])](
-        fine, coarse, out, count, *space, tiles, CF=few, CC=many, **chosen
+    out = torch.empty((splits, 8 * fine_channels, coarse_channels), device=fine.device)
+    _strided_weight_kernel[(splits, 4, coarse_channels // chosen["BN"])](
+        fine, coarse, out, count, *space, tiles, CF=fine_channels, CC=coarse_channels, **chosen
     )  # fmt: skip
-    return _channels_last(out.sum(0).view(2, 2, 2, few, many).permute(4, 3, 0, 1, 2))
+    return _channels_last(out.sum(0).view(2, 2, 2, fine_channels, coarse_channels).permute(4, 3, 0, 1, 2))
 
 
 def _columns(channels: int) -> tuple[int, int]:
-    """Return the number of columns per block, and in all blocks that hold the left matrix plus one unused column."""
+    """Return the number of columns per block and in all blocks. One column after the left matrix is unused."""
     block = min(MAX_BLOCK_COLUMNS, triton.next_power_of_2(27 * channels + 1))
     return block, triton.cdiv(27 * channels + 1, block) * block
 

@@ -42,8 +42,8 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
 def warmup_decay(step: Tensor, decay: float = 0.99) -> Tensor:
     """Return λ = min(1 - 1/(t + 1), ``decay``), a 0-d tensor on the step's device.
 
-    ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student. Before λ
-    reaches ``decay``, the teacher is the plain average of the student's weights, taken after each step so far.
+    ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student. Until λ
+    reaches ``decay``, the teacher is the mean of the student's weights after all steps so far.
     """
     return torch.clamp(1 - 1 / (step + 1), max=decay)
 

@@ -10,7 +10,9 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from graftseg.core.ranks import count
 from graftseg.networks.acceleration import accelerated
+from graftseg.networks.shared_statistics import shared_batch_norm
 
 Norm = Literal["batch", "instance"]
 
@@ -32,9 +34,22 @@ def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
-class _UncountedBatchNorm(_BatchNorm):
+class _SharedStatistics(_BatchNorm):
+    """A batch norm whose batch statistics include the images of all ranks, unless ``is_local`` is set."""
+
+    is_local = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the next batch is normalized together with the batches of other ranks."""
+        return self.training and not self.is_local and count() > 1
+
+
+class _UncountedBatchNorm(_SharedStatistics):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize with batch statistics in training mode, with running statistics in eval mode."""
+        if self.is_shared:
+            return shared_batch_norm(self, x)
         kept = (self.running_mean, self.running_var)
         mean, var = kept if self.track_running_stats or not self.training else (None, None)
         # PyTorch also counts batches, which only a momentum of None needs; no network here has such a momentum
@@ -47,6 +62,25 @@ class BatchNorm2d(_UncountedBatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_UncountedBatchNorm, nn.BatchNorm3d):
     """Batch norm of volumes ``(B, C, *space)`` that does not count batches."""
+
+
+class RowNorm(_SharedStatistics, nn.BatchNorm1d):
+    """Batch norm of rows ``(N, C)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize with batch statistics in training mode, with running statistics in eval mode."""
+        if not self.is_shared:
+            return super().forward(x)
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        return shared_batch_norm(self, x)
+
+
+def use_local_statistics(module: nn.Module) -> None:
+    """Let every batch norm of a module use the statistics of its own rank."""
+    for part in module.modules():
+        if isinstance(part, _SharedStatistics):
+            part.is_local = True
 
 
 class InstanceNorm(nn.InstanceNorm3d):

@@ -20,8 +20,8 @@ MAX_CHANNELS = 64  # maximum number of channels of the features
 
 def can_use_logits(x: Tensor, weight: Tensor) -> bool:
     """Return whether ``logits`` supports these features and this weight."""
-    few = 9 * weight.shape[0] <= MAX_COLUMNS and x.dim() == 4 and x.shape[1] <= MAX_CHANNELS
-    return accelerated(x) and HAS_TRITON and few and 0 < x.numel() < MAX_ELEMENTS and weight.dtype == torch.float32
+    is_small = 9 * weight.shape[0] <= MAX_COLUMNS and x.dim() == 4 and x.shape[1] <= MAX_CHANNELS
+    return accelerated(x) and HAS_TRITON and is_small and 0 < x.numel() < MAX_ELEMENTS and weight.dtype == torch.float32
 
 
 @torch.library.custom_op("graftseg::logits", mutates_args=())

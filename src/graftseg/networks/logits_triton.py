@@ -60,10 +60,10 @@ def _gradients_kernel(
         inside = (pr >= 0) & (pr < H) & (pc >= 0) & (pc < W) & (tap < 9)[None, :] & (m < M)[:, None]
         offset = (m * dp + image * di)[:, None] + (k * dk - (dr * W + dc) * dp)[None, :]
         g = tl.load(dy + offset, mask=inside, other=0.0)
-        own = m[:, None] * C + c[None, :]
-        a = tl.load(x + own, mask=(m < M)[:, None], other=0.0).to(tl.float32)
+        feature_offset = m[:, None] * C + c[None, :]
+        a = tl.load(x + feature_offset, mask=(m < M)[:, None], other=0.0).to(tl.float32)
         d = tl.dot(g, b, input_precision="tf32")
-        tl.store(dx + own, d.to(dx.dtype.element_ty), mask=(m < M)[:, None])
+        tl.store(dx + feature_offset, d.to(dx.dtype.element_ty), mask=(m < M)[:, None])
         acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
         total += tl.sum(g, 0)
     rows = sums + tl.program_id(0) * (C + 1) * COLUMNS
@@ -104,8 +104,8 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tu
         dy, x, weight, dx, sums, count, height, width, tiles, *weight_strides, *dy_strides,
         C=channels, K=classes, COLUMNS=columns, **chosen,
     )  # fmt: skip
-    found = sums.sum(0)[:, : 9 * classes].view(channels + 1, 3, 3, classes)
-    return dx, dw.copy_(found[:-1].permute(3, 0, 1, 2)), found[-1, 1, 1].clone()
+    totals = sums.sum(0)[:, : 9 * classes].view(channels + 1, 3, 3, classes)
+    return dx, dw.copy_(totals[:-1].permute(3, 0, 1, 2)), totals[-1, 1, 1].clone()
 
 
 def _with_strides(weight: Tensor) -> tuple[Tensor, tuple[int, int, int]]:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graftseg.core.ranks import all_sum, count, gather_rows
 from graftseg.networks.encoder_decoder import EncoderDecoder
+from graftseg.networks.layers import RowNorm
 
 KeptScores = Literal["lowest", "highest"]
 EMBEDDING_SIZE = 32  # length of a projected feature vector
@@ -36,7 +38,7 @@ class VoxelMlp(nn.Sequential):
     def __init__(self, in_channels: int) -> None:
         super().__init__(
             nn.Linear(in_channels, EMBEDDING_SIZE),
-            nn.BatchNorm1d(EMBEDDING_SIZE),
+            RowNorm(EMBEDDING_SIZE),
             nn.ReLU(inplace=True),
             nn.Linear(EMBEDDING_SIZE, EMBEDDING_SIZE),
         )
@@ -61,9 +63,9 @@ class VoxelSelector(nn.Module):
     def forward(self, rows: Tensor, mask: Tensor) -> Tensor:
         """Convert rows ``(N, 32)`` and their mask to scores ``(N)``, which are logits."""
         x, m = self.first(rows).float(), mask.float().unsqueeze(1)
-        n = m.sum().clamp(min=1)
-        mean = (m * x).sum(0) / n
-        var = (m * (x - mean).square()).sum(0) / n
+        n = all_sum(m.sum()).clamp(min=1)
+        mean = all_sum((m * x).sum(0)) / n
+        var = all_sum((m * (x - mean).square()).sum(0)) / n
         scale = self.gain * torch.rsqrt(var + 1e-5)
         normed = torch.addcmul(self.offset - mean * scale, x, scale)
         scores: Tensor = self.last(F.leaky_relu(normed, 0.2)).float()
@@ -119,16 +121,26 @@ class ClassSeparation(nn.Module):
             m = correct & (labels == c)
             scores = self.selectors[c](v, m).masked_fill(~m, float("-inf" if highest else "inf"))
             chosen, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
-            found = chosen.isfinite()
-            memory, filled = self.memory[c, : len(indices)], self.filled[c, : len(indices)]
-            memory.copy_(torch.where(m.any(), v[indices], memory))
-            filled.copy_(torch.where(m.any(), found, filled))
+            chosen, kept = self._best_of_all(chosen, v[indices], highest)
+            is_voxel, is_any = chosen.isfinite(), all_sum(m.sum()) > 0
+            memory, filled = self.memory[c, : len(kept)], self.filled[c, : len(kept)]
+            memory.copy_(torch.where(is_any, kept, memory))
+            filled.copy_(torch.where(is_any, is_voxel, filled))
+
+    def _best_of_all(self, scores: Tensor, rows: Tensor, highest: bool) -> tuple[Tensor, Tensor]:
+        """Return the best scores and their rows from the best ones of each rank."""
+        if count() == 1:
+            return scores, rows
+        scores, rows = gather_rows(scores), gather_rows(rows)
+        best, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
+        return best, rows[indices]
 
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return ``Σ_c mean_ij (1 - cos(v_i, m_j)) / K`` for foreground classes c, their voxels i and prototypes j.
 
         K is the number of classes, including the background. The first selector of a class weights its voxels. A class
-        with fewer than two voxels or prototypes adds 0. The mean over j uses the mean of the normalized prototypes.
+        with fewer than two voxels or prototypes adds 0. The mean over j is computed from the mean of the normalized
+        prototypes.
         """
         v = self.predict(self.project(rows)).float()
         direction = F.normalize(v, dim=1)
@@ -137,8 +149,8 @@ class ClassSeparation(nn.Module):
             m = labels == c
             a = self.selectors[c](v.detach(), m).sigmoid() * m
             d = 1 - (direction * self._center(c)).sum(1)
-            enough = (m.sum() > 1) & (self.filled[c].sum() > 1)
-            loss = loss + enough * (a * d).sum() / a.sum().clamp(min=1e-12)
+            enough = (all_sum(m.sum()) > 1) & (self.filled[c].sum() > 1)
+            loss = loss + enough * all_sum((a * d).sum()) / all_sum(a.sum()).clamp(min=1e-12)
         return loss / len(self.memory)
 
     def _center(self, c: int) -> Tensor:

@@ -33,7 +33,7 @@ class Pyramid(EncoderDecoder):
         self.upsampling_layers = nn.ModuleList(_upsampling_layer(1 << level, flat=flat) for level in heads)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)`` of the finest level or, if ``all_outputs``, of all, finest first."""
+        """Return logits ``(B, classes, *space)`` of the finest level. ``all_outputs`` adds the coarser levels."""
         skips = self.encode(images)
         finest, *coarser = self.decoder.pyramid(skips)
         logits: Tensor = self.head(finest)

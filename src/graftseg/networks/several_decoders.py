@@ -16,9 +16,9 @@ class MultiDecoder(EncoderDecoder):
     def __init__(self, network: Extensible, decoders: int) -> None:
         """Add decoders to a network, up to ``decoders`` in total; existing parts keep their names."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
-        others = network.upsamplings[1:decoders]
-        self.decoders = nn.ModuleList(network.another_decoder(upsampling) for upsampling in others)
-        self.heads = nn.ModuleList(network.another_head(network.width) for _ in others)
+        added = network.upsamplings[1:decoders]
+        self.decoders = nn.ModuleList(network.another_decoder(upsampling) for upsampling in added)
+        self.heads = nn.ModuleList(network.another_head(network.width) for _ in added)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
         """Return logits ``(B, classes, *space)`` of the first decoder, or with ``all_outputs`` of every decoder."""

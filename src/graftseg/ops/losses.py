@@ -1,7 +1,8 @@
 """Losses of logits or probabilities ``(B, K, *space)`` of K classes and label maps ``(B, *space)``.
 
 A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True. Sums are computed in float32, even
-if the network computes in bfloat16. In formulas, p are probabilities, Y one-hot labels, and m is the mask.
+if the network computes in bfloat16. ``all_sum`` adds the sums of several ranks. In formulas, p are probabilities, Y
+one-hot labels, and m is the mask.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graftseg.core.ranks import all_sum
 from graftseg.ops.masks import mix
 
 DiceName = Literal["per-sample", "over-batch"]
@@ -58,9 +60,9 @@ def dice_over_batch(
     if legacy_background_mask:
         foreground = torch.arange(p.shape[1], device=p.device).view(1, -1, *[1] * (p.dim() - 2)) > 0
         m = torch.where(foreground, m, torch.ones_like(m))
-    others = (0, *range(2, p.dim()))
-    intersection = (m * p * Y).sum(others)
-    total = (m * p.square()).sum(others) + (m * Y).sum(others)
+    summed_axes = (0, *range(2, p.dim()))
+    intersection = all_sum((m * p * Y).sum(summed_axes))
+    total = all_sum((m * p.square()).sum(summed_axes) + (m * Y).sum(summed_axes))
     loss = 1 - (2 * intersection + epsilon) / (total + epsilon)
     return (loss if background else loss[1:]).mean()
 
@@ -71,8 +73,9 @@ def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8
     ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)`` with sums over batch and space.
     """
     p, Y, _ = _broadcastable(probabilities, labels, None)
-    others = (0, *range(2, p.dim()))
-    loss = 1 - (2 * (p * Y).sum(others) + epsilon) / (p.sum(others) + Y.sum(others) + epsilon)
+    summed_axes = (0, *range(2, p.dim()))
+    intersection, total = all_sum((p * Y).sum(summed_axes)), all_sum(p.sum(summed_axes) + Y.sum(summed_axes))
+    loss = 1 - (2 * intersection + epsilon) / (total + epsilon)
     return (loss if background else loss[1:]).mean()
 
 
@@ -82,7 +85,7 @@ def masked_cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor | None = N
     if mask is None:
         return cross_entropy.mean()
     m = mask.expand_as(cross_entropy).float()
-    return (m * cross_entropy).sum() / (m.sum() + 1e-16)
+    return all_sum((m * cross_entropy).sum()) / (all_sum(m.sum()) + 1e-16)
 
 
 def segmentation_loss(
@@ -173,19 +176,22 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
     loss = masked_cross_entropy(main, labels) + dice_per_sample(main.float().softmax(1), labels)
     for logits, weights in zip(others, opposite_weights(emphasis), strict=True):
         w = voxel_weights(labels, weights)
-        loss = loss + (w * _cross_entropy(logits, labels)).sum() / w.sum()
+        loss = loss + all_sum((w * _cross_entropy(logits, labels)).sum()) / all_sum(w.sum())
     return loss / 4
 
 
 def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis: float, *, swap: bool) -> Tensor:
-    """Return ``branch_loss`` inside M, but divide the weighted sums by Σ M, not Σ M W; ``swap`` exchanges W1 and W2."""
+    """Return ``branch_loss`` inside M, with weighted sums divided by Σ M instead of Σ M W.
+
+    ``swap`` exchanges W1 and W2.
+    """
     main, *others = outputs
     first, second = opposite_weights(emphasis)
     loss = masked_cross_entropy(main, labels, M) + dice_per_sample(main.float().softmax(1), labels, M)
     m = M.float()
     for logits, weights in zip(others, (second, first) if swap else (first, second), strict=True):
         w = voxel_weights(labels, weights)
-        loss = loss + (m * w * _cross_entropy(logits, labels)).sum() / (m.sum() + 1e-16)
+        loss = loss + all_sum((m * w * _cross_entropy(logits, labels)).sum()) / (all_sum(m.sum()) + 1e-16)
     return loss / 4
 
 
@@ -197,7 +203,7 @@ def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor],
         for out, teacher in zip(outputs, teacher_outputs, strict=True)
     ]
     total = sum(((m * difference).sum() for difference in differences), start=m.new_zeros(()))
-    return total / (m.sum() + 1e-16) / len(differences)
+    return all_sum(total) / (all_sum(m.sum()) + 1e-16) / len(differences)
 
 
 def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
@@ -207,8 +213,8 @@ def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
 
 def voxel_weights(labels: Tensor, weights: ClassWeights) -> Tensor:
     """Return the weight of each voxel: the first for the background, the second for every other class."""
-    background, others = weights
-    return background + (others - background) * (labels > 0)
+    background, foreground = weights
+    return background + (foreground - background) * (labels > 0)
 
 
 def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

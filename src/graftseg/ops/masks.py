@@ -119,11 +119,11 @@ def random_cubes_mask(
     index = [torch.arange(n, device=device) for n in space]
     cell = [(along // n).clamp(max=CELLS - 1) for along, n in zip(index, cells, strict=True)]
     drawn = torch.rand(*[CELLS] * len(cells), len(cells), device=device)
-    of_voxels = drawn[torch.meshgrid(*cell, indexing="ij")]
+    drawn_per_voxel = drawn[torch.meshgrid(*cell, indexing="ij")]
     inside = torch.ones((), dtype=torch.bool, device=device)
-    for axis, (n, size, choice) in enumerate(zip(cells, sizes, starts, strict=True)):
+    for axis, (n, size, start_count) in enumerate(zip(cells, sizes, starts, strict=True)):
         within = _view_along(index[axis] - n * cell[axis], axis, len(cells))
-        start = (of_voxels[..., axis] * choice).long()
+        start = (drawn_per_voxel[..., axis] * start_count).long()
         inside = inside & (within >= start) & (within < start + size)
     return ~inside
 
@@ -144,10 +144,10 @@ def contact_mask(
     """
     n = space[axis]
     (thickness,) = box_size([n], beta ** len(space)) if thickness is None else (thickness,)
-    (choice,) = _start_counts([n], [thickness]) if starts is None else (starts,)
-    _check_fit("a slab", [n], [thickness], [choice])
+    (start_count,) = _start_counts([n], [thickness]) if starts is None else (starts,)
+    _check_fit("a slab", [n], [thickness], [start_count])
     size = [thickness if a == axis else m for a, m in enumerate(space)]
-    return _draw_box_mask(space, size, [choice if a == axis else 1 for a in range(len(space))], device)
+    return _draw_box_mask(space, size, [start_count if a == axis else 1 for a in range(len(space))], device)
 
 
 def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tensor:
@@ -198,7 +198,7 @@ def _start_counts(space: Sequence[int], size: Sequence[int]) -> list[int]:
 
 
 def _check_fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
-    if any(s + choice - 1 > n for n, s, choice in zip(space, size, starts, strict=True)):
+    if any(s + start_count - 1 > n for n, s, start_count in zip(space, size, starts, strict=True)):
         raise ValueError(
             f"mask: {what} of {list(size)} with {list(starts)} start positions does not fit into {list(space)} voxels"
         )

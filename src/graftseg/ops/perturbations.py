@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from graftseg.core.ranks import draw_rows, share
+
 Deviation = Annotated[float, Field(ge=0, le=1e6)]
 """Standard deviation of noise, limited so that noisy images are finite."""
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -17,7 +19,7 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 
 def add_noise(images: Tensor, deviation: float) -> Tensor:
     """Add normal noise, clipped at two standard deviations."""
-    return images + (torch.randn_like(images) * deviation).clamp(-2 * deviation, 2 * deviation)
+    return images + (draw_rows(torch.randn_like, images) * deviation).clamp(-2 * deviation, 2 * deviation)
 
 
 def adversarial_direction(
@@ -29,11 +31,11 @@ def adversarial_direction(
     ``distance(probabilities, target)`` at ``images + probe * d``. Batch-norm statistics and parameter gradients are
     unchanged.
     """
-    d = unit_length(torch.rand_like(images) - 0.5)
+    d = unit_length(draw_rows(torch.rand_like, images) - 0.5)
     with batch_statistics_only(network), frozen_parameters(network):
         for _ in range(iterations):
             d = d.detach().requires_grad_()
-            change = distance(probabilities(network, images + probe * d), target)
+            change = share(distance(probabilities(network, images + probe * d), target))
             (gradient,) = torch.autograd.grad(change, d)
             d = unit_length(gradient)
     return d.detach()

@@ -50,5 +50,5 @@ def labels_of(
 def confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Return ``max(0, (p_y - 1/K) / (1 - 1/K))`` of every voxel: 1 if label y is certain, 0 if it is chance."""
     chance = 1 / probabilities.shape[1]
-    own = probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
-    return ((own - chance) / (1 - chance)).clamp(min=0)
+    p_y = probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return ((p_y - chance) / (1 - chance)).clamp(min=0)

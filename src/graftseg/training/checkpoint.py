@@ -9,13 +9,14 @@ import io
 import logging
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
 
@@ -94,7 +95,8 @@ def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint 
             continue
         for other, problem in damaged.items():
             logger.warning("%s", problem)
-            other.rename(other.with_suffix(".damaged"))
+            with suppress(FileNotFoundError):  # another rank renamed it
+                other.rename(other.with_suffix(".damaged"))
         return Checkpoint(path, state)
     if paths:
         which = "the only checkpoint is" if len(paths) == 1 else f"all {len(paths)} checkpoints are"
@@ -112,6 +114,10 @@ def load_latest_of_run(folder: Path, device: torch.device, identity: str | None)
     if found is not None and found.state.get("run") != identity:
         finding = "the checkpoint belongs to another run, with other settings, another seed or other data"
         raise UserError(Code.CHECKPOINT_MISMATCH, found.path, finding, REMEDY)
+    step = 0 if found is None else int(found.state["done"])
+    if ranks.largest_of_all(step) != step:
+        finding, remedy = "another rank has a later checkpoint", "use a folder that all machines see, then resume"
+        raise UserError(Code.CHECKPOINT_MISMATCH, folder, finding, remedy)
     return found
 
 

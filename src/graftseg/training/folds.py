@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
 
+from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
@@ -25,6 +27,7 @@ from graftseg.training.cross_validation import CrossValidation, References, held
 from graftseg.training.recorder import ProgressLabel, fold_labels
 from graftseg.training.remaining_time import baseline_work, run_work
 from graftseg.training.run import complete
+from graftseg.training.several_ranks import is_restart
 from graftseg.training.shipping import shipped_after_folds
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
@@ -74,10 +77,27 @@ def train_folds(
     keeps finished folds and continues a stopped fold. ``run/metrics.csv`` contains the scores of all cases.
     ``run/folds.json`` lists the cases of each fold, and the means of all scores. The baseline is in ``run/baseline``.
     """
-    _check_target(recipe, run, data, resume)
+    with ranks.joined(device):
+        resume, report = resume or is_restart(run), report if ranks.is_main() else logger.debug
+        ranks.on_main(partial(_check_target, recipe, run, data, resume))
+        return _train_folds(recipe, data, run, device, count=count, baseline=baseline, report=report, store=store)
+
+
+def _train_folds(
+    recipe: Recipe,
+    data: Data,
+    run: RunFolder,
+    device: torch.device,
+    *,
+    count: FoldCount,
+    baseline: bool,
+    report: Report,
+    store: Store | None,
+) -> CrossValidation:
     if store is None:
-        is_started = run.folds_file.is_file()
-        store = store_of_folds(recipe, data, run, count, baseline=baseline, is_started=is_started)
+        is_started = run.folds_file.is_file() or not ranks.is_main()
+        opened = partial(store_of_folds, recipe, data, run, count, baseline=baseline, is_started=is_started)
+        store = ranks.main_first(opened)
     unlabeled = training_cases(store, recipe.batches).unlabeled
     recipe, baseline = adapt_to_data(recipe, unlabeled=len(unlabeled), baseline=baseline)
     require_unlabeled(recipe, len(unlabeled), store.path)
@@ -91,9 +111,10 @@ def train_folds(
     evaluation = _train_all(recipe, run, shared, labels[: len(parts)], before_baseline=baseline)
     other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
-    write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
-    if other is not None:
-        run.ship(shipped_after_folds(evaluation, other))
+    if ranks.is_main():
+        write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
+        if other is not None:
+            run.ship(shipped_after_folds(evaluation, other))
     return result
 
 
@@ -146,21 +167,23 @@ def _train_all(
     before_baseline: bool = False,
 ) -> Evaluation:
     """Train all unfinished folds. Return the scores of every case, from the fold that held it out."""
-    _start(recipe, run, shared)
+    ranks.on_main(partial(_start, recipe, run, shared))
     scores = []
     for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
         earlier = None if after is None else after.fold(number)
         fold = fold_recipe(recipe, part)
         complete(fold, shared.store, run.fold(number), shared.device, label, earlier, before_baseline)
-        scores.append(held_out_scores(run.fold(number), shared.store, part, shared.references, shared.device))
+        score = partial(held_out_scores, run.fold(number), shared.store, part, shared.references, shared.device)
+        scores.append(ranks.main_first(score))
         dice = format_value(mean_metrics(scores[-1])["dice"])
         shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")
     rows = sorted((row for score in scores for row in score.rows), key=lambda row: (row.case, row.label))
     evaluation = Evaluation(tuple(rows), scores[0].protocol)
     checkpoint = str(run.fold(0).manifest().get("checkpoint", "last"))
-    write_scores(evaluation, run.path, shared.references, f"{checkpoint} of each of {len(shared.parts)} folds")
-    result = CrossValidation(run.path, tuple(shared.parts), evaluation)
-    write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
+    if ranks.is_main():
+        write_scores(evaluation, run.path, shared.references, f"{checkpoint} of each of {len(shared.parts)} folds")
+        result = CrossValidation(run.path, tuple(shared.parts), evaluation)
+        write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
     return evaluation
 
 

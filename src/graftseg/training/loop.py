@@ -4,13 +4,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
 import torch
 
+from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.signals import leave_closed_terminal, stop_signals
@@ -27,13 +27,14 @@ from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_latest_of_run, save_checkpoint
 from graftseg.training.clock import StepClock
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
-from graftseg.training.remaining_time import StageWork, work_of
+from graftseg.training.remaining_time import StageWork
 from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
+from graftseg.training.stopping import Stop
 from graftseg.training.teacher_check import INTERVALS, TeacherCheck
 from graftseg.training.training_dice import TrainingDice
-from graftseg.training.unlabeled_predictions import UnlabeledPredictions
+from graftseg.training.unlabeled_predictions import UnlabeledPredictions, stage_works
 
 SAME_SIGNAL_SECONDS = 1.0
 """Time within which a repeated signal counts as the same signal."""
@@ -122,34 +123,30 @@ def fit(
     can load a checkpoint. Messages start with ``label``. ``keep_first_stage`` copies the end of the first stage.
     """
     at, stages = _position(list(stages), run, device, identity, selector, predictions, resume=resume)
-    work = partial(_work, batches=batches, predictions=predictions)
+
+    def work(stages: Sequence[Stage]) -> list[StageWork]:
+        return stage_works([stage.settings for stage in stages], batches, predictions)
+
     recorder = Recorder(run, work(stages), at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
-    with recorder, _stop_signals() as stop:
-        parts = _Parts(batches, run, loop, selector, recorder, StepClock(device), stop, predictions, training_dice)
+    with recorder, _stop_signals() as received:
+        clock, stop = StepClock(device), Stop(received)
+        parts = _Parts(batches, run, loop, selector, recorder, clock, stop, predictions, training_dice)
         while True:
             if (drift := _train_stage(at, stages[at.stage].settings, parts)) is not None:
                 stages = adapted(stages, drift)
                 recorder.replan(work(stages))
-            if stop:
+            if stop.signal is not None:
                 break
             at.method.finish()
             if selector is not None:
                 selector.rewind(at.method, at.optimizers, at.stage)
             if at.stage + 1 == len(stages):
                 break
-            if at.stage == 0 and keep_first_stage:
+            if at.stage == 0 and keep_first_stage and ranks.is_main():
                 copy_latest(run.checkpoints, run.first_stage_file)
             stages = _start_next_stage(at, stages, selector, predictions)
             recorder.replan(work(stages))
-    return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, parts.clock.split())
-
-
-def _work(stages: Sequence[Stage], batches: Batches, predictions: UnlabeledPredictions | None) -> list[StageWork]:
-    """Return the work of all stages."""
-    if predictions is not None:
-        return [predictions.work(stage.settings, index) for index, stage in enumerate(stages)]
-    sizes = batches.settings.labeled, batches.settings.unlabeled
-    return [work_of(stage.settings, *sizes) for stage in stages]
+    return Outcome(at.method, at.done, stop.signal, at.seconds, clock.split())
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ class _Parts:
     selector: Selector | None
     recorder: Recorder
     clock: StepClock
-    stop: list[signal.Signals]
+    stop: Stop
     predictions: UnlabeledPredictions | None
     training_dice: TrainingDice | None
 
@@ -196,19 +193,20 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
 
     If the volume of a class changes too much in unlabeled scans, restore the last good network and return the check.
     """
-    batches, run, loop, selector, recorder, clock = (
-        parts.batches, parts.run, parts.loop, parts.selector, parts.recorder, parts.clock
-    )  # fmt: skip
+    batches, run, loop, selector, recorder = parts.batches, parts.run, parts.loop, parts.selector, parts.recorder
     mode = StepMode.chosen(loop.precision, at.device, stage.steps, compiled=loop.compiled, captured=loop.captured)
-    stepper = Stepper(at.method, at.optimizers, stage, batches, mode, clock, index=at.stage)
+    mode = replace(mode, local_statistics=loop.batch_statistics == "local")
+    stepper = Stepper(at.method, at.optimizers, stage, batches, mode, parts.clock, index=at.stage)
     pictured, watched = snapshot_steps(stage.steps, loop.snapshots), batches.center_patches(3)
-    while at.step < stage.steps and not parts.stop:
+    while at.step < stage.steps and not parts.stop.is_due():
         result = stepper(at.step)
         at.step, at.done = at.step + 1, at.done + 1
-        _record(recorder, at, stage, result, clock, batches)
+        _record(recorder, at, stage, result, parts.clock, batches)
         if at.step in pictured:
             with uncompiled():
-                run.save_snapshot(at.done, snapshot(at.method, result.shows, watched))
+                pictures = snapshot(at.method, result.shows, watched)
+            if ranks.is_main():
+                run.save_snapshot(at.done, pictures)
         _score(at, stage, parts, stepper)
         if (drift := _find_drift(at, stage, parts)) is not None:
             _save(run, at, recorder, batches, selector)
@@ -216,7 +214,7 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
         if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
             _save(run, at, recorder, batches, selector)
     _save(run, at, recorder, batches, selector)
-    recorder.show(clock.split())
+    recorder.show(parts.clock.split())
     return None
 
 
@@ -241,7 +239,7 @@ def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherChe
 
     Nothing is checked after the last step, because no step is left to train without the unlabeled scans.
     """
-    is_due = at.step % max(1, stage.steps // INTERVALS) == 0 and at.step < stage.steps
+    is_due = at.step in {stage.steps * part // INTERVALS for part in range(1, INTERVALS)}
     if parts.predictions is None or not stage.check_teacher or not is_due:
         return None
     began = monotonic()
@@ -314,8 +312,7 @@ def _start_next_stage(
         for name in optimizers.keys() & at.optimizers.keys():
             before = TrainedModule(at.method.get_submodule(name), at.optimizers[name])
             carry_over_momentum(before, TrainedModule(method.get_submodule(name), optimizers[name]))
-    at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
-    at.good = None
+    at.stage, at.step, at.method, at.optimizers, at.good = index, 0, method, optimizers, None
     if stage.settings.check_teacher:
         at.good = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
     return stages
@@ -351,7 +348,8 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
         remedy = "start a new run with a lower learning rate or with optimizer.clip_gradient"
         raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {at.step}", finding, remedy)
     selection = None if selector is None else selector.state()
-    save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
+    if ranks.is_main():
+        save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
     at.saved_at = monotonic()
 
 

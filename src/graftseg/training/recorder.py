@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from graftseg.core import ranks
 from graftseg.core.errors import in_one_line
 from graftseg.core.progress import REPORT_SECONDS, error_console, plain_column, print_plain
 from graftseg.core.run_folder import RunFolder, RunLog
@@ -78,7 +79,8 @@ class NonFiniteLossError(Exception):
 class Recorder:
     """Collect loss terms on the device and log them in groups, so that no step waits for a copy to the host.
 
-    On a GPU, a group is copied while the next steps run, and logged when the copy of the next group starts.
+    On a GPU, a group is copied while the next steps run, and logged when the copy of the next group starts. Of several
+    ranks, only rank 0 writes.
     """
 
     def __init__(
@@ -91,14 +93,14 @@ class Recorder:
         tensorboard: bool,
         label: ProgressLabel = ONLY_RUN,
     ) -> None:
-        self._log = RunLog(run.log_file, resume_at=done)
+        self._log = RunLog(run.log_file, resume_at=done) if ranks.is_main() else None
         self._every = every
         self._waiting: list[LoggedStep] = []
         self._in_transfer: _Transfer | None = None
         self._last: dict[str, Any] | None = None
         self._shown: dict[str, Any] | None = None
         self._bar = _Bar(work, done, label)
-        self._events = _events(run.tensorboard, done) if tensorboard else None
+        self._events = _events(run.tensorboard, done) if tensorboard and ranks.is_main() else None
 
     def __enter__(self) -> Self:
         self._bar.progress.start()
@@ -108,7 +110,8 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.progress.stop()
-        self._log.close()
+        if self._log is not None:
+            self._log.close()
         if self._events is not None:
             self._events.close()
 
@@ -177,7 +180,8 @@ class Recorder:
         self._last = lines[-1] if lines else self._last
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
-        self._log.write(lines)
+        if self._log is not None:
+            self._log.write(lines)
         if self._events is not None:
             for line in lines:
                 for name, value in {**line.get("terms", {}), **line.get("validation", {})}.items():

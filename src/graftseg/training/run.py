@@ -3,8 +3,8 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from graftseg.core import ranks
 from graftseg.core.devices import free_memory, hardware_name, versions
 from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
 from graftseg.core.files import sha256_of, write_text
@@ -25,7 +26,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import link_cases, prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.inference.model import build_method, load_weights, save_weights
+from graftseg.inference.model import build_method, load_weights, save_weights, trained_stage
 from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
@@ -33,8 +34,10 @@ from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recip
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
 from graftseg.training.learning_check import labeled_dice, learning_warnings
 from graftseg.training.loop import Outcome, Stage, fit
+from graftseg.training.out_of_memory import reporting_out_of_memory
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
 from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
+from graftseg.training.several_ranks import check_batches
 from graftseg.training.step import effective_precision
 from graftseg.training.training_dice import build_training_dice, check_training_dice
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
@@ -42,13 +45,6 @@ from graftseg.training.warm_start import WarmStart, save_start
 
 MEMORY_SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Share of free device memory that scans may use; on a GPU the rest is for networks and activations."""
-OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "out of memory",
-    "Storage size calculation overflowed",
-    "Overflow when unpacking long",
-)
-"""Fragments of PyTorch's messages about too little memory, or about a tensor that is too large for any memory."""
 logger = logging.getLogger(__name__)
 
 
@@ -69,6 +65,22 @@ def train_run(
     A new run continues from the first stage of the run ``after``, if both have the same first stage.
     ``before_baseline`` keeps the first stage for the baseline. ``start`` is the trained network to start from.
     """
+    ranks.on_main(partial(check_batches, recipe, ranks.count()))
+    store = _shared_store(partial(_checked_store, recipe, data, run, start, resume=resume))
+    with reporting_out_of_memory(device):
+        options: dict[str, Any] = {"label": label, "after": after, "before_baseline": before_baseline, "start": start}
+        return _train(recipe, store, run, device, resume=resume, **options)
+
+
+def _shared_store(checked: Callable[[], Store]) -> Store:
+    """Return a checked store. Of several ranks, rank 0 checks or prepares the store, and the others open it."""
+    if ranks.count() == 1:
+        return checked()
+    return open_store(Path(ranks.on_main(lambda: str(checked().path.absolute()))))
+
+
+def _checked_store(recipe: Recipe, data: Data, run: RunFolder, start: WarmStart | None, *, resume: bool) -> Store:
+    """Open or prepare the store, and raise a UserError if recipe, store and run folder do not fit."""
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run, None if start is None else start.store)
     if start is not None:
@@ -76,9 +88,7 @@ def train_run(
     _check_store(store, recipe, run)
     check_training_dice(recipe, store, store.path)
     _check_classes(recipe, len(store.classes))
-    with _reporting_out_of_memory(device):
-        options: dict[str, Any] = {"label": label, "after": after, "before_baseline": before_baseline, "start": start}
-        return _train(recipe, store, run, device, resume=resume, **options)
+    return store
 
 
 def _train(
@@ -97,20 +107,30 @@ def _train(
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
     selector, training_dice = build_selector(recipe, store, device), build_training_dice(recipe, store, device)
-    facts = _facts(recipe, store, batches, device)
-    with run.lock():
+    facts = _facts(recipe, store, batches, device) | ({"ranks": ranks.count()} if ranks.count() > 1 else {})
+
+    def begin() -> tuple[str | None, bool] | None:
+        """Start the run; return its identity and whether to resume, or None if it has finished."""
+        lock.enter_context(run.lock())
+        resuming = resume
         _check_folder(run, recipe, resume)
         identity = _identity(recipe, store, run, start)
         if run.exists and run.manifest().get("status") == "finished":
-            return _finished_outcome(run, stages)
+            return None
         begun_from = {} if start is None or run.exists else start.facts
         _begin(run, recipe, facts | {"identity": identity} | begun_from)
         if "continued_from" in run.manifest() and not checkpoints_in(run.checkpoints):
             torch.manual_seed(recipe.seed)
             save_start(run, start, stages[0], device, identity)
-            resume = True
-        if after is not None and not resume:
-            resume = _take_first_stage(after, run, recipe, identity)
+            resuming = True
+        if after is not None and not resuming:
+            resuming = _take_first_stage(after, run, recipe, identity)
+        return identity, resuming
+
+    with ExitStack() as lock:
+        if (begun := ranks.on_main(begin)) is None:
+            return _finished_outcome(run, stages)
+        identity, resume = begun
         try:
             torch.manual_seed(recipe.seed)
             outcome = fit(
@@ -128,14 +148,20 @@ def _train(
                 keep_first_stage=before_baseline and shares_first_stage(recipe, baseline_of(recipe)),
             )
         except BaseException:
-            run.update_manifest({"status": "failed"})
+            if ranks.is_main():
+                run.update_manifest({"status": "failed"})
             raise
-        _finish(run, outcome, selector)
-        return _with_warnings(recipe, store, run, device, outcome)
+        if ranks.count() == 1:
+            return _finish(recipe, store, run, device, outcome, selector)
+        ranks.on_main(lambda: _finish(recipe, store, run, device, outcome, selector) and None)
+        return replace(outcome, warnings=tuple(run.manifest().get("warnings", ())))
 
 
-def _with_warnings(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, outcome: Outcome) -> Outcome:
-    """Score the labeled scans with the finished network; warn about classes that were not learned."""
+def _finish(
+    recipe: Recipe, store: Store, run: RunFolder, device: torch.device, outcome: Outcome, selector: Selector | None
+) -> Outcome:
+    """Save the result, score the labeled scans with it, and warn about classes that were not learned."""
+    _save_result(run, outcome, selector)
     if outcome.stopped_by is not None:
         return outcome
     precision = effective_precision(recipe.loop.precision, type(outcome.method), device)
@@ -159,19 +185,6 @@ def _take_first_stage(source: RunFolder, run: RunFolder, recipe: Recipe, identit
     write_text(run.log_file, "".join(json.dumps(line) + "\n" for line in lines))
     save_checkpoint(run.checkpoints, state["done"], state | {"run": identity})
     return True
-
-
-@contextmanager
-def _reporting_out_of_memory(device: torch.device) -> Iterator[None]:
-    """Turn out-of-memory errors into a UserError."""
-    try:
-        yield
-    except (MemoryError, RuntimeError, TypeError) as error:
-        is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        if not is_known and not any(part in str(error) for part in OUT_OF_MEMORY):
-            raise
-        remedy = "start a new run with lower batches.labeled, batches.unlabeled, batches.patch or network.width"
-        raise UserError(Code.OUT_OF_MEMORY, device.type, "out of memory", remedy) from None
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder, earlier: Path | None) -> Store:
@@ -254,7 +267,8 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
     """Return batches gathered from device memory, or read from disk if the scans do not fit."""
     cases, scored = training_cases(store, recipe.batches), scored_cases(recipe, store).values()
     used = [*cases.labeled, *(cases.unlabeled if uses_unlabeled(recipe) else ()), *chain(*scored)]
-    needed, free = sum(prod(case.shape) * (2 * case.channels + 1) for case in used), free_memory(device)
+    needed = sum(prod(case.shape) * (2 * case.channels + 1) for case in used)
+    free = free_memory(device) // (ranks.local_count() if device.type == "cpu" else 1)
     kind = Batches
     if needed > MEMORY_SHARE[device.type] * free:
         finding = "the scans need %.1f GiB and %s has %.1f GiB free for scans and training; reading batches from disk"
@@ -322,7 +336,7 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
     recipe.save(run.recipe_file)
 
 
-def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
+def _save_result(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
     is_finished = outcome.stopped_by is None
     facts = _save_weights(run, outcome, selector) if is_finished else {}
     facts |= {"status": "finished" if is_finished else "stopped", "steps": outcome.steps}
@@ -332,7 +346,7 @@ def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None
 
 def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
     """Return the outcome of a run that has finished, with its network loaded from disk."""
-    facts, method = run.manifest(), stages[-1].build()
+    facts, method = run.manifest(), stages[trained_stage(run)].build()
     load_weights(method, run.weights_file, facts.get("weights"))
     warnings = tuple(facts.get("warnings", ()))
     return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"], warnings)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.ranks import own_rows, sum_now
 from graftseg.data.batches import training_cases
 from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
@@ -183,7 +184,7 @@ class CaseScores:
 
     Label maps are predicted as in ``predict``, but keep all components. Prediction and reference are compared on the
     prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map ``(*space)``. Cases that are not
-    ``resident`` are read from disk for every score.
+    ``resident`` are read from disk for every score. Each of several ranks predicts a part of the cases.
     """
 
     def __init__(
@@ -199,9 +200,10 @@ class CaseScores:
         settings, device, classes = scoring_settings(self._recipe), self._device, len(self._classes)
         patch, fit = self._recipe.batches.patch, self._recipe.batches.fit
         predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
-        counts = torch.stack(
-            [self._overlap(predictor, image, label) for image, label in (read() for read in self._cases)]
-        )
+        counts = torch.zeros(len(self._cases), 2, classes - 1, dtype=torch.int64, device=device)
+        for case, read in own_rows(list(enumerate(self._cases))):
+            counts[case] = self._overlap(predictor, *read())
+        sum_now(counts)
         by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
         named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
         return {"dice": float(by_class.mean()), **named}

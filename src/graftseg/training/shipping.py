@@ -1,12 +1,18 @@
 """The choice of the network that a run ships: the network trained with unlabeled scans, or its supervised baseline.
 
 The baseline is shipped if it scores higher on held-out labels. Without held-out labels, the baseline is shipped if the
-check of the teacher skipped or stopped self-training. Otherwise the network trained with unlabeled scans is shipped.
+check of the teacher skipped or stopped self-training, or if the baseline makes clearly fewer implausible predictions.
+Otherwise the network trained with unlabeled scans is shipped.
 """
 
+import torch
+
 from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.data.store import Store
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import mean_metrics
+from graftseg.recipes.recipe import Recipe
+from graftseg.training.final_check import check_networks
 
 ABANDONED = {
     "skip": "too few predictions of the unlabeled scans were plausible for self-training",
@@ -22,11 +28,12 @@ def shipped_after_folds(run: Evaluation, baseline: Evaluation) -> Shipped:
     return Shipped("baseline" if other > own else "run", scored)
 
 
-def shipped_without_folds(run: RunFolder, *, has_baseline: bool) -> Shipped | None:
-    """Choose the network of a run without held-out labels. Return None without a baseline."""
-    if not has_baseline:
-        return None
+def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> Shipped:
+    """Choose between a run and its baseline without held-out labels."""
     checks = run.teacher_checks()
     if checks and (reason := ABANDONED.get(checks[-1]["decision"])):
         return Shipped("baseline", reason)
+    final = check_networks(recipe, store, run, device)
+    if final is not None and final.prefers_baseline:
+        return Shipped("baseline", f"with the unlabeled scans, {final.sentence}")
     return Shipped("run", "whether the unlabeled scans helped is unknown, because no labels were held out")

@@ -6,14 +6,15 @@ and the learning rates. All steps run the same kernels, so a step can be capture
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from graftseg.core import ranks
 from graftseg.core.devices import has_triton
 from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
@@ -21,6 +22,7 @@ from graftseg.methods import Method
 from graftseg.ops.optimizers import apply_update, learning_rate, learning_rate_on_device
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.clock import StepClock
+from graftseg.training.several_ranks import RankStep
 
 WARM_UP = 3
 """Number of eager steps before capture."""
@@ -33,11 +35,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StepMode:
-    """How a step is executed. ``compiled`` and ``captured`` change the result only by rounding errors."""
+    """How a step is executed. ``compiled`` and ``captured`` change the result only by rounding errors.
+
+    With ``local_statistics``, each of several ranks normalizes its own images.
+    """
 
     precision: Precision = "float32"
     compiled: bool = False
     captured: bool = False
+    local_statistics: bool = False
 
     @classmethod
     def chosen(
@@ -46,7 +52,10 @@ class StepMode:
         """Return the requested mode. By default (None), a GPU captures steps and compiles networks of long stages.
 
         Without Triton, no step is captured, because largest components are found on the host in the middle of a step.
+        Several ranks neither compile nor capture, because they communicate in the middle of a step.
         """
+        if ranks.count() > 1:
+            return cls(precision)
         gpu = device.type == "cuda" and has_triton()
         long = gpu and steps >= COMPILE_FROM
         return cls(precision, long if compiled is None else compiled, gpu and captured is not False)
@@ -108,6 +117,7 @@ class Stepper:
             method.accelerate()
         can_capture = mode.captured and method.capturable and batches.resident
         self._graph = _Graph(batches.device) if can_capture else None
+        self._ranks = None if ranks.count() == 1 else RankStep(method, batches.device, local=mode.local_statistics)
         self._rates: dict[str, Tensor] = {}
         self._gather = batches.gather
         if self._graph is not None:
@@ -125,7 +135,15 @@ class Stepper:
         with self._clock.phase("batch"):
             batch = self._batches.at(self.index, step, unlabeled=self.method.uses_unlabeled)
         now = Progress(torch.full((), step, device=self._batches.device), self.stage.steps)
-        return self._step(batch, now, step)
+        if self._ranks is None:
+            return self._step(batch, now, step)
+        self._ranks.begin(self.index, step)
+        result = self._step(batch, now, step)
+        return replace(result, values=self._ranks.end(result.values))
+
+    def _averaged(self, module: str) -> AbstractContextManager[None]:
+        """Return a context in which backward averages the gradients of a module over ranks."""
+        return nullcontext() if self._ranks is None else self._ranks.averaged_gradients(module)
 
     def _captured(self, graph: "_Graph", step: int) -> StepResult:
         """Run the first steps as a warm-up, capture the next step, and replay it from then on."""
@@ -161,7 +179,8 @@ class Stepper:
             optimizer, settings = self.optimizers[objective.updates], self.stage.optimizer_of(objective.updates)
             with clock.phase("backward"):
                 optimizer.zero_grad(set_to_none=True)
-                objective.total.backward()  # type: ignore[no-untyped-call]
+                with self._averaged(objective.updates):
+                    objective.total.backward()  # type: ignore[no-untyped-call]
             with clock.phase("update"):
                 apply_update(optimizer, settings, None if step is None else learning_rate(settings, step, now.total))
             objectives.append(objective)

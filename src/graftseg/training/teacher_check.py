@@ -1,10 +1,8 @@
 """Check of the teacher before self-training: compare predictions of unlabeled scans with the labeled scans.
 
-A prediction is implausible if it is empty, if a class has less than a tenth or more than ten times its usual volume, if
-a class that is one piece in the labels falls apart, if the foreground is at an unusual position in the scan, or if the
-network is uncertain. Self-training skips implausible scans. If most scans are implausible, the first stage is extended
-once. If most are still implausible, training continues without the unlabeled scans. Fewer than two plausible scans are
-treated in the same way.
+Self-training skips scans with an implausible prediction. If more than a quarter of the scans are implausible, the first
+stage is extended once. If this does not help, training continues without the unlabeled scans. Fewer than two plausible
+scans are treated in the same way.
 
 During self-training, a few scans are predicted again at intervals. If a class shrinks or grows too much, and not toward
 its usual volume, the network of the previous interval is restored, and training continues without the unlabeled scans.
@@ -16,22 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from graftseg.data.pieces import pieces_of
+from graftseg.training.plausibility import ScanSummary, Usual
 
 Decision = Literal["continue", "extend", "skip", "stop"]
 
-MIN_VOLUME, MAX_VOLUME = 0.1, 10.0
-"""Limits of a plausible volume of a class, relative to its median volume in the labels."""
-ONE_PIECE, SCATTERED = 0.9, 0.5
-"""A class is one piece if its largest piece has at least the first share of its voxels in every label map. The
-prediction of such a class falls apart if its largest piece has less than the second share."""
-MAX_SHIFT = 0.25
-"""Distance from the range of positions in labeled scans, as a share of the scan along an axis, that is unusual."""
-MAX_UNCERTAINTY = 0.6
-"""Mean uncertainty of voxels with a foreground probability of at least 5 %, above which a prediction is implausible."""
-MAX_REJECTED = 0.5
+MAX_REJECTED = 0.25
 """Share of implausible scans above which the teacher is not trusted."""
 MIN_SCANS = 2
 """Minimum number of plausible scans for self-training."""
@@ -43,74 +31,6 @@ MIN_DRIFT_VOXELS = 10
 """Mean number of voxels per watched scan below which a class is not checked for drift."""
 INTERVALS = 5
 """Number of intervals of self-training. The watched scans are predicted after each interval except the last."""
-
-
-@dataclass(frozen=True)
-class ScanSummary:
-    """Volumes in voxels and the share of the largest piece of every foreground class, and the center of the foreground.
-
-    The center is relative to the size of the scan, and None without foreground. Labels have no uncertainty.
-    """
-
-    volumes: tuple[int, ...]
-    largest: tuple[float, ...]
-    center: tuple[float, ...] | None
-    uncertainty: float | None = None
-
-
-def summarize(label: NDArray[Any], classes: int, uncertainty: float | None = None) -> ScanSummary:
-    """Summarize a label map ``(*space)`` of ``classes`` classes, including the background."""
-    pieces = pieces_of(label)
-    volumes = tuple(pieces[value].voxels if value in pieces else 0 for value in range(1, classes))
-    largest = tuple(pieces[v].sizes[0] / pieces[v].voxels if v in pieces else 0.0 for v in range(1, classes))
-    where = np.nonzero(label)
-    center = None
-    if len(where[0]):
-        center = tuple(float((at.mean() + 0.5) / size) for at, size in zip(where, label.shape, strict=True))
-    return ScanSummary(volumes, largest, center, uncertainty)
-
-
-@dataclass(frozen=True)
-class Usual:
-    """The usual volumes, pieces and positions, from the label maps of the labeled scans.
-
-    Volume and pieces of a class are checked only if all label maps contain the class.
-    """
-
-    volumes: tuple[float | None, ...]
-    is_one_piece: tuple[bool, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-    @classmethod
-    def of(cls, labeled: Sequence[ScanSummary]) -> "Usual":
-        """Collect the usual values of labeled scans."""
-        volumes, largest = np.array([one.volumes for one in labeled]), np.array([one.largest for one in labeled])
-        centers = np.array([one.center for one in labeled if one.center is not None])
-        return cls(
-            tuple(float(np.median(own)) if own.all() else None for own in volumes.T),
-            tuple(bool((own >= ONE_PIECE).all()) for own in largest.T),
-            tuple(float(place) for place in centers.min(axis=0)) if len(centers) else (),
-            tuple(float(place) for place in centers.max(axis=0)) if len(centers) else (),
-        )
-
-    def objection(self, scan: ScanSummary) -> str | None:
-        """Return why a prediction is implausible, or None."""
-        if scan.center is None:
-            return "no foreground"
-        for volume, usual, largest, one_piece in zip(
-            scan.volumes, self.volumes, scan.largest, self.is_one_piece, strict=True
-        ):
-            if usual is not None and volume < MIN_VOLUME * usual:
-                return "less than a tenth of the usual volume"
-            if usual is not None and volume > MAX_VOLUME * usual:
-                return "more than ten times the usual volume"
-            if one_piece and largest < SCATTERED:
-                return "scattered pieces"
-        edges = zip(scan.center, self.low, self.high, strict=False)
-        if any(place < low - MAX_SHIFT or place > high + MAX_SHIFT for place, low, high in edges):
-            return "an unusual position"
-        return "high uncertainty" if (scan.uncertainty or 0.0) > MAX_UNCERTAINTY else None
 
 
 @dataclass(frozen=True)

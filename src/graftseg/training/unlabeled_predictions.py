@@ -6,42 +6,33 @@ read.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
+from graftseg.core import ranks
 from graftseg.core.errors import in_one_line
 from graftseg.core.files import read_json, write_checked
-from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches, training_cases
-from graftseg.data.foreground import Positions, positions_in
-from graftseg.data.grid import Grid
+from graftseg.data.foreground import Positions
 from graftseg.data.store import Store, StoredCase
-from graftseg.inference.label_maps import ExtraMaps, clean_labels
-from graftseg.inference.predictor import Predictor
 from graftseg.inference.sliding_window import window_count
 from graftseg.methods import METHODS, Method
-from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
+from graftseg.training.case_predictions import CasePredictions, labeled_summaries, predict_cases
+from graftseg.training.plausibility import Usual
 from graftseg.training.remaining_time import StageWork, work_of
-from graftseg.training.step import autocast, effective_precision, uncompiled
+from graftseg.training.step import autocast, effective_precision
 from graftseg.training.teacher_check import (
     INTERVALS,
     MAX_WATCHED,
-    ScanSummary,
     TeacherCheck,
-    Usual,
     check_teacher,
     drifted_class,
-    summarize,
 )
 
-WITH_UNCERTAINTY = ExtraMaps(uncertainty=True)
 logger = logging.getLogger(__name__)
 
 
@@ -56,22 +47,39 @@ class UnlabeledPredictions:
     def find(self, method: Method, before: StageSettings, stage: StageSettings, index: int) -> TeacherCheck | None:
         """Predict every scan once before stage number ``index``. Return the check if the stage has ``check_teacher``.
 
-        Save the foreground positions and the check, and make the next stage use them.
+        Save the foreground positions and the check, and make the next stage use them. Of several ranks, rank 0 predicts
+        and saves, and the others load.
         """
         if not self._is_needed(stage, index):
             return None
-        labels, summaries = self._predict(method, before, stage, self._cases.unlabeled)
-        if self._recipe.batches.foreground > 0:
-            positions = Positions(tuple(positions_in(label) for label in labels))
+        check = self._from_main(partial(self._find, method, before, stage, index))
+        if not ranks.is_main():
+            self.restore(stage, index)
+        return check
+
+    def _from_main(self, function: Callable[[], TeacherCheck | None]) -> TeacherCheck | None:
+        """Make a check on rank 0, and add it to the checks of the other ranks."""
+        if ranks.count() == 1:
+            return function()
+        facts = ranks.on_main(lambda: None if (check := function()) is None else check.facts())
+        if facts is not None and not ranks.is_main():
+            self.checks.append(TeacherCheck(**facts))
+        return None if facts is None else TeacherCheck(**facts)
+
+    def _find(self, method: Method, before: StageSettings, stage: StageSettings, index: int) -> TeacherCheck | None:
+        located = self._recipe.batches.foreground > 0
+        predicted = self._predict(method, before, stage, self._cases.unlabeled, located=located)
+        if located:
+            positions = Positions(tuple(predicted.positions))
             positions.save(self._run.foreground_file(index))
             self._batches.aim(index, positions)
         if not stage.check_teacher:
             return None
-        named = dict(zip((case.name for case in self._cases.unlabeled), summaries, strict=True))
         may_extend = stage.steps > 1 and all(check.decision != "extend" for check in self.checks)
-        check = check_teacher(self._labeled(), named, stage=index, may_extend=may_extend)
+        labeled = labeled_summaries(self._store, self._cases.labeled)
+        check = check_teacher(labeled, predicted.summaries, stage=index, may_extend=may_extend)
         self.checks.append(check)
-        write_checked(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
+        self._save_checks()
         self._apply(check)
         level = logging.WARNING if check.rejected or check.decision != "continue" else logging.INFO
         logger.log(level, "%s: %s", in_one_line(str(self._run.path)), check.sentence)
@@ -79,19 +87,23 @@ class UnlabeledPredictions:
 
     def drift(self, method: Method, stage: StageSettings, index: int, step: int) -> TeacherCheck | None:
         """Predict the watched scans after ``step`` steps of a stage; return a check if a class changed too much."""
+        return self._from_main(partial(self._drift, method, stage, index, step))
+
+    def _drift(self, method: Method, stage: StageSettings, index: int, step: int) -> TeacherCheck | None:
         start = next((check for check in reversed(self.checks) if check.stage == index), None)
         if start is None or not start.watched:
             return None
         cases = [case for case in self._cases.unlabeled if case.name in start.watched]
-        _, summaries = self._predict(method, stage, stage, cases)
-        now = {case.name: summary.volumes for case, summary in zip(cases, summaries, strict=True)}
-        found = drifted_class(start.watched, now, Usual.of(self._labeled()).volumes)
+        summaries = self._predict(method, stage, stage, cases).summaries
+        now = {name: summary.volumes for name, summary in summaries.items()}
+        usual = Usual.of(labeled_summaries(self._store, self._cases.labeled))
+        found = drifted_class(start.watched, now, usual.volumes)
         if found is None:
             return None
         rejected = {self._store.classes[1 + found[0]]: found[1]}
         check = TeacherCheck(index, start.scans, rejected, "stop", step=step)
         self.checks.append(check)
-        write_checked(self._run.teacher_file, {"checks": [one.facts() for one in self.checks]})
+        self._save_checks()
         logger.warning("%s: %s", in_one_line(str(self._run.path)), check.sentence)
         return check
 
@@ -122,7 +134,12 @@ class UnlabeledPredictions:
         if self._run.teacher_file.is_file():
             saved = [TeacherCheck(**check) for check in read_json(self._run.teacher_file)["checks"]]
             self.checks = [check for check in saved if (check.stage, check.step) <= (index, step)]
+            if len(self.checks) < len(saved) and ranks.is_main():
+                self._save_checks()
         return self.checks
+
+    def _save_checks(self) -> None:
+        write_checked(self._run.teacher_file, {"checks": [check.facts() for check in self.checks]})
 
     def _apply(self, check: TeacherCheck) -> None:
         if check.decision == "continue" and check.rejected:
@@ -135,30 +152,26 @@ class UnlabeledPredictions:
         return index > 0 and learns and (self._recipe.batches.foreground > 0 or stage.check_teacher)
 
     def _predict(
-        self, method: Method, before: StageSettings, stage: StageSettings, cases: Sequence[StoredCase]
-    ) -> tuple[list[NDArray[np.uint8]], list[ScanSummary]]:
-        """Return the cleaned label map of every scan and, for a check, summaries of the label maps before cleaning."""
-        recipe, device, classes = self._recipe, self._batches.device, len(self._store.classes)
-        settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
-        patch, fit = recipe.batches.patch, recipe.batches.fit
-        predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
-        precision = effective_precision(recipe.loop.precision, METHODS[before.method], device)
-        extras = WITH_UNCERTAINTY if stage.check_teacher else ExtraMaps()
-        labels, summaries = [], []
-        with eval_mode(method), uncompiled(), autocast(precision, device):
-            for case in track(cases, "Predicting unlabeled scans", len(cases)):
-                maps = predictor.prepared_maps(self._image(case), Grid.identity(case.shape), extras)
-                if stage.check_teacher:
-                    summaries.append(summarize(maps.labels.cpu().numpy(), classes, maps.mean_uncertainty))
-                cleaned = clean_labels(maps.labels, recipe.inference, classes, case.grid.prepared_voxel_ml)
-                labels.append(cleaned.cpu().numpy())
-        return labels, summaries
+        self,
+        method: Method,
+        before: StageSettings,
+        stage: StageSettings,
+        cases: Sequence[StoredCase],
+        *,
+        located: bool = False,
+    ) -> CasePredictions:
+        """Predict scans with the network of the stage ``before``, with summaries if ``stage`` checks its teacher."""
+        device = self._batches.device
+        precision = effective_precision(self._recipe.loop.precision, METHODS[before.method], device)
+        with autocast(precision, device):
+            options = {"located": located, "summarized": stage.check_teacher}
+            return predict_cases(self._recipe, self._store, method, cases, device, **options)
 
-    def _labeled(self) -> Sequence[ScanSummary]:
-        return [
-            summarize(np.asarray(self._store.label(case)), len(self._store.classes)) for case in self._cases.labeled
-        ]
 
-    def _image(self, case: StoredCase) -> torch.Tensor:
-        self._store.verify_file(case, case.image)
-        return torch.from_numpy(np.array(self._store.image(case)))
+def stage_works(
+    stages: Sequence[StageSettings], batches: Batches, predictions: UnlabeledPredictions | None
+) -> list[StageWork]:
+    """Return the work of all stages, with their predictions if there are any."""
+    if predictions is not None:
+        return [predictions.work(stage, index) for index, stage in enumerate(stages)]
+    return [work_of(stage, batches.settings.labeled, batches.settings.unlabeled) for stage in stages]

@@ -1,19 +1,22 @@
 """Train one network and then its supervised baseline, and choose the network that predicts."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
+from graftseg.core import ranks
 from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.sources import Data
-from graftseg.data.store import is_store, open_store
+from graftseg.data.store import Store, is_store, open_store
 from graftseg.recipes.baseline import adapt_to_data, baseline_of
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.remaining_time import baseline_work
 from graftseg.training.run import complete, train_run, unlabeled_cases
+from graftseg.training.several_ranks import is_restart
 from graftseg.training.shipping import shipped_without_folds
 
 
@@ -22,10 +25,19 @@ def train_with_baseline(
 ) -> Outcome:
     """Train a recipe into ``run`` and, with ``baseline``, a supervised run into ``run/baseline``.
 
-    Raise a StoppedError after a signal. ``resume`` continues the run and then its baseline.
+    Raise a StoppedError after a signal. ``resume`` continues the run and then its baseline. If torchrun started several
+    ranks, they train together.
     """
+    with ranks.joined(device):
+        resume = resume or is_restart(run)
+        return _train_with_baseline(recipe, data, run, device, resume=resume, baseline=baseline)
+
+
+def _train_with_baseline(
+    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, baseline: bool
+) -> Outcome:
     if baseline or recipe.baseline:
-        unlabeled = unlabeled_cases(recipe, data, run)
+        unlabeled = ranks.on_main(partial(unlabeled_cases, recipe, data, run))
         recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
     label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
     outcome = train_run(recipe, data, run, device, resume=resume, label=label, before_baseline=baseline)
@@ -34,6 +46,11 @@ def train_with_baseline(
     if baseline:
         store = open_store(data if is_store(data) else run.store)
         complete(baseline_of(recipe), store, run.baseline, device, BASELINE, after=run)
-    if (shipped := shipped_without_folds(run, has_baseline=baseline)) is not None:
-        run.ship(shipped)
+        ranks.on_main(partial(_ship, recipe, store, run, device))
     return outcome
+
+
+def _ship(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> None:
+    """Choose the network that predicts, unless it has been chosen."""
+    if run.shipped() is None:
+        run.ship(shipped_without_folds(recipe, store, run, device))

@@ -29,7 +29,7 @@ def largest_components(
     ``labels`` is ``(B, *space)`` of an integer type, with two or three spatial axes. ``connectivity`` is the number of
     axes along which neighbors may differ, from 1 (faces) to the number of axes (corners, the default). If components
     have the same size, the first in the array is kept. Values that are not a class become background. If ``only`` is
-    given, classes that are not in ``only`` keep all their voxels. No gradient passes.
+    given, classes that are not in ``only`` keep all their voxels. The function is not differentiable.
 
     On a GPU this is a fixed sequence of kernels on the current stream, without a transfer to the host. Call the
     function once before CUDA graph capture to compile the kernels.

@@ -1,4 +1,4 @@
-"""Largest components on a GPU: memory allocation and kernel launches, which do not depend on the label values."""
+"""Largest components on a GPU. Allocated memory and launched kernels do not depend on the label values."""
 
 import torch
 from torch import Tensor

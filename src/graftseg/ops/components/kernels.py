@@ -66,24 +66,24 @@ def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slo
     the previous block.
     """
     voxel, here = _voxels(voxels, BLOCK)
-    kind = _class_of(labels, voxel, here, classes)
+    class_here = _class_of(labels, voxel, here, classes)
     before = _class_of(labels, voxel - 1, here & (voxel % columns > 0), classes)
-    starts = kind != before
+    starts = class_here != before
     lane = tl.arange(0, BLOCK)
     parent = tl.where(starts, voxel, tl.where(lane == 0, voxel - 1, -1))
     parent = tl.associative_scan(parent, 0, _larger)
-    tl.store(classes_of + voxel, kind.to(tl.uint8), mask=here)
-    tl.store(parents + voxel, tl.where(kind > 0, parent, -1), mask=here)
+    tl.store(classes_of + voxel, class_here.to(tl.uint8), mask=here)
+    tl.store(parents + voxel, tl.where(class_here > 0, parent, -1), mask=here)
     tl.store(sizes + voxel, tl.zeros_like(voxel), mask=here & starts)
     tl.store(best + voxel, tl.zeros_like(voxel).to(tl.int64), mask=(voxel >= 0) & (voxel < slots))
 
 
 @triton.jit
-def _join(parents, one, other, lanes):
+def _join(parents, first, second, lanes):
     """Join the trees of two voxels in the given lanes."""
-    one = tl.load(parents + one, mask=lanes, other=0, volatile=True)
-    other = tl.load(parents + other, mask=lanes, other=0, volatile=True)
-    high, low = tl.maximum(one, other), tl.minimum(one, other)
+    first = tl.load(parents + first, mask=lanes, other=0, volatile=True)
+    second = tl.load(parents + second, mask=lanes, other=0, volatile=True)
+    high, low = tl.maximum(first, second), tl.minimum(first, second)
     lanes = lanes & (high != low)
     while _any(lanes):
         parent = tl.load(parents + high, mask=lanes, other=0, volatile=True)
@@ -95,20 +95,20 @@ def _join(parents, one, other, lanes):
 
 
 @triton.jit
-def _join_row(classes_of, parents, voxel, kind, first, last, offset, lanes, OBLIQUE: tl.constexpr):
+def _join_row(classes_of, parents, voxel, class_here, first, last, offset, lanes, OBLIQUE: tl.constexpr):
     """Join the runs of this row with the runs of the same class that they touch in the row at ``offset``.
 
     Two runs may touch at several voxels, but one join is enough. If the runs share columns, the two voxels in the first
     shared column are joined. Otherwise the runs touch only diagonally, and their ends are joined if ``OBLIQUE``.
     """
     other = voxel + offset
-    left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
-    across = tl.load(classes_of + other, mask=lanes, other=0).to(tl.int32) == kind
-    across_left = tl.load(classes_of + other - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
+    left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == class_here
+    across = tl.load(classes_of + other, mask=lanes, other=0).to(tl.int32) == class_here
+    across_left = tl.load(classes_of + other - 1, mask=lanes & ~first, other=0).to(tl.int32) == class_here
     straight = lanes & across & ~(left & across_left)
     if OBLIQUE:
-        right = tl.load(classes_of + voxel + 1, mask=lanes & ~last, other=0).to(tl.int32) == kind
-        across_right = tl.load(classes_of + other + 1, mask=lanes & ~last, other=0).to(tl.int32) == kind
+        right = tl.load(classes_of + voxel + 1, mask=lanes & ~last, other=0).to(tl.int32) == class_here
+        across_right = tl.load(classes_of + other + 1, mask=lanes & ~last, other=0).to(tl.int32) == class_here
         to_left = lanes & across_left & ~across & ~left
         _join(parents, voxel, tl.where(to_left, other - 1, other), straight | to_left)
         _join(parents, voxel, other + 1, lanes & across_right & ~across & ~right)
@@ -123,22 +123,22 @@ def merge(
 ):  # fmt: skip
     """Join every voxel with its neighbors in earlier rows."""
     voxel, here = _voxels(voxels, BLOCK)
-    kind = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
-    lanes = kind > 0
+    class_here = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
+    lanes = class_here > 0
     if _any(lanes):
         column, line = voxel % columns, voxel // columns
         row = line % rows
         first, last = column == 0, column == columns - 1
         above = lanes & (row > 0)
-        _join_row(classes_of, parents, voxel, kind, first, last, -columns, above, CONNECTIVITY > 1)
+        _join_row(classes_of, parents, voxel, class_here, first, last, -columns, above, CONNECTIVITY > 1)
         if VOLUME:
             behind = lanes & ((line // rows) % depth > 0)
             back = -rows * columns
-            _join_row(classes_of, parents, voxel, kind, first, last, back, behind, CONNECTIVITY > 1)
+            _join_row(classes_of, parents, voxel, class_here, first, last, back, behind, CONNECTIVITY > 1)
             if CONNECTIVITY > 1:
                 up, down = behind & (row > 0), behind & (row < rows - 1)
-                _join_row(classes_of, parents, voxel, kind, first, last, back - columns, up, CONNECTIVITY > 2)
-                _join_row(classes_of, parents, voxel, kind, first, last, back + columns, down, CONNECTIVITY > 2)
+                _join_row(classes_of, parents, voxel, class_here, first, last, back - columns, up, CONNECTIVITY > 2)
+                _join_row(classes_of, parents, voxel, class_here, first, last, back + columns, down, CONNECTIVITY > 2)
 
 
 @triton.jit
@@ -173,10 +173,10 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
     roots = here & (tl.load(parents + voxel, mask=here, other=-1) == voxel)
     if _any(roots):
         size = tl.load(sizes + voxel, mask=roots, other=0).to(tl.int64)
-        kind = tl.load(classes_of + voxel, mask=roots, other=0).to(tl.int32)
+        class_here = tl.load(classes_of + voxel, mask=roots, other=0).to(tl.int32)
         sample = voxel // space
         key = (size << 32) | (sample * space - voxel + MAX_INT32).to(tl.int64)
-        slot = sample * classes + kind
+        slot = sample * classes + class_here
         current = tl.load(best + slot, mask=roots, other=0, volatile=True)
         tl.atomic_max(best + slot, key, mask=roots & (key > current), sem="relaxed")
 
@@ -185,10 +185,10 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
 def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.constexpr):
     """Write a voxel's class if its root is the best, else background."""
     voxel, here = _voxels(voxels, BLOCK)
-    kind = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
-    lanes = kind > 0
+    class_here = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
+    lanes = class_here > 0
     root = tl.load(parents + voxel, mask=lanes, other=0)
     sample = voxel // space
-    key = tl.load(best + sample * classes + kind, mask=lanes, other=0)
+    key = tl.load(best + sample * classes + class_here, mask=lanes, other=0)
     kept_here = lanes & (sample * space - root + MAX_INT32 == (key & MAX_INT32))
-    tl.store(kept + voxel, tl.where(kept_here, kind, 0).to(kept.dtype.element_ty), mask=here)
+    tl.store(kept + voxel, tl.where(kept_here, class_here, 0).to(kept.dtype.element_ty), mask=here)

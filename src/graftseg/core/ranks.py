@@ -1,0 +1,298 @@
+"""The ranks of one training: processes that share the batch of every step, started by torchrun.
+
+Without torchrun there is one rank, and every function here does nothing. Rank r of W ranks takes the rows r, r + W,
+r + 2W, ... of a batch. So the concatenation of two parts of a rank is its part of the concatenated batches, and the
+halves of its part are its parts of the halves.
+
+The loss of a step is the mean of the losses of all ranks. A loss that is not a mean over images sums its parts with
+``all_sum``, whose gradient is again a sum over ranks. It then has the same value on all ranks.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.launched import is_launched, restarts
+from graftseg.core.progress import hide_progress
+
+TIMEOUT_SECONDS = 600.0
+"""Time after which a rank that does not answer is given up, unless ``GRAFTSEG_RANK_TIMEOUT`` sets another time."""
+TIMEOUT_VARIABLE = "GRAFTSEG_RANK_TIMEOUT"
+Result = TypeVar("Result")
+PATIENCE = timedelta(days=7)
+"""Time that other ranks wait while rank 0 works alone, for example on the preparation of scans."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The number of this process, the number of all processes, and the group in which ranks wait for rank 0."""
+
+    rank: int
+    count: int
+    patient: Any
+    timeout: float
+
+
+_group: _Group | None = None
+
+
+def shares_gpu() -> bool:
+    """Return whether torchrun started more ranks on this machine than it has GPUs."""
+    return is_launched() and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
+
+
+def local_device(name: str) -> str:
+    """Return the GPU of this rank for the name of a device. All ranks may share a GPU only if it is named."""
+    if not is_launched() or name == "cpu" or not torch.cuda.is_available():
+        return name
+    if name in ("auto", "cuda") and not shares_gpu():
+        return f"cuda:{os.environ['LOCAL_RANK']}"
+    if name in ("auto", "cuda"):
+        finding = f"{os.environ['LOCAL_WORLD_SIZE']} ranks need as many GPUs, but there are {torch.cuda.device_count()}"
+        raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", finding, "start fewer ranks, or use --device cpu")
+    if not shares_gpu():
+        finding = "names one GPU for all ranks"
+        raise UserError(Code.OPTION_CONFLICT, f"--device {name}", finding, "use --device cuda: each rank takes a GPU")
+    return name
+
+
+def rank() -> int:
+    """Return the number of this rank, counted from 0."""
+    return 0 if _group is None else _group.rank
+
+
+def count() -> int:
+    """Return the number of ranks."""
+    return 1 if _group is None else _group.count
+
+
+def local_count() -> int:
+    """Return the number of ranks on this machine."""
+    return 1 if _group is None else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def is_main() -> bool:
+    """Return whether this rank writes files and messages."""
+    return rank() == 0
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[None]:
+    """Connect the ranks that torchrun started, inside the block. Without torchrun, do nothing. Rank 0 shows messages.
+
+    GPUs communicate by NCCL, or by gloo if several ranks share one GPU, which NCCL refuses.
+    """
+    global _group
+    if _group is not None or not is_launched():
+        yield
+        return
+    seconds = float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT_SECONDS))
+    backend = "nccl" if device.type == "cuda" and not shares_gpu() else "gloo"
+    with _reporting_lost_ranks(seconds):
+        timeout = timedelta(seconds=seconds)
+        store, number, ranks = next(rendezvous("env://", timeout=timeout))
+        # the store may still have the addresses of ranks that ended before a restart
+        store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=number, world_size=ranks, timeout=timeout)
+        patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+    _group = _Group(dist.get_rank(), dist.get_world_size(), patient, seconds)
+    if not is_main():
+        hide_progress(True)
+        logging.getLogger("graftseg").setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _group = None
+        dist.destroy_process_group()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Work as the only rank inside the block."""
+    global _group
+    before, _group = _group, None
+    try:
+        yield
+    finally:
+        _group = before
+
+
+def on_main(function: Callable[[], Any]) -> Any:
+    """Call a function on rank 0 and return its result, a JSON value, on all ranks. All ranks raise its UserError.
+
+    Without several ranks, the result may be anything. The function must not communicate with other ranks.
+    """
+    if _group is None:
+        return function()
+    outcome: dict[str, Any] = {"failed": "rank 0 failed; see its message"}
+    try:
+        if is_main():
+            with alone():
+                try:
+                    outcome = {"result": function()}
+                except UserError as error:
+                    outcome = {"error": error.to_json()}
+                    raise
+    finally:
+        if is_main():
+            _broadcast(json.dumps(outcome))
+    if not is_main():
+        outcome = json.loads(_broadcast())
+    if "error" in outcome:
+        raise RepeatedError(**outcome["error"])
+    if "failed" in outcome:
+        raise lost_rank(outcome["failed"])
+    return outcome["result"]
+
+
+def main_first(function: Callable[[], Result]) -> Result:
+    """Call a function on rank 0 and then on the other ranks, which find the files that rank 0 has written."""
+    if _group is None:
+        return function()
+    results: list[Result] = []
+    on_main(lambda: results.append(function()))
+    if results:
+        return results[0]
+    with alone():
+        return function()
+
+
+class RepeatedError(UserError):
+    """An error that rank 0 reports."""
+
+    def __init__(self, code: str, where: str, finding: str, remedy: str) -> None:
+        super().__init__(Code(code), where, finding, remedy)
+
+
+def lost_rank(finding: str) -> UserError:
+    """Return the error of a rank that gets no answer from another rank."""
+    remedy = f"if all ranks are alive but slow, set {TIMEOUT_VARIABLE} to more seconds; otherwise resume the run"
+    return UserError(Code.RANK_LOST, f"rank {os.environ.get('RANK', rank())}", finding, remedy)
+
+
+def _broadcast(text: str = "") -> str:
+    """Send a text from rank 0 to all ranks."""
+    assert _group is not None
+    content = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8)
+    size = torch.tensor([len(content)])
+    with _reporting_lost_ranks():
+        dist.broadcast(size, 0, group=_group.patient)
+        content = content if is_main() else torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(content, 0, group=_group.patient)
+    return bytes(content.numpy()).decode()
+
+
+def largest_of_all(number: int) -> int:
+    """Return the largest number that a rank passes, without waiting for a GPU."""
+    if _group is None:
+        return number
+    found = torch.tensor([number])
+    if dist.get_backend() == "gloo":
+        return int(_reduced(found, dist.ReduceOp.MAX))
+    with _reporting_lost_ranks():
+        work = dist.all_reduce(found, dist.ReduceOp.MAX, group=_group.patient, async_op=True)
+        work.wait(timedelta(seconds=_group.timeout))
+    return int(found)
+
+
+def own_rows(table: Any) -> Any:
+    """Return the rows of this rank, from a table or a tensor with the rows of all ranks."""
+    return table if _group is None else table[_group.rank :: _group.count]
+
+
+def draw_rows(draw_like: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+    """Draw random numbers for every value of ``like``, such as ``draw_rows(torch.randn_like, images)``.
+
+    All ranks draw the numbers of the whole batch, and each rank uses its rows.
+    """
+    if _group is None:
+        return draw_like(like)
+    rows: Tensor = own_rows(draw_like(like.new_empty(_group.count * len(like), *like.shape[1:])))
+    return rows
+
+
+def all_sum(x: Tensor) -> Tensor:
+    """Return the sum over ranks; its gradient is the sum of the gradients of all ranks."""
+    return x if _group is None else _all_sum(x)
+
+
+def all_mean(x: Tensor) -> Tensor:
+    """Return the mean over ranks, with gradients as in ``all_sum``."""
+    return x if _group is None else _all_sum(x) / _group.count
+
+
+def share(x: Tensor) -> Tensor:
+    """Return a value that is equal on all ranks, divided among them: ``all_sum`` then has the gradient of one rank."""
+    return x if _group is None else x / _group.count
+
+
+def gather_rows(x: Tensor) -> Tensor:
+    """Return the rows of the whole batch from the rows of each rank, with gradients as in ``all_sum``."""
+    if _group is None:
+        return x
+    sparse = x.new_zeros(len(x), _group.count, *x.shape[1:])
+    placed = torch.arange(_group.count, device=x.device) == _group.rank
+    sparse = torch.where(placed.view(1, -1, *[1] * (x.dim() - 1)), x.unsqueeze(1), sparse)
+    return _all_sum(sparse).flatten(0, 1)
+
+
+def sum_now(x: Tensor) -> None:
+    """Replace a tensor by its sum over ranks, without gradients."""
+    if _group is not None:
+        _reduced(x)
+
+
+def start_sum(x: Tensor) -> Callable[[], None]:
+    """Start to replace a tensor by its sum over ranks. Call the returned function before you use the tensor."""
+    with _reporting_lost_ranks():
+        work = dist.all_reduce(x, async_op=True)
+
+    def wait() -> None:
+        with _reporting_lost_ranks():
+            work.wait()
+
+    return wait
+
+
+def _all_sum(x: Tensor) -> Tensor:
+    summed: Tensor = _AllSum.apply(x)  # type: ignore[no-untyped-call]
+    return summed
+
+
+class _AllSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return _reduced(x.detach().clone(memory_format=torch.contiguous_format))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _reduced(gradient.clone(memory_format=torch.contiguous_format))
+
+
+def _reduced(x: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
+    with _reporting_lost_ranks():
+        dist.all_reduce(x, operation)
+    return x
+
+
+@contextmanager
+def _reporting_lost_ranks(seconds: float | None = None) -> Iterator[None]:
+    """Turn errors of the communication into a UserError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        waited = seconds if _group is None else _group.timeout
+        raise lost_rank(f"no answer from another rank: it ended, or was silent for {waited:g} s") from error

@@ -1,0 +1,65 @@
+"""Predictions of prepared scans: foreground positions and summaries, without keeping the label maps in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from graftseg.core.progress import track
+from graftseg.data.foreground import Voxels, positions_in
+from graftseg.data.grid import Grid
+from graftseg.data.store import Store, StoredCase
+from graftseg.inference.label_maps import ExtraMaps, clean_labels
+from graftseg.inference.predictor import Predictor
+from graftseg.methods import Method
+from graftseg.networks.layers import eval_mode
+from graftseg.recipes.recipe import Recipe
+from graftseg.training.plausibility import ScanSummary, summarize
+from graftseg.training.step import uncompiled
+
+
+@dataclass(frozen=True)
+class CasePredictions:
+    """The positions of the foreground after cleaning, and summaries before cleaning by the name of the scan."""
+
+    positions: list[tuple[Voxels, ...]]
+    summaries: dict[str, ScanSummary]
+
+
+def predict_cases(
+    recipe: Recipe,
+    store: Store,
+    method: Method,
+    cases: Sequence[StoredCase],
+    device: torch.device,
+    *,
+    located: bool = False,
+    summarized: bool = True,
+) -> CasePredictions:
+    """Predict prepared scans without flips. ``located`` returns positions, and ``summarized`` returns summaries."""
+    classes = len(store.classes)
+    settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
+    patch, fit = recipe.batches.patch, recipe.batches.fit
+    predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
+    predicted = CasePredictions([], {})
+    with eval_mode(method), uncompiled():
+        for case in track(cases, "Predicting unlabeled scans", len(cases)):
+            extras = ExtraMaps(uncertainty=summarized)
+            maps = predictor.prepared_maps(_image(store, case), Grid.identity(case.shape), extras)
+            if summarized:
+                predicted.summaries[case.name] = summarize(maps.labels.cpu().numpy(), classes, maps.mean_uncertainty)
+            if located:
+                cleaned = clean_labels(maps.labels, recipe.inference, classes, case.grid.prepared_voxel_ml)
+                predicted.positions.append(positions_in(cleaned.cpu().numpy()))
+    return predicted
+
+
+def labeled_summaries(store: Store, cases: Sequence[StoredCase]) -> list[ScanSummary]:
+    """Summarize the label maps of labeled scans."""
+    return [summarize(np.asarray(store.label(case)), len(store.classes)) for case in cases]
+
+
+def _image(store: Store, case: StoredCase) -> torch.Tensor:
+    store.verify_file(case, case.image)
+    return torch.from_numpy(np.array(store.image(case)))
