@@ -33,8 +33,8 @@ class AugmentSettings(Settings):
 
     ``rotate_flip``: probability of a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, followed
     by a flip along one of these axes. ``rotate``: probability of a rotation by a whole number of degrees from
-    ``-degrees`` to ``degrees - 1`` if no rotate-flip was drawn. ``margin``: extra zero padding on each side, in voxels,
-    of scans that are no larger than the patch along at least one axis.
+    ``-degrees`` to ``degrees - 1`` if no rotate-flip was drawn. ``margin``: extra zero padding on each side, in voxels.
+    Scans that are larger than the patch along all axes are not padded.
     """
 
     rotate_flip: float = Field(1.0, ge=0, le=1)
@@ -80,8 +80,8 @@ def draw(
 def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
     """Return a center crop of each scan without augmentation. ``stretch`` stretches slices instead of cropping.
 
-    As in the published code, a start of n + 0.5 voxels is rounded to the even neighbor. A smaller scan has the larger
-    half of its padding in front.
+    As in the published code, a start of n + 0.5 voxels is rounded to the even neighbor. If a scan is smaller than the
+    patch, the larger half of the padding is in front.
     """
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
     if stretch:

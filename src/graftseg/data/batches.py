@@ -14,7 +14,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
+from graftseg.core.ranks import own_rows
 from graftseg.core.settings import MAX_IMAGES, MAX_STEPS, MAX_VOXELS, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centered, draw, to_device
@@ -28,7 +30,7 @@ from graftseg.data.warp import Warp, WarpSettings, draw_warp, stretch_warp, unde
 Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
 FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6
-"""Added to the stream number in the seed, so that each kind of random number is independent of the others."""
+"""Numbers added to the stream number in a seed, so that foreground, warps and intensities are drawn independently."""
 
 
 class BatchSettings(Settings):
@@ -150,18 +152,26 @@ class Batches:
         return self.gather(to_device(self.draw(stage, step, unlabeled=unlabeled), self.device))
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """Draw the random parameters of a step on the CPU: a row per labeled image, then a row per unlabeled image."""
-        tables = [self._table(stage, step, LABELED, self._labeled_at)]
+        """Draw the random parameters of a step on the CPU: a row per labeled image, then a row per unlabeled image.
+
+        All ranks draw the parameters of the whole batch, and each rank returns its rows.
+        """
+        tables = [own_rows(self._table(stage, step, LABELED, self._labeled_at))]
         if unlabeled:
-            tables.append(self._table(stage, step, UNLABELED, self._unlabeled_at.get(stage)))
+            tables.append(own_rows(self._table(stage, step, UNLABELED, self._unlabeled_at.get(stage))))
         return np.concatenate(tables)
 
     def gather(self, table: Tensor) -> Batch:
         """Return the batch of a table without synchronization, so that the step can be captured in a CUDA graph."""
-        count, columns = self.settings.labeled, self.intensity_columns
+        count, columns = self.labeled_rows, self.intensity_columns
         places = table[:, columns:]
-        others = None if len(table) == count else self._unlabeled_stream().gather(places[count:])
-        return self.augmented(batch_of(self.labeled.gather(places[:count]), others), table[:, :columns])
+        unlabeled = None if len(table) == count else self._unlabeled_stream().gather(places[count:])
+        return self.augmented(batch_of(self.labeled.gather(places[:count]), unlabeled), table[:, :columns])
+
+    @property
+    def labeled_rows(self) -> int:
+        """Number of labeled images in the part of a batch that this rank has."""
+        return self.settings.labeled // ranks.count()
 
     @property
     def intensity_columns(self) -> int:
@@ -172,7 +182,7 @@ class Batches:
         """Augment the intensities of a batch. The teacher gets unlabeled images without this augmentation."""
         if not self.intensity_columns:
             return batch
-        count, labeled = self.settings.labeled, batch.labeled
+        count, labeled = self.labeled_rows, batch.labeled
         images = augment_intensities(torch.cat([labeled.images, batch.unlabeled]), table)
         return Batch(Labeled(images[:count], labeled.labels), images[count:], plain=batch.unlabeled)
 
@@ -192,8 +202,8 @@ class Batches:
         units = np.array([slices[len(slices) // 2] for slices in by_case[:count]])
         shapes, warp = self.unlabeled.shapes[units], self.settings.warp
         drawn = self._centered(shapes)
-        still = drawn if warp is None else _fitted(undeformed(drawn.start, self.settings.patch, warp), drawn, shapes)
-        table = self.unlabeled.table(units, still)
+        plain = drawn if warp is None else _fitted(undeformed(drawn.start, self.settings.patch, warp), drawn, shapes)
+        table = self.unlabeled.table(units, plain)
         images, _ = self.unlabeled.gather(to_device(table, self.device))
         return images
 
@@ -222,7 +232,7 @@ class Batches:
         return self._augmented_table((self.seed, stage, step, number), stream, units, drawn)
 
     def _augmented_table(self, key: tuple[int, int, int, int], stream: Stream, units: Integers, drawn: Draw) -> Table:
-        """Add drawn warps and intensities, each from its own random numbers."""
+        """Return the table of the units, with warps and intensities from separate random generators."""
         settings, (*step, number) = self.settings, key
         if settings.warp is None:
             table = stream.table(units, drawn)

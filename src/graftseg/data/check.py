@@ -93,26 +93,28 @@ def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
 
 def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = None) -> Examination:
     """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
-    examined = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
-    summaries = Fingerprint(tuple(seen.summary for seen in examined if seen.summary is not None))
+    results = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
+    summaries = Fingerprint(tuple(result.summary for result in results if result.summary is not None))
     likeness, test_likeness = compare_splits(summaries), compare_splits(summaries, "test")
     findings = [
-        *(finding for seen in examined for finding in seen.findings),
+        *(finding for result in results for finding in result.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
-        *_set_findings(dataset, summaries, examined),
+        *_set_findings(dataset, summaries, results),
         *shift_findings(summaries, likeness),
         *shift_findings(summaries, test_likeness),
     ]
-    thumbnails = {seen.case.name: seen.thumbnail for seen in examined if seen.thumbnail is not None}
+    thumbnails = {result.case.name: result.thumbnail for result in results if result.thumbnail is not None}
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
 
 
-def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[CaseResult]) -> Iterator[Finding]:
+def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:
     """Yield findings that concern several cases."""
     yield from stray_findings(dataset)
     yield from class_findings(dataset, summaries)
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
-    yield from rescaled_copy_findings([(seen.summary, seen.coarse) for seen in examined if seen.summary is not None])
-    yield from channel_findings([(seen.case, seen.geometry) for seen in examined if seen.geometry is not None])
+    yield from rescaled_copy_findings(
+        [(result.summary, result.coarse) for result in results if result.summary is not None]
+    )
+    yield from channel_findings([(result.case, result.geometry) for result in results if result.geometry is not None])
     yield from set_findings(summaries.cases)

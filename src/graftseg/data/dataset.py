@@ -56,7 +56,10 @@ def label_path(case: Case) -> Path:
 
 
 def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
-    """Return the most common number. Refuse a case with a different number. ``word`` is ``channels`` or ``axes``."""
+    """Return the number that all cases share. Raise a UserError for a case with another number.
+
+    ``word`` is ``channels`` or ``axes``.
+    """
     usual = min(multimode(numbers))
     for number, case in zip(numbers, cases, strict=True):
         if number != usual:

@@ -15,7 +15,7 @@ from graftseg.data.grouping import CHANNEL
 from graftseg.data.scans import is_scan, scan_stem
 
 LISTS = ("training", "test", "dataset")  # keys of lists of cases
-MAX_PATH_BYTES, MAX_NAME_BYTES = 4000, 255  # of an entry, and of each part of its path
+MAX_PATH_BYTES, MAX_NAME_BYTES = 4000, 255  # of a path, and of each part of it
 MAX_DIGITS = 18  # label values with more digits are invalid
 
 
@@ -93,7 +93,7 @@ class DatasetJson:
                 yield UserError(Code.FILE_MISSING, self.path, finding, "add the file or remove the entry")
 
     def restricted(self, dataset_cases: Iterable[Case]) -> dict[str, Any]:
-        """Return the content with entries of these cases only, and with the new numbers of cases."""
+        """Return the content without entries of other cases, and with updated numbers of cases."""
         listed = list(dataset_cases)
         names = case_and_label_names(listed)
         content = dict(self.content)

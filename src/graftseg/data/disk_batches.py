@@ -66,12 +66,11 @@ class DiskStream(Stream):
         # in box memory, the first voxel of the scan would lie this many elements before the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
-        own = (
-            with_strides(parameters, strides)
-            if grid is None
-            else with_warp_strides(parameters, strides, len(self.patch))
-        )
-        box_table = with_offsets(own, images - origin[:, None], maps - origin)
+        if grid is None:
+            parameters = with_strides(parameters, strides)
+        else:
+            parameters = with_warp_strides(parameters, strides, len(self.patch))
+        box_table = with_offsets(parameters, images - origin[:, None], maps - origin)
         parts = [self._box(unit, *corner) for unit, *corner in zip(units, first, first + shape, strict=True)]
         labels = flat([label for _, label in parts if label is not None], self.depth) if self._labels else None
         boxes = Boxes(torch.from_numpy(box_table), flat([image for image, _ in parts], self.depth), labels)
@@ -128,7 +127,7 @@ class DiskBatches(Batches):
     def _read(self, key: BatchKey) -> tuple[list[Boxes], Table]:
         stage, step, unlabeled = key
         intensities, places = np.split(self.draw(stage, step, unlabeled=unlabeled), [self.intensity_columns], axis=1)
-        rows = np.split(places, [self.settings.labeled])
+        rows = np.split(places, [self.labeled_rows])
         boxes = [stream.read(part) for stream, part in zip(self._streams(unlabeled), rows, strict=False)]
         return boxes, intensities
 
@@ -148,7 +147,7 @@ Item = TypeVar("Item")
 class Prefetcher(Generic[Key, Item]):
     """Calls a method for consecutive keys in a thread, up to ``room`` items in advance.
 
-    ``following`` returns the next key. A request for any other key starts a new thread at that key. An error in the
+    ``following`` returns the next key. A request for another key starts a new thread at that key. An error in the
     thread is raised when the failed item is requested. The method is referenced weakly, so its object can be deleted.
     """
 

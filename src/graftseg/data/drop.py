@@ -65,7 +65,7 @@ def _cases_of(dataset: Dataset, problem: UserError) -> list[str]:
 
 
 def _names(path: Path, problem: UserError) -> Iterator[str]:
-    """Yield the possible case names of a file. The location of a duplicate name is the name itself."""
+    """Yield the possible case names of a file. The error about a duplicate name contains the name instead of a file."""
     if problem.code is Code.CASE_DUPLICATE:
         yield problem.where
         yield scan_stem(path)

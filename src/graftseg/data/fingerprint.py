@@ -91,8 +91,8 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
     # adding zero turns -0.0 into 0.0, so that equal voxels have equal bytes
     voxels = scan.array.astype("<f4", order="C") + np.float32(0)
     percentiles = [np.percentile(channel, PERCENTILES) for channel in voxels]
-    turned = in_one_orientation(voxels, scan.geometry)
-    is_same = (turned.shape, turned.strides) == (voxels.shape, voxels.strides)
+    reoriented = in_one_orientation(voxels, scan.geometry)
+    is_same = (reoriented.shape, reoriented.strides) == (voxels.shape, voxels.strides)
     content = _hash(voxels)
     return CaseFingerprint(
         name=case.name,
@@ -106,7 +106,7 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
         label_counts={} if label is None else _count(label.array),
         content=content,
         pieces={} if label is None else pieces_of(label.array),
-        oriented=content if is_same else _hash(np.ascontiguousarray(turned)),
+        oriented=content if is_same else _hash(np.ascontiguousarray(reoriented)),
     )
 
 
@@ -170,8 +170,10 @@ def _shift(first: Floats, second: Floats) -> float:
     centers = [np.median(group, axis=0) for group in groups]
     distance = float(np.abs(centers[0] - centers[1]).mean())
     width = min(np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in groups)
-    away = np.concatenate([np.abs(group - center).mean(axis=1) for group, center in zip(groups, centers, strict=True)])
-    between = min(away.sum() / max(1, len(away) - 2), 2 * np.median(away))
+    distances = np.concatenate(
+        [np.abs(group - center).mean(axis=1) for group, center in zip(groups, centers, strict=True)]
+    )
+    between = min(distances.sum() / max(1, len(distances) - 2), 2 * np.median(distances))
     tolerance = float(width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second)))
     if tolerance == 0:
         return 0.0 if distance == 0 else float("inf")

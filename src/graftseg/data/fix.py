@@ -3,8 +3,6 @@
 Rounding errors in headers, mirrored label maps and gaps between label values are fixed. Broken cases can be left out.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_folder, make_folder, write_json
+from graftseg.core.files import atomic_folder, link_or_copy, make_folder, write_json
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.cases import ROUNDING, differs_by_rounding
 from graftseg.data.dataset import Dataset, ScanFiles
@@ -137,13 +135,13 @@ def check_fix_target(dataset: Dataset, out: Path) -> None:
 
 def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
     """Return the renumbering, if needed, and the reason if invalid label values are not renumbered."""
-    found = renumber(dataset.classes, [count for count in counts if count])
-    if not isinstance(found, Renumbering):
-        return None, () if found is None else (found,)
+    renumbering = renumber(dataset.classes, [count for count in counts if count])
+    if not isinstance(renumbering, Renumbering):
+        return None, () if renumbering is None else (renumbering,)
     unread = [case.name for case, count in zip(dataset.cases, counts, strict=True) if case.label and not count]
     if unread:
         return None, (f"label values are not renumbered because the label map of {unread[0]} cannot be read",)
-    return found, ()
+    return renumbering, ()
 
 
 def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
@@ -161,20 +159,20 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
     if case.label is None or not counts or is_dicom_scan(case.label):
         return
     label_grid = read_geometry(case.label)
-    done, geometry, values = [], None, None
+    descriptions, geometry, values = [], None, None
     grid = lossless_reorientation(label_grid, image, ROUNDING)
     if grid is not None:
         geometry = image
-        done.append(f"axes turned from {axis_codes(label_grid)} to {axis_codes(image)}, as in the image")
+        descriptions.append(f"axes turned from {axis_codes(label_grid)} to {axis_codes(image)}, as in the image")
     elif differs_by_rounding(image, label_grid):
         geometry = image
-        done.append(_geometry_change("the image", image, label_grid))
+        descriptions.append(_geometry_change("the image", image, label_grid))
     changes = {} if renumbering is None else renumbering.changes
     if renumbering is not None and (changed := sorted(changes.keys() & counts.keys())):
         values = renumbering.values
-        done.append("new label values: " + ", ".join(f"{old} -> {values[old]}" for old in changed))
-    if done:
-        yield FileFix(case.label, "; ".join(done), geometry, values, grid)
+        descriptions.append("new label values: " + ", ".join(f"{old} -> {values[old]}" for old in changed))
+    if descriptions:
+        yield FileFix(case.label, "; ".join(descriptions), geometry, values, grid)
 
 
 def _geometry_change(source: str, new: Geometry, old: Geometry) -> str:
@@ -215,11 +213,8 @@ def _link(path: Path, destination: Path) -> None:
     """Create a hard link to a file, or a copy if a link is not possible. Create a symbolic link to a folder."""
     if path.is_dir():
         destination.symlink_to(path.resolve(), target_is_directory=True)
-        return
-    try:
-        os.link(os.path.realpath(path), destination)
-    except OSError:
-        shutil.copy2(path, destination)
+    else:
+        link_or_copy(path, destination)
 
 
 def _files(folder: Path) -> Iterator[Path]:

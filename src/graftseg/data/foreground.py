@@ -48,17 +48,17 @@ class Positions:
         """
         count = floor(share * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])
-        found = [(sample, self._voxel(rng, cases[sample])) for sample in chosen if self.cases[cases[sample]]]
-        if not found:
+        pairs = [(sample, self._voxel(rng, cases[sample])) for sample in chosen if self.cases[cases[sample]]]
+        if not pairs:
             return None
-        samples, voxels = zip(*found, strict=True)
+        samples, voxels = zip(*pairs, strict=True)
         return Aim(np.array(samples, dtype=np.int64), np.array(voxels, dtype=np.int64))
 
     def _voxel(self, rng: np.random.Generator, case: int) -> Voxels:
         classes = self.cases[case]
         voxels = classes[rng.integers(len(classes))]
-        found: Voxels = voxels[rng.integers(len(voxels))]
-        return found
+        voxel: Voxels = voxels[rng.integers(len(voxels))]
+        return voxel
 
     def save(self, path: Path) -> None:
         """Write the positions to one file."""
@@ -88,20 +88,20 @@ def positions_in(label: npt.NDArray[Any]) -> tuple[Voxels, ...]:
     """Return up to ``MAX_POSITIONS`` voxels per foreground class of labels ``(*space)``, drawn with a fixed seed."""
     flat = np.flatnonzero(label)
     values = label.ravel()[flat]
-    found = []
+    positions = []
     for value in np.unique(values):
         indices = flat[values == value]
         if len(indices) > MAX_POSITIONS:
             rng = np.random.default_rng((int(value), len(indices)))
             indices = np.sort(rng.choice(indices, MAX_POSITIONS, replace=False))
-        found.append(np.stack(np.unravel_index(indices, label.shape), axis=1).astype(np.int32))
-    return tuple(found)
+        positions.append(np.stack(np.unravel_index(indices, label.shape), axis=1).astype(np.int32))
+    return tuple(positions)
 
 
 def positions_of(store: Store, cases: Iterable[StoredCase]) -> Positions:
     """Return the positions in the label maps of a store, after verifying their checksums."""
-    found = []
+    positions = []
     for case in cases:
         store.verify_file(case, str(case.label))
-        found.append(positions_in(np.asarray(store.label(case))))
-    return Positions(tuple(found))
+        positions.append(positions_in(np.asarray(store.label(case))))
+    return Positions(tuple(positions))

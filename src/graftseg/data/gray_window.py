@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 PERCENTILES = (1.0, 25.0, 75.0, 99.0)
 FENCE = 3.0
-"""Largest distance of the window from the middle half of the intensities, in widths of this half."""
+"""The window extends at most this many interquartile ranges beyond the quartiles."""
 MAX_VALUES = 1_000_000
 """Percentiles of larger scans are computed from evenly spaced voxels."""
 

@@ -47,7 +47,7 @@ class Grid:
 
     @property
     def is_resampled(self) -> bool:
-        """Whether the prepared grid has other voxels than the scan, not only another order of its axes."""
+        """Whether preparation resamples the scan, in addition to reordering its axes."""
         return self.prepared_shape != self.oriented_shape
 
     @property

@@ -56,11 +56,11 @@ def make_case(name: str, files: dict[int, Path], label: Path | None, split: Spli
 def find_incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, UserError]]:
     """Yield the name and the error of each case with missing or unexpected channels."""
     expected = f"0000 to {channels - 1:04d}" if channels > 1 else "only 0000"
-    for name, found in files.items():
-        if set(found) != set(range(channels)):
-            numbers = ", ".join(f"{channel:04d}" for channel in sorted(found))
+    for name, by_channel in files.items():
+        if set(by_channel) != set(range(channels)):
+            numbers = ", ".join(f"{channel:04d}" for channel in sorted(by_channel))
             finding = f"the case has the channels {numbers}, expected {expected}"
-            yield name, UserError(Code.CHANNELS_MISMATCH, min(found.items())[1], finding, remedy)
+            yield name, UserError(Code.CHANNELS_MISMATCH, min(by_channel.items())[1], finding, remedy)
 
 
 def scans_in(folder: Path) -> list[Path]:
@@ -75,9 +75,9 @@ def labels_in(folder: Path) -> list[Path]:
 
 def label_maps_by_case(folder: Path) -> dict[str, Path]:
     """Return the label maps of a folder by case name, without other outputs of a prediction such as probabilities."""
-    found: dict[str, Path] = {}
+    maps: dict[str, Path] = {}
     extras = extra_files(folder)
     for path in labels_in(folder):
-        if path.name not in extras and (other := found.setdefault(scan_stem(path), path)) != path:
+        if path.name not in extras and (other := maps.setdefault(scan_stem(path), path)) != path:
             raise duplicate_case_error(path, other)
-    return found
+    return maps

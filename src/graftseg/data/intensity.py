@@ -44,10 +44,10 @@ class IntensitySettings(Settings):
 
     @model_validator(mode="after")
     def _check_mean_and_std(self) -> "IntensitySettings":
-        given = [number for number in (self.mean, self.std) if number is not None]
-        if self.rule == "window-zscore" and len(given) < 2:
+        numbers = [number for number in (self.mean, self.std) if number is not None]
+        if self.rule == "window-zscore" and len(numbers) < 2:
             raise ValueError("the rule window-zscore needs mean and std")
-        if self.rule != "window-zscore" and given:
+        if self.rule != "window-zscore" and numbers:
             raise ValueError(f"the rule {self.rule} does not use mean and std: remove them")
         return self
 

@@ -139,10 +139,10 @@ def change_gamma(images: Tensor, table: Tensor) -> Tensor:
     low, high = signed.amin(dim=space, keepdim=True), signed.amax(dim=space, keepdim=True)
     powered = ((signed - low) / (high - low).clamp(min=EPSILON)).clamp(min=EPSILON) ** gamma.abs()
     powered = torch.where(gamma < 0, -powered, powered)
-    (std, mean), (own_std, own_mean) = (
+    (std, mean), (powered_std, powered_mean) = (
         torch.std_mean(part, dim=space, correction=0, keepdim=True) for part in (images, powered)
     )
-    return (powered - own_mean) * (std / own_std.clamp(min=EPSILON)) + mean
+    return (powered - powered_mean) * (std / powered_std.clamp(min=EPSILON)) + mean
 
 
 def add_noise(images: Tensor, table: Tensor) -> Tensor:

@@ -18,10 +18,10 @@ def without_label_ending(name: str) -> str:
 
 
 def match_labels(labels: Collection[str], cases: Collection[str]) -> dict[str, str]:
-    """Return the case of each label map that certainly belongs to a case. Other label maps are missing in the result.
+    """Return the case of each label map with an unambiguous match. Other label maps are missing in the result.
 
-    An equal name counts first, then a name in other upper and lower case, then a name without its label ending. A match
-    is certain if it is the only match of the label map and of the case.
+    Names are compared exactly, then ignoring case, then also without the ending of the label name. A match is
+    unambiguous if neither the label map nor the case has another match.
     """
     matched: dict[str, str] = {}
     for key in (nfc, _folded, _bare):
@@ -47,10 +47,10 @@ def most_similar_case(label: str, cases: Collection[str]) -> str | None:
 
 
 def _by_key(names: Collection[str], key: Callable[[str], str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    names_by_key: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(key(name), []).append(name)
-    return found
+        names_by_key.setdefault(key(name), []).append(name)
+    return names_by_key
 
 
 def _folded(name: str) -> str:

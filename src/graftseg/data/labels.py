@@ -26,7 +26,7 @@ def refuse_class_list(dataset: Dataset) -> None:
     """Refuse a class list with gaps between its values, or with too many classes."""
     values, path = sorted(dataset.classes), dataset.root / "dataset.json"
     if not path.is_file():
-        # the names in DICOM labels define the classes, or the file is next to a separate folder of labels
+        # DICOM labels define the classes, or dataset.json is next to a separate folder of labels
         path = dataset.root
     if values != list(range(len(values))):
         finding = f"the label values {', '.join(map(str, values))} are not consecutive"
@@ -108,18 +108,18 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     keep their names and order. 255 becomes 1 if every label map is a mask of 0 and 255 or of 0 and 1. Otherwise 255
     must be a listed class, because it often marks voxels to ignore.
     """
-    found = {value for label_map in counts for value in label_map}
-    if not _consecutive(found | {0}) and MASK_VALUE in found and (mask := _mask(classes, counts)):
+    present = {value for label_map in counts for value in label_map}
+    if not _consecutive(present | {0}) and MASK_VALUE in present and (mask := _mask(classes, counts)):
         return mask
     if classes:
-        if unlisted := sorted(found - classes.keys()):
+        if unlisted := sorted(present - classes.keys()):
             return f"the label value {unlisted[0]} has no class: name it in dataset.json or correct the label maps"
         return None if _consecutive(classes) else _in_order(classes)
-    if _consecutive(found | {0}):
+    if _consecutive(present | {0}):
         return None
-    if MASK_VALUE in found:
+    if MASK_VALUE in present:
         return "255 occurs with other label values: name it in dataset.json, or set these voxels to 0"
-    return _in_order({value: f"label {value}" if value else "background" for value in found | {0}})
+    return _in_order({value: f"label {value}" if value else "background" for value in present | {0}})
 
 
 def _mask(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumbering | None:

@@ -46,15 +46,15 @@ def read_layout(data: Data) -> Dataset:
     require_folder(data, f"pass a folder with {EXPECTED}")
     if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
         return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
-    found = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
+    content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
     remedy = _nearby_folder(data) or f"arrange the scans as {EXPECTED}"
-    raise UserError(Code.LAYOUT_UNKNOWN, data, f"unknown layout, the folder contains {found}", remedy)
+    raise UserError(Code.LAYOUT_UNKNOWN, data, f"unknown layout, the folder contains {content}", remedy)
 
 
 def _nearby_folder(folder: Path) -> str:
     """Suggest the parent folder or the only subfolder that contains ``imagesTr``. Otherwise return an empty string."""
-    resolved = folder.resolve()
-    if resolved.name in {one for named in FOLDERS for one in named[:2]} and (resolved.parent / "imagesTr").is_dir():
+    resolved, names = folder.resolve(), {name for folders in FOLDERS for name in folders[:2]}
+    if resolved.name in names and (resolved.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {resolved.parent}"
     inside = [path for path in visible_entries(folder) if path.is_dir() and (path / "imagesTr").is_dir()]
     return f"pass the subfolder that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
@@ -91,7 +91,8 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
         return True
     _, labels, _ = places[0]
     folders = [images for images, _, split in places if split != "test"]
-    stems = next((found for images in folders if (found := {scan_stem(path) for path in scans_in(images)})), set())
+    stems_of_folders = ({scan_stem(path) for path in scans_in(images)} for images in folders)
+    stems = next((stems for stems in stems_of_folders if stems), set())
     labeled = _label_names(labels)
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
@@ -119,13 +120,14 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
         channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
     cases: list[Case] = []
     remedy = "add missing files, remove extra files or correct dataset.json"
-    later: dict[str, Path] = {}
+    label_of_unlabeled: dict[str, Path] = {}
     for images, labels, split in places:
         files = grouped[images]
         problems += [error for _, error in find_incomplete(files, channels, remedy)]
-        label_of = later
+        label_of = label_of_unlabeled
         if labels is not None:
-            label_of, later = _match(images, labels, files, _images_to_annotate(split, places, grouped), problems)
+            others = _images_to_annotate(split, places, grouped)
+            label_of, label_of_unlabeled = _match(images, labels, files, others, problems)
         cases += (_pair(name, files[name], label_of.get(name), split) for name in files)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     for name, times in Counter(case.name for case in cases).items():
@@ -171,16 +173,17 @@ def _match(
 
     Images in ``files`` come first. A label map that belongs to no image is added to ``problems``.
     """
-    found = group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
-    own, other = (
-        {case: found.pop(label)[0] for label, case in match_labels(found, names).items()} for names in (files, others)
+    unmatched = group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
+    label_of, label_of_others = (
+        {case: unmatched.pop(label)[0] for label, case in match_labels(unmatched, names).items()}
+        for names in (files, others)
     )
     # an image without a channel number is already reported, so its label is not reported as unmatched
-    image_stems = {scan_stem(path) for path in scans_in(images)} if found else set()
-    for name, label_files in found.items():
+    image_stems = {scan_stem(path) for path in scans_in(images)} if unmatched else set()
+    for name, label_files in unmatched.items():
         if name not in image_stems or CHANNEL.fullmatch(name):
-            problems.append(_unmatched(label_files[0], name, {**others, **files}, {**other, **own}))
-    return own, other
+            problems.append(_unmatched(label_files[0], name, {**others, **files}, label_of_others | label_of))
+    return label_of, label_of_others
 
 
 def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:

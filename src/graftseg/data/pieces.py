@@ -47,12 +47,12 @@ def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
     sizes = np.bincount(numbers)
     class_of = np.zeros(len(sizes), dtype=np.int64)
     class_of[numbers] = values
-    found = {}
+    pieces = {}
     for value in np.unique(class_of[1:]):
         members = np.flatnonzero(class_of == value)
         members = members[np.argsort(-sizes[members], kind="stable")]
-        found[int(value)] = _pieces(members, sizes[members], numbered, corner)
-    return found
+        pieces[int(value)] = _pieces(members, sizes[members], numbered, corner)
+    return pieces
 
 
 def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], corner: tuple[int, ...]) -> Pieces:
@@ -74,8 +74,8 @@ def foreground_box(labels: NDArray[Any]) -> tuple[slice, ...] | None:
     inside = labels > 0
     box = []
     for axis in range(labels.ndim):
-        found = np.flatnonzero(inside.any(axis=tuple(other for other in range(labels.ndim) if other != axis)))
-        if not len(found):
+        filled = np.flatnonzero(inside.any(axis=tuple(other for other in range(labels.ndim) if other != axis)))
+        if not len(filled):
             return None
-        box.append(slice(int(found[0]), int(found[-1]) + 1))
+        box.append(slice(int(filled[0]), int(filled[-1]) + 1))
     return tuple(box)

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +13,16 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, atomic_path, locked, make_folder, read_json, sha256_of, write_checked
+from graftseg.core.files import (
+    PARTIAL,
+    atomic_path,
+    link_or_copy,
+    locked,
+    make_folder,
+    read_json,
+    sha256_of,
+    write_checked,
+)
 from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
@@ -102,8 +110,8 @@ def prepare(
     check_target(out, dataset.root, overwrite=overwrite)
     with locked(out / LOCK, "another prepare is writing this store"):
         prepared = in_parallel(_CasePreparer(dataset, out, settings), dataset.cases, "Preparing scans", workers)
-        cases = tuple(one.case for one in prepared)
-        for line in guess_lines(guess for one in prepared for guess in one.guesses):
+        cases = tuple(result.case for result in prepared)
+        for line in guess_lines(guess for result in prepared for guess in result.guesses):
             log.warning("%s", line)
         store = Store(
             path=out,
@@ -117,7 +125,7 @@ def prepare(
         same_in_all_cases([len(case.shape) for case in cases], dataset.cases, "axes")
         removed = _remove_unused_files(out, cases)
         store.save()
-    new = sum(one.is_new for one in prepared)
+    new = sum(result.is_new for result in prepared)
     log.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
     return open_store(out)
 
@@ -131,12 +139,8 @@ def link_cases(source: Path, out: Path) -> None:
     with locked(out / LOCK, "another prepare is writing this store"):
         for path in (source / CASES).glob("*.*"):
             target = out / CASES / path.name
-            if path.name.startswith(".") or target.exists():
-                continue
-            try:
-                os.link(os.path.realpath(path), target)
-            except OSError:
-                shutil.copyfile(path, target)
+            if not path.name.startswith(".") and not target.exists():
+                link_or_copy(path, target)
 
 
 def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:

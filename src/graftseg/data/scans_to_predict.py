@@ -33,10 +33,10 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     problems: list[UserError] = []
     numbered = [scan for scan in scans if CHANNEL.fullmatch(scan_stem(scan))]
     if channels == 1:
-        known = _prefixes(trained)
-        numbered = [scan for scan in numbered if not _prefixes([scan_stem(scan)]) & known]
+        trained_prefixes = _prefixes(trained)
+        numbered = [scan for scan in numbered if not _prefixes([scan_stem(scan)]) & trained_prefixes]
     files = group_scans(numbered, problems, is_numbered=True)
-    if channels == 1 and all(0 not in found for found in files.values()):
+    if channels == 1 and all(0 not in by_channel for by_channel in files.values()):
         numbered, files = [], {}
     failures = dict(_find_unfit(files, channels))
     others = sorted({*scans} - {*numbered})
@@ -45,8 +45,8 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
         add_channel(unnumbered, name, 0, min(files[name].items())[1], problems)
     if problems:
         raise problems[0]
-    complete = {name: found for name, found in files.items() if name not in failures} | unnumbered
-    cases = [make_case(name, found, None, "test") for name, found in complete.items()]
+    complete = {name: by_channel for name, by_channel in files.items() if name not in failures} | unnumbered
+    cases = [make_case(name, by_channel, None, "test") for name, by_channel in complete.items()]
     return sorted(cases, key=lambda case: case.name), failures
 
 
@@ -70,22 +70,22 @@ def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
 
     If all cases have only the file ``CASE_0000``, that file may contain all channels, so nothing is yielded.
     """
-    if channels > 1 and all(set(found) == {0} for found in files.values()):
+    if channels > 1 and all(set(by_channel) == {0} for by_channel in files.values()):
         return
     remedy = "pass a folder that contains exactly the files CASE_0000, CASE_0001, ... of the case"
     for name, error in find_incomplete(files, channels, remedy):
-        found = sorted(files[name])
-        if channels == 1 and len(found) > 1:
-            numbers = ", ".join(f"{channel:04d}" for channel in found)
-            finding = f"the case has {len(found)} channels ({numbers}), but the network has one"
-            rename = f"if these are different cases, rename them to {name}-{found[0]:04d} and so on"
+        present = sorted(files[name])
+        if channels == 1 and len(present) > 1:
+            numbers = ", ".join(f"{channel:04d}" for channel in present)
+            finding = f"the case has {len(present)} channels ({numbers}), but the network has one"
+            rename = f"if these are different cases, rename them to {name}-{present[0]:04d} and so on"
             error = UserError(error.code, error.where, finding, f"keep the channel used in training; {rename}")
         yield name, error
 
 
-def check_channels(where: str | Path, found: int, expected: int) -> None:
+def check_channels(where: str | Path, count: int, expected: int) -> None:
     """Raise a UserError if a scan has more or fewer channels than the training scans."""
-    if found != expected:
-        finding = f"has {found} channels, but the run was trained on {expected}"
+    if count != expected:
+        finding = f"has {count} channels, but the run was trained on {expected}"
         remedy = "give the same channels as in training: files CASE_0000, CASE_0001, ... or one file"
         raise UserError(Code.CHANNELS_MISMATCH, where, finding, remedy)

@@ -63,12 +63,12 @@ class Sources:
     @property
     def places(self) -> tuple[tuple[Path, Path | None, Split], ...]:
         """Tuples of image folder, label folder and split. ``unlabeled`` is omitted if it equals ``labeled_images``."""
-        found: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
+        places: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
         if self.unlabeled is not None and not self._is_unlabeled_repeated:
-            found.append((self.unlabeled, None, "unlabeled"))
+            places.append((self.unlabeled, None, "unlabeled"))
         if self.test_images is not None:
-            found.append((self.test_images, self.test_labels, "test"))
-        return tuple(found)
+            places.append((self.test_images, self.test_labels, "test"))
+        return tuple(places)
 
 
 Data = Path | Sources

@@ -148,8 +148,8 @@ class Store:
         """Raise a UserError if the checksum of the file ``name`` of a case differs from the manifest."""
         path = self.path / CASES / name
         with _reading(path):
-            found = sha256_of(path)
-        if found != case.sha256[name]:
+            checksum = sha256_of(path)
+        if checksum != case.sha256[name]:
             raise _damaged(path, "checksum mismatch")
 
     def save(self) -> None:
@@ -198,10 +198,7 @@ def open_store(path: Path) -> Store:
 
 
 def find_store(run: RunFolder, remedy: str = DATA_REMEDY) -> Path:
-    """Return the store of a run: in the run folder, at the recorded path, or in the parent or grandparent folder.
-
-    Folds, seeds and baselines share the store in a parent folder.
-    """
+    """Return the store of a run: in the run folder, at the recorded path, or in a parent folder (folds, seeds)."""
     facts = run.training_manifest()["store"]
     recorded = Path(str(facts.get("path", run.store)))
     if is_store(run.store):
@@ -223,12 +220,12 @@ def _manifest(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and content.get("format") == FORMAT["format"] else None
 
 
-def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray[Number]:
+def _open(path: Path, shape: tuple[int, ...], dtype: type[Number]) -> npt.NDArray[Number]:
     """Open a stored array as a memory map and compare its type and shape with the manifest."""
     with _reading(path):
         array = np.lib.format.open_memmap(path, mode="r")
-    if (array.dtype, array.shape, array.flags.c_contiguous) != (np.dtype(kind), shape, True):
-        raise _damaged(path, f"{array.dtype} {array.shape} instead of {np.dtype(kind)} {shape}")
+    if (array.dtype, array.shape, array.flags.c_contiguous) != (np.dtype(dtype), shape, True):
+        raise _damaged(path, f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}")
     return array
 
 

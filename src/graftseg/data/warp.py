@@ -65,7 +65,7 @@ class Warp:
 
 
 def control_points(patch: Sequence[int], grid: int) -> tuple[int, ...]:
-    """Return the number of control points along each axis: a cubic B-spline needs three more than cells."""
+    """Return the number of control points along each axis. A cubic B-spline needs three more than it has cells."""
     return tuple(ceil(n / grid) + 3 for n in patch)
 
 
@@ -101,13 +101,13 @@ def _draw_linear(rng: np.random.Generator, axes: int, settings: WarpSettings) ->
     turn = np.eye(axes)
     if rng.random() < settings.rotate:
         for plane in [(0, 1), (0, 2), (1, 2)][: 1 if axes == 2 else 3]:
-            most = settings.degrees if plane == (0, 1) else settings.tilt
-            turn = turn @ _rotation(axes, plane, np.deg2rad(rng.uniform(-most, most)))
+            limit = settings.degrees if plane == (0, 1) else settings.tilt
+            turn = turn @ _rotation(axes, plane, np.deg2rad(rng.uniform(-limit, limit)))
     size = np.ones(axes)
     size[2:] = settings.thickness
     linear = turn * size / size[:, None]
     if rng.random() < settings.scale:
-        # the logarithm is uniform below and above 1, so that half of the patches are enlarged
+        # the logarithm of the factor is uniform, and half of the patches are enlarged
         low, high = np.log(settings.smallest), np.log(settings.largest)
         linear = linear / np.exp(rng.uniform(low, 0) if rng.random() < 0.5 else rng.uniform(0, high))
     for axis in settings.mirror:
@@ -155,15 +155,17 @@ class WarpColumns:
         device, axes = self.center.device, len(patch)
         moved = self._displacement(patch)
         steps = [torch.arange(n, device=device, dtype=torch.float32) - (n - 1) / 2 for n in patch]
-        along = [step.view([-1 if axis == own else 1 for axis in range(axes)]) for own, step in enumerate(steps)]
-        one = [-1] + [1] * axes
-        found = []
+        along = [
+            step.view([-1 if axis == step_axis else 1 for axis in range(axes)]) for step_axis, step in enumerate(steps)
+        ]
+        per_sample = [-1] + [1] * axes
+        places = []
         for axis in range(axes):
-            place = moved[:, axis] + self.center[:, axis].view(one)
+            place = moved[:, axis] + self.center[:, axis].view(per_sample)
             for other in range(axes):
-                place = place + self.linear[:, axis, other].view(one) * along[other]
-            found.append(place)
-        return found
+                place = place + self.linear[:, axis, other].view(per_sample) * along[other]
+            places.append(place)
+        return places
 
     def _displacement(self, patch: Sequence[int]) -> Tensor:
         """Return the displacement of every patch voxel, ``(B, axes, *patch)``."""
@@ -200,15 +202,15 @@ def sample_image(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Se
         for axis, side in enumerate(corner[1:], start=1):
             index, weight = index + ends[axis][side][0], weight * ends[axis][side][1]
         voxels = index[:, None] + first
-        found = memory.index_select(0, voxels.flatten()).view(voxels.shape).float()
-        values = values + found * weight[:, None]
+        voxel_values = memory.index_select(0, voxels.flatten()).view(voxels.shape).float()
+        values = values + voxel_values * weight[:, None]
     return values
 
 
 def _neighbors(place: Tensor, last: Tensor, stride: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return flat index and weight of the voxels below and above every position; weights outside the scan are 0."""
-    one = [-1] + [1] * (place.dim() - 1)
-    last, stride = last.long().view(one), stride.long().view(one)
+    per_sample = [-1] + [1] * (place.dim() - 1)
+    last, stride = last.long().view(per_sample), stride.long().view(per_sample)
     below = place.floor()
     above_share = place - below
     ends = []
@@ -220,14 +222,14 @@ def _neighbors(place: Tensor, last: Tensor, stride: Tensor) -> list[tuple[Tensor
 
 def sample_labels(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
     """Return the nearest labels ``(B, *patch)`` int64 from flat memory; ``offsets`` ``(B, 1)``."""
-    one = [-1] + [1] * len(positions)
-    index, inside = offsets.long().view(one), torch.ones((), dtype=torch.bool, device=memory.device)
+    per_sample = [-1] + [1] * len(positions)
+    index, inside = offsets.long().view(per_sample), torch.ones((), dtype=torch.bool, device=memory.device)
     for axis, place in enumerate(positions):
         nearest = (place + 0.5).floor().long()
-        clipped = nearest.clamp(min=0).minimum(at.last[:, axis].long().view(one))
-        index, inside = index + clipped * at.stride[:, axis].long().view(one), inside & (clipped == nearest)
-    found = memory.index_select(0, index.flatten()).view(index.shape)
-    return torch.where(inside, found, 0).long()
+        clipped = nearest.clamp(min=0).minimum(at.last[:, axis].long().view(per_sample))
+        index, inside = index + clipped * at.stride[:, axis].long().view(per_sample), inside & (clipped == nearest)
+    labels = memory.index_select(0, index.flatten()).view(index.shape)
+    return torch.where(inside, labels, 0).long()
 
 
 def boxes_of_warp(table: Table, patch: Sequence[int], grid: int) -> tuple[Integers, Integers]:

@@ -94,13 +94,13 @@ class Draft:
             return number
 
     def reset(self) -> int:
-        """Restore the start by adding one stroke. Return the number of the last stroke."""
+        """Undo all strokes by adding one stroke that restores the start. Return the number of the last stroke."""
         with self._lock:
             runs = runs_between(self.drawing, self.start)
             return self.add(self.count + 1, runs) if len(runs) else self.count
 
     def remove(self) -> None:
-        """Delete the draft. The start goes first, so that a partly deleted draft does not count as a draft."""
+        """Delete the draft, the start first. Without its start, a partly deleted draft does not count as a draft."""
         with write_errors(self._folder):
             (self._folder / START).unlink(missing_ok=True)
             shutil.rmtree(self._folder)

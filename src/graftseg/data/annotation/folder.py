@@ -50,8 +50,8 @@ class AnnotationFolder:
         check_writable(self.labels)
         make_folder(self.labels)
         with locked(self.path / LOCK, "another graftseg annotate is using this folder"):
-            for left in [*self.labels.glob(f"{PARTIAL}*"), *(self.path / "drafts").glob(f"{PARTIAL}*")]:
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            for leftover in [*self.labels.glob(f"{PARTIAL}*"), *(self.path / "drafts").glob(f"{PARTIAL}*")]:
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             yield
 
     def draft(self, case: str) -> Path:
@@ -86,7 +86,7 @@ class AnnotationFolder:
             shutil.copyfile(target, partial)
 
     def is_saved(self, case: Case, draft: Draft) -> bool:
-        """Return whether the label map equals the draft, because a save ended before the draft was deleted."""
+        """Return whether the label map equals the draft. It does if a save ended before the draft was deleted."""
         target = self.target(case)
         return target.is_file() and np.array_equal(read_label(target).array, draft.labels)
 

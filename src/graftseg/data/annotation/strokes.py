@@ -46,7 +46,7 @@ def runs_between(before: Drawing, after: Drawing) -> Runs:
 
 
 def _value_steps(after: Drawing, is_changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where the new value differs from the new value of the voxel before, inside changed voxels."""
+    """Mark the borders between two neighboring changed voxels that get different values."""
     steps = np.zeros(len(after) + 1, dtype=bool)
     steps[1:-1] = (after[1:] != after[:-1]) & is_changed[1:] & is_changed[:-1]
     return steps

@@ -50,10 +50,10 @@ def read_benchmark(name: str, folder: Path) -> Dataset:
     benchmark = BENCHMARKS[name]
     remedy = f"pass the folder with {benchmark.expected}"
     require_folder(folder, remedy)
-    found = benchmark.find(folder)
-    if not found:
+    folders = benchmark.find(folder)
+    if not folders:
         raise UserError(Code.BENCHMARK_MISMATCH, folder, f"not the folder of the benchmark {name}", remedy)
-    return _read(benchmark, _only(folder, found))
+    return _read(benchmark, _only(folder, folders))
 
 
 def classes_of(name: str) -> tuple[str, ...]:
@@ -63,19 +63,19 @@ def classes_of(name: str) -> tuple[str, ...]:
 
 def recognize_benchmark(folder: Path) -> Dataset | None:
     """Read the cases of the only benchmark in a folder or its subfolders. Return None if there is no benchmark."""
-    known = ((one, one.recognize) for one in BENCHMARKS.values() if one.recognize is not None)
-    found = {root: benchmark for benchmark, recognize in known for root in recognize(folder)}
-    if not found:
+    recognizable = ((benchmark, benchmark.recognize) for benchmark in BENCHMARKS.values() if benchmark.recognize)
+    benchmark_of = {root: benchmark for benchmark, recognize in recognizable for root in recognize(folder)}
+    if not benchmark_of:
         return None
-    root = _only(folder, list(found))
-    return _read(found[root], root)
+    root = _only(folder, list(benchmark_of))
+    return _read(benchmark_of[root], root)
 
 
-def _only(folder: Path, found: list[Path]) -> Path:
-    if len(found) > 1:
-        finding = f"contains several data sets, such as {found[0].name} and {found[1].name}"
+def _only(folder: Path, roots: list[Path]) -> Path:
+    if len(roots) > 1:
+        finding = f"contains several data sets, such as {roots[0].name} and {roots[1].name}"
         raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "pass the folder of one of them")
-    return found[0]
+    return roots[0]
 
 
 def _read(benchmark: Benchmark, root: Path) -> Dataset:

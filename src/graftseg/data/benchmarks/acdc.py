@@ -129,9 +129,9 @@ def _find_divided_patients(root: Path, cases: list[Case]) -> list[UserError]:
 def _find_gaps(paths: tuple[Path, ...]) -> list[UserError]:
     """Return an error if a slice of a volume is missing or has two files."""
     numbers = [_number(path) for path in paths]
-    for (one, path), (other, _) in pairwise(zip(numbers, paths, strict=True)):
-        if one == other:
-            finding = f"slice {one} of the volume has two files"
+    for (number, path), (next_number, _) in pairwise(zip(numbers, paths, strict=True)):
+        if number == next_number:
+            finding = f"slice {number} of the volume has two files"
             return [UserError(Code.BENCHMARK_MISMATCH, path, finding, "keep one of them")]
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
     if numbers[0] > 1:
@@ -146,8 +146,8 @@ def _stacked(case: Case, name: Literal["image", "label"]) -> NDArray[Any]:
     if len(case.images) == 1 and not SLICE.fullmatch(case.images[0].stem):
         return np.moveaxis(read_h5(case.images[0], name, 3), 0, -1)
     slices = [read_h5(path, name, 2) for path in case.images]
-    for path, one in zip(case.images, slices, strict=True):
-        if one.shape != slices[0].shape:
-            finding = f"the slice has the shape {one.shape}, but {case.images[0].name} has {slices[0].shape}"
+    for path, array in zip(case.images, slices, strict=True):
+        if array.shape != slices[0].shape:
+            finding = f"the slice has the shape {array.shape}, but {case.images[0].name} has {slices[0].shape}"
             raise UserError(Code.BENCHMARK_MISMATCH, path, finding, "keep the slices of one volume only")
     return np.stack(slices, axis=-1)

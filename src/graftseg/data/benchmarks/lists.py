@@ -28,13 +28,13 @@ def read_list(path: Path) -> list[str]:
 def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]]:
     """Return path and entries of the first list of ``names`` in a folder or its subfolders, else of ``published``."""
     path = PUBLISHED / published
-    # a broken link counts as found: reading it fails, instead of using the published list
+    # a broken link counts as existing, so that reading it fails instead of using the published list
     paths = [folder / name for name in names for folder in with_children(root)]
-    found = [path for path in paths if path.is_file() or path.is_symlink()]
-    if found:
-        path, same = found[0], [other for other in found if other.name == found[0].name]
-        if path.parent != root and len(same) > 1:
-            finding = f"two lists are named {path.name}, in {path.parent.name} and {same[1].parent.name}"
+    existing = [path for path in paths if path.is_file() or path.is_symlink()]
+    if existing:
+        path, same_name = existing[0], [other for other in existing if other.name == existing[0].name]
+        if path.parent != root and len(same_name) > 1:
+            finding = f"two lists are named {path.name}, in {path.parent.name} and {same_name[1].parent.name}"
             raise UserError(Code.BENCHMARK_MISMATCH, root, finding, f"keep one, or put the right one into {root.name}")
     return path, read_list(path)
 

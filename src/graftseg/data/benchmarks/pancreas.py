@@ -50,34 +50,34 @@ class _Files:
 
 def find_pancreas(folder: Path) -> list[Path]:
     """Return the folder with scans and label maps if they are named as in the release."""
-    found = _find_files(folder)
-    images = any(SERIES.match(path.name) for path in found.images.values())
-    labels = any(path.name.startswith("label") for path in found.labels.values())
-    return [found.root] if images and labels else []
+    files = _find_files(folder)
+    images = any(SERIES.match(path.name) for path in files.images.values())
+    labels = any(path.name.startswith("label") for path in files.labels.values())
+    return [files.root] if images and labels else []
 
 
 def find_numbered(folder: Path) -> list[Path]:
     """Return the folder with scans and label maps if their names contain four digits."""
-    found = _find_files(folder)
-    return [found.root] if found.images and found.labels else []
+    files = _find_files(folder)
+    return [files.root] if files.images and files.labels else []
 
 
 def read_pancreas(root: Path, protocol: Protocol) -> Dataset:
     """Return the cases in the order of ``train.list`` and ``test.list``. The published lists replace missing lists."""
-    found = _find_files(root)
+    files = _find_files(root)
     cases: list[Case] = []
-    problems = list(found.problems)
+    problems = list(files.problems)
     for name, split in LISTS:
         source = root / f"{name}.list"
         source = source if source.is_file() or source.is_symlink() else PUBLISHED / f"{protocol}-{name}.list"
         for number in _numbers(source):
-            if number in found.images and number in found.labels:
-                image, label = found.images[number], found.labels[number]
+            if number in files.images and number in files.labels:
+                image, label = files.images[number], files.labels[number]
                 slices = _series(image) if image.is_dir() else [image]
                 # the last path is the label map, which every case needs for the crop
                 cases.append(Case(number, (*slices, label), label, split))
             else:
-                file = "its scan" if number not in found.images else f"label{number}.nii.gz"
+                file = "its scan" if number not in files.images else f"label{number}.nii.gz"
                 problems.append(missing_case(root, source, number, file))
     problems += find_repeated(root, cases)
     return Dataset(root, protocol, tuple(cases), CLASSES, tuple(problems), reader=PancreasFiles(protocol))

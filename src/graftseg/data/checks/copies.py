@@ -80,10 +80,10 @@ def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
     groups: dict[str, list[CaseFingerprint]] = {}
     for case in cases:
         keys = {case.content, case.oriented or case.content}
-        known = {id(groups[key]): groups[key] for key in keys if key in groups}
-        together = [*(one for group in known.values() for one in group), case]
-        keys = {key for one in together for key in (one.content, one.oriented or one.content)}
-        groups |= dict.fromkeys(keys, together)
+        matching = {id(groups[key]): groups[key] for key in keys if key in groups}
+        merged = [*(member for group in matching.values() for member in group), case]
+        keys = {key for member in merged for key in (member.content, member.oriented or member.content)}
+        groups |= dict.fromkeys(keys, merged)
     return list({id(group): group for group in groups.values()}.values())
 
 
@@ -107,13 +107,13 @@ def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:
 
 def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:
     """Yield disjoint groups of at least two members, in which all pairs of members are near."""
-    left = list(range(len(near)))
-    while left:
+    remaining = list(range(len(near)))
+    while remaining:
         members: list[int] = []
-        for one in left:
-            if all(near[one, other] for other in members):
-                members.append(one)
-        left = [one for one in left if one not in members]
+        for candidate in remaining:
+            if all(near[candidate, member] for member in members):
+                members.append(candidate)
+        remaining = [index for index in remaining if index not in members]
         if len(members) > 1:
             yield members
 
@@ -123,14 +123,14 @@ def _in_splits(group: Sequence[CaseFingerprint]) -> str:
     return f"in {' and '.join(splits)} cases" if len(splits) > 1 else f"in several {splits[0]} cases"
 
 
-def coarse_view(array: NDArray[Any], side: int = MAX_AXIS_BLOCKS) -> Floats | None:
+def coarse_view(array: NDArray[Any]) -> Floats | None:
     """Return the block means of ``(C, *space)`` as a unit vector. The dot product of two vectors is their correlation.
 
-    Every channel is divided into at most ``side`` blocks along each axis and normalized, so the vector does not change
-    if the intensities are multiplied or shifted. Return None if there are fewer than ``MIN_BLOCKS`` blocks or if a
-    channel is constant.
+    Every channel is divided into at most ``MAX_AXIS_BLOCKS`` blocks along each axis and normalized, so the vector does
+    not change if the intensities are multiplied or shifted. Return None if there are fewer than ``MIN_BLOCKS`` blocks,
+    or if a channel is constant.
     """
-    means = [_block_means(channel, side) for channel in array]
+    means = [_block_means(channel) for channel in array]
     if means[0].size < MIN_BLOCKS:
         return None
     vectors = [vector for channel in means if (vector := _unit(channel.ravel())) is not None]
@@ -139,11 +139,11 @@ def coarse_view(array: NDArray[Any], side: int = MAX_AXIS_BLOCKS) -> Floats | No
     return np.concatenate(vectors).astype(np.float32) / np.float32(np.sqrt(len(means)))
 
 
-def _block_means(channel: NDArray[Any], side: int) -> NDArray[np.float64]:
+def _block_means(channel: NDArray[Any]) -> NDArray[np.float64]:
     blocks = channel
     # start with the axis of the largest stride: contiguous slabs are read once, and the remaining array is small
     for axis in sorted(range(channel.ndim), key=lambda axis: -abs(channel.strides[axis])):
-        count = min(side, channel.shape[axis])
+        count = min(MAX_AXIS_BLOCKS, channel.shape[axis])
         cuts = np.arange(1, count) * channel.shape[axis] // count
         blocks = np.stack([slab.mean(axis, dtype=np.float64) for slab in np.split(blocks, cuts, axis)], axis)
     return np.asarray(blocks, dtype=np.float64)

@@ -48,7 +48,7 @@ def from_error(root: Path, error: UserError, case: str | None = None) -> Finding
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """Sort findings: errors, then warnings, then notes, each by location."""
-    return sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), found.where, found.what))
+    return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.where, finding.what))
 
 
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
@@ -56,10 +56,11 @@ def grouped(findings: Sequence[Finding]) -> list[Finding]:
 
     Errors at the same place in several cases, such as a missing package, are always combined.
     """
-    kinds: dict[tuple[str, str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in _without_repetitions(findings):
-        kinds.setdefault((finding.severity, finding.what, finding.remedy), []).append(finding)
-    return [line for kind in kinds.values() for line in (kind if len(kind) <= MAX_LISTED else [_combined(kind)])]
+        groups.setdefault((finding.severity, finding.what, finding.remedy), []).append(finding)
+    listed = (group if len(group) <= MAX_LISTED else [_combined(group)] for group in groups.values())
+    return [finding for group in listed for finding in group]
 
 
 def _without_repetitions(findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -74,10 +75,10 @@ def _without_repetitions(findings: Sequence[Finding]) -> Iterator[Finding]:
         yield replace(finding, size=counted(len(names), "case") if is_repeated else finding.size, cases=names)
 
 
-def _combined(kind: Sequence[Finding]) -> Finding:
+def _combined(group: Sequence[Finding]) -> Finding:
     """Return one finding for several findings of one kind. Files that belong to no case are listed as cases."""
-    first, total = kind[0], len(kind)
-    names = [name for finding in kind for name in finding.cases or (finding.where,)]
+    first, total = group[0], len(group)
+    names = [name for finding in group for name in finding.cases or (finding.where,)]
     where, size = f"{first.where} and {total - 1} more", f"{first.size}; in {total} cases"
     if first.size in ("1 file", "1 case"):
         size = counted(total, first.size.split()[1])

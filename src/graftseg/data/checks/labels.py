@@ -32,15 +32,15 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
 
 def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
     """Compare the class list with the label values that occur."""
-    found = sorted({0, *summaries.label_counts})
-    if not dataset.classes and found == [0, MASK_VALUE]:
+    present = sorted({0, *summaries.label_counts})
+    if not dataset.classes and present == [0, MASK_VALUE]:
         what, size = "the label maps are masks of 0 and 255", "255 is above the largest allowed value, 254"
         yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1", fixed_by="--fix")
         return
-    if not dataset.classes and found != list(range(len(found))):
-        yield from _gaps_between(found, summaries.of("labeled"))
+    if not dataset.classes and present != list(range(len(present))):
+        yield from _gaps_between(present, summaries.of("labeled"))
         return
-    listed = dataset.classes or {value: f"class {value}" for value in found}
+    listed = dataset.classes or {value: f"class {value}" for value in present}
     values = sorted(listed)
     if values != list(range(len(values))):
         gap = min(set(range(len(values))) - set(values))
@@ -53,7 +53,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         return
     # if a label map cannot be read, nothing is reported, because the label map may contain the missing class
     if all(case.label_counts for case in summaries.of("labeled")):
-        shown = {*found, 1} if values == [0, 1] and MASK_VALUE in found else {*found}
+        shown = {*present, 1} if values == [0, 1] and MASK_VALUE in present else {*present}
         for value in (value for value in values[1:] if value not in shown):
             what = f"no labeled case contains {listed[value]} (value {value})"
             size = f"0 of {len(summaries.of('labeled'))} cases"
@@ -63,8 +63,8 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
 def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str]) -> Iterator[Finding]:
     """Report tiny separate pieces of each class. The case with the most islands comes first."""
     for value in sorted({value for case in cases for value in case.pieces}):
-        found = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
-        for pieces, name in sorted(found, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
+        with_class = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
+        for pieces, name in sorted(with_class, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
             if pieces.islands:
                 yield _islands(name, classes.get(value, f"class {value}"), pieces)
 
@@ -81,20 +81,20 @@ def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
     return Finding(severity, f"islands of a few voxels in {class_name}", name, size, remedy, (name,))
 
 
-def _gaps_between(found: list[int], labeled: tuple[CaseFingerprint, ...]) -> Iterator[Finding]:
-    """Report label values that are not consecutive, in a data set without a class list. Name cases above a gap."""
-    first_gap = min(set(range(found[-1])) - set(found))
+def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...]) -> Iterator[Finding]:
+    """Report label values that are not consecutive, in a data set without a class list."""
+    first_gap = min(set(range(present[-1])) - set(present))
     cases = tuple(case.name for case in labeled if max(case.label_counts, default=0) > first_gap)
-    absent = found[-1] + 1 - len(found)
+    absent = present[-1] + 1 - len(present)
     missing = f"{counted(absent, 'value')} {'is' if absent == 1 else 'are'} missing"
-    occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
-    severity: Severity = "error" if found[-1] > LARGEST_VALUE else "warning"
+    occur = ", ".join(map(str, present[:8])) + (", ..." if len(present) > 8 else "")
+    severity: Severity = "error" if present[-1] > LARGEST_VALUE else "warning"
     remedy = f"{FIX_VALUES}0, 1, 2, ..., or name the classes in dataset.json"
-    fixed_by: FixedBy = "" if MASK_VALUE in found else "--fix"
-    if MASK_VALUE in found:
+    fixed_by: FixedBy = "" if MASK_VALUE in present else "--fix"
+    if MASK_VALUE in present:
         remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
-    above = [value for value in found if value > first_gap]
+    above = [value for value in present if value > first_gap]
     values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
-    size = f"{occur} occur, {missing} below {found[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
+    size = f"{occur} occur, {missing} below {present[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
     where = cases[0] + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
     yield Finding(severity, "the label values have gaps", where, size, remedy, cases, fixed_by)

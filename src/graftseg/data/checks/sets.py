@@ -53,15 +53,15 @@ def stray_findings(dataset: Dataset) -> Iterator[Finding]:
 def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report differing numbers of axes or channels."""
     axes, channels = {case.name: len(case.shape) for case in cases}, {case.name: len(case.mean) for case in cases}
-    for one, many, counts, remedy in (
+    for singular, plural, counts, remedy in (
         ("axis", "axes", axes, "keep 2-D and 3-D scans in separate data sets"),
         ("channel", "channels", channels, "give every case the same channels"),
     ):
         usual = min(multimode(counts.values()), default=0)
-        if odd := tuple(name for name, number in counts.items() if number != usual):
-            found = counted(counts[odd[0]], one, many)
-            size = f"{found} instead of {usual}, in {len(odd)} of {len(counts)} cases"
-            what = f"the number of {many} differs between cases"
+        if odd := tuple(name for name, count in counts.items() if count != usual):
+            number = counted(counts[odd[0]], singular, plural)
+            size = f"{number} instead of {usual}, in {len(odd)} of {len(counts)} cases"
+            what = f"the number of {plural} differs between cases"
             yield Finding("error", what, odd[0], size, remedy, odd, "--drop")
 
 
@@ -98,14 +98,14 @@ def _spacings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
         if not comparable:
             continue
         median = np.median([case.canonical_spacing for case in comparable], axis=0)
-        found = []
+        extremes = []
         for case in comparable:
             ratio = np.abs(np.log(np.array(case.canonical_spacing) / median))
             worst = int(ratio.argmax())
             if ratio[worst] > np.log(SPACING_FACTOR):
                 size = f"{case.canonical_spacing[worst]:.2f} mm, but the median is {median[worst]:.2f} mm"
-                found.append((-float(ratio[worst]), case.name, size))
-        for _, name, size in sorted(found):
+                extremes.append((-float(ratio[worst]), case.name, size))
+        for _, name, size in sorted(extremes):
             what = "the voxel spacing differs greatly from the other cases"
             yield Finding("note", what, name, size, "resample to one spacing when preparing", (name,))
 
@@ -146,23 +146,23 @@ def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
             yield Finding("warning", what, name, size, remedy, (name,))
 
 
-def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]:
+def channel_findings(cases: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]:
     """Report unlabeled scans that may be channels of labeled scans, such as ``p1_T2`` of the labeled scan ``p1_T1``."""
     groups: dict[str, dict[str, tuple[Case, Geometry]]] = {}
-    for case, geometry in seen:
+    for case, geometry in cases:
         if case.split in ("labeled", "unlabeled"):
             beginning, ending = split_suffix(case.name)
             groups.setdefault(beginning, {})[ending] = case, geometry
-    few = [group for group in groups.values() if 2 <= len(group) <= MAX_CHANNELS]
-    pair_counts = Counter(pair for group in few for pair in combinations(sorted(group), 2))
-    pairs = [pair for group in few for pair in _channel_pairs(group, pair_counts)]
+    candidates = [group for group in groups.values() if 2 <= len(group) <= MAX_CHANNELS]
+    pair_counts = Counter(pair for group in candidates for pair in combinations(sorted(group), 2))
+    pairs = [pair for group in candidates for pair in _channel_pairs(group, pair_counts)]
     if not pairs:
         return
-    labeled, other = pairs[0]
-    beginning, _ = split_suffix(other)
+    labeled, unlabeled = pairs[0]
+    beginning, _ = split_suffix(unlabeled)
     names = tuple(sorted({name for _, name in pairs}))
     what = "unlabeled scans may be further channels of labeled scans (same name prefix, same grid)"
-    where, size = f"{other} next to {labeled}", counted(len(names), "unlabeled scan")
+    where, size = f"{unlabeled} next to {labeled}", counted(len(names), "unlabeled scan")
     remedy = f"if so, name the channels {beginning}_0000, {beginning}_0001 and so on, in the same order for every case"
     yield Finding("warning", what, where, size, f"{remedy}, and the label map {beginning}", names)
 
@@ -170,11 +170,11 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
 def _channel_pairs(
     group: Mapping[str, tuple[Case, Geometry]], pair_counts: Mapping[tuple[str, str], int]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names of a labeled and an unlabeled case on one grid if another group has the same two suffixes."""
+    """Yield pairs of a labeled and an unlabeled case on the same grid, whose suffixes also occur in another group."""
     for pair in combinations(sorted(group), 2):
-        both = [group[ending] for ending in pair]
-        if pair_counts[pair] < 2 or {case.split for case, _ in both} != {"labeled", "unlabeled"}:
+        cases = [group[ending] for ending in pair]
+        if pair_counts[pair] < 2 or {case.split for case, _ in cases} != {"labeled", "unlabeled"}:
             continue
-        if grid_difference(both[0][1], both[1][1]) is None:
-            first, second = sorted((case for case, _ in both), key=lambda case: case.split)
+        if grid_difference(cases[0][1], cases[1][1]) is None:
+            first, second = sorted((case for case, _ in cases), key=lambda case: case.split)
             yield first.name, second.name

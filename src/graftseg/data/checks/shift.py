@@ -14,7 +14,7 @@ from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint,
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
 Other = Literal["unlabeled", "test"]
 MIN_CASES = 3
-"""Minimum number of labeled and of other cases to call them similar."""
+"""Minimum number of cases in each of the two splits to call them similar."""
 MIN_TOTAL = 4  # minimum number of all cases to report a difference
 SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
 SENTENCES: dict[Kind, str] = {
@@ -68,8 +68,8 @@ def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likene
     reasons = ["their contrast differs"] if measured.standardised > SHIFT_LIMIT else []
     reasons += ["their spacing differs"] if max(measured.spacing) > SHIFT_LIMIT else []
     kind: Kind = "apart" if reasons else "scaled" if measured.stored > SHIFT_LIMIT else "alike"
-    lone = min(len(labeled), len(others)) < MIN_CASES
-    if len(labeled) + len(others) < MIN_TOTAL or (kind == "alike" and lone):
+    is_small = min(len(labeled), len(others)) < MIN_CASES
+    if len(labeled) + len(others) < MIN_TOTAL or (kind == "alike" and is_small):
         kind = "too few"
     sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons), other=other, can=CAN[other])
     odd = {finding.where for finding in offset_findings(labeled + others)}
@@ -98,22 +98,22 @@ def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     return tuple(float(shift) for shift in np.abs(centers[0] - centers[1]) / tolerance)
 
 
-def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]:
+def shift_findings(summaries: Fingerprint, likeness: Likeness) -> Iterator[Finding]:
     """Report intensity and spacing shifts between labeled scans and the compared split."""
-    if not found.spacing:
+    if not likeness.spacing:
         return
-    groups = f"labeled and {found.other} scans"
-    is_testable = len(summaries.of("labeled") + summaries.of(found.other)) >= MIN_TOTAL
-    if is_testable and max(found.stored, found.standardised) > SHIFT_LIMIT:
+    groups = f"labeled and {likeness.other} scans"
+    is_testable = len(summaries.of("labeled") + summaries.of(likeness.other)) >= MIN_TOTAL
+    if is_testable and max(likeness.stored, likeness.standardised) > SHIFT_LIMIT:
         what = f"{groups} differ in brightness or range; normalizing each scan corrects this"
-        if found.standardised > SHIFT_LIMIT:
+        if likeness.standardised > SHIFT_LIMIT:
             what = f"{groups} differ in contrast; normalizing each scan does not correct this"
-        size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (chance: up to 1)"
+        size = f"shift {likeness.stored:.1f} as stored, {likeness.standardised:.1f} after z-scores (chance: up to 1)"
         remedy = "check that all scans come from the same scanner type and protocol"
         yield Finding("warning", what, groups, size, remedy)
-    if max(found.spacing) > SHIFT_LIMIT and found.kind != "too few":
-        axis = found.spacing.index(max(found.spacing))
-        size = f"median {found.labeled_spacing[axis]:.2f} mm and {found.other_spacing[axis]:.2f} mm"
+    if max(likeness.spacing) > SHIFT_LIMIT and likeness.kind != "too few":
+        axis = likeness.spacing.index(max(likeness.spacing))
+        size = f"median {likeness.labeled_spacing[axis]:.2f} mm and {likeness.other_spacing[axis]:.2f} mm"
         remedy = "resample to one spacing when preparing, and check that all scans come from the same protocol"
         yield Finding("warning", f"{groups} differ in spacing", groups, size, remedy)
 

@@ -20,8 +20,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.scan import refuse_bytes, refuse_memory
 
 SECONDS, BYTES_PER_SECOND = 10, 10**6
-"""Time limit of a request: a constant, and time for the size of the decoded pixels (RLE is slow)."""
-_SMALL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""Time limit of a request: a constant, plus time for the decoded bytes at this speed (RLE is slow)."""
+_LOW_MEMORY = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Environment variables that reduce the memory of the child process."""
 
 
@@ -71,14 +71,14 @@ atexit.register(lambda: _child.stop())
 
 
 def _forget() -> None:
-    """After a fork, leave the process to the parent and let go of its pipes."""
+    """After a fork, detach this process from the decoder, which belongs to the parent, and from its pipes."""
     global _child
     if (process := _child.process) is not None:
-        nothing = os.open(os.devnull, os.O_RDWR)
+        null = os.open(os.devnull, os.O_RDWR)
         for stream in (process.stdin, process.stdout):
             # closing a stream would send the bytes in its buffer
-            os.dup2(nothing, stream.fileno(), inheritable=False)  # type: ignore[union-attr]
-        os.close(nothing)
+            os.dup2(null, stream.fileno(), inheritable=False)  # type: ignore[union-attr]
+        os.close(null)
         process.returncode = 0  # the fork must not wait for the process
     _child = _Child()
 
@@ -101,8 +101,8 @@ def decode(where: Path, decoder: str, needed: int, content: bytes = b"", **reque
 
 def _start() -> "subprocess.Popen[bytes]":
     child = Path(__file__).with_name("decoder_child.py")
-    environment = os.environ | _SMALL | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    # -P: modules in the folder of the script must not hide others
+    environment = os.environ | _LOW_MEMORY | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    # -P leaves the folder of the script out of sys.path, so that its modules cannot hide packages
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-P", str(child)],
         stdin=subprocess.PIPE,

@@ -80,20 +80,20 @@ def _limit(size: int | None, seconds: int) -> None:
 
 
 def _with_pydicom(pydicom: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
-    one = pydicom.Dataset()
-    one.file_meta = pydicom.dataset.FileMetaDataset()
-    one.file_meta.TransferSyntaxUID = request["syntax"]
+    dataset = pydicom.Dataset()
+    dataset.file_meta = pydicom.dataset.FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = request["syntax"]
     for tag, value in request["tags"].items():
-        setattr(one, tag, value)
-    one.PixelData = content
-    one["PixelData"].VR = "OB"
-    found: NDArray[Any] = one.pixel_array
-    return found
+        setattr(dataset, tag, value)
+    dataset.PixelData = content
+    dataset["PixelData"].VR = "OB"
+    pixels: NDArray[Any] = dataset.pixel_array
+    return pixels
 
 
 def _with_gdcm(itk: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
-    found: NDArray[Any] = itk.GetArrayFromImage(itk.ReadImage(request["path"], imageIO="GDCMImageIO"))
-    return found
+    pixels: NDArray[Any] = itk.GetArrayFromImage(itk.ReadImage(request["path"], imageIO="GDCMImageIO"))
+    return pixels
 
 
 if __name__ == "__main__":

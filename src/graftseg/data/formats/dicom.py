@@ -122,17 +122,17 @@ def read_slices(path: Path, *, pixels: bool) -> list[Slice]:
             finding = f"{len(chosen)} files in one series, {several} of them with several frames"
             remedy = "keep one multi-frame file, or export the series as single slices"
             raise UserError(Code.DICOM_SERIES, path, finding, remedy)
-        return [one for image in chosen for one in image.slices(pixels=pixels)]
+        return [slice_ for image in chosen for slice_ in image.slices(pixels=pixels)]
 
 
 def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
-    found = []
+    images = []
     for member in members:
         with user_errors(member.where):
             image = _image_file(member)
         if image is not None:
-            found.append(image)
-    return found
+            images.append(image)
+    return images
 
 
 def _image_file(member: Member) -> _ImageFile | None:
@@ -145,9 +145,9 @@ def _image_file(member: Member) -> _ImageFile | None:
     if modality in NON_IMAGE_MODALITIES:
         return None
     if not tags["Rows"]:
-        kind = value(member.where, header, "SOPClassUID")
+        sop_class = value(member.where, header, "SOPClassUID")
         # a class UID without a name, such as an invalid list of UIDs, is treated as an image
-        if getattr(kind, "name", "Image Storage").endswith("Image Storage"):
+        if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
             raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
         return None
     patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
@@ -179,15 +179,15 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
     for image in images:
         series.setdefault(image.series, []).append(image)
     ranked = sorted(series.values(), key=_count_slices, reverse=True)
-    largest, *others = [one for one in ranked if not one[0].is_localizer] or ranked
+    largest, *others = [files for files in ranked if not files[0].is_localizer] or ranked
     localizer_slices = min(LOCALIZER_SLICES, _count_slices(largest) / VOLUME_RATIO)
-    volumes = [largest, *(one for one in others if _count_slices(one) > localizer_slices)]
+    volumes = [largest, *(files for files in others if _count_slices(files) > localizer_slices)]
     if len(volumes) > 1:
         finding = f"{len(volumes)} series in one scan: {', '.join(map(_describe, volumes))}"
         raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the series to use")
-    for one in ranked:
-        if one is not largest:
-            log.warning("%s: skipped %s, because another series is the volume", path, _describe(one))
+    for files in ranked:
+        if files is not largest:
+            log.warning("%s: skipped %s, because another series is the volume", path, _describe(files))
     return largest
 
 
@@ -212,10 +212,10 @@ def _describe(images: Sequence[_ImageFile]) -> str:
 
 def _is_picture(slices: Sequence[Slice]) -> bool:
     """Return whether the scan is a single picture without a position, such as a radiograph."""
-    one = slices[0]
-    return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in POSE)
+    first = slices[0]
+    return len(slices) == 1 and all(value(first.where, first.header, tag) is None for tag in POSE)
 
 
-def _picture_geometry(one: Slice) -> Geometry:
-    spacing = pixel_spacing(one, SPACINGS, default=np.ones(2))
-    return lps_geometry(one.size, np.eye(2), spacing[::-1], np.zeros(2))
+def _picture_geometry(picture: Slice) -> Geometry:
+    spacing = pixel_spacing(picture, SPACINGS, default=np.ones(2))
+    return lps_geometry(picture.size, np.eye(2), spacing[::-1], np.zeros(2))

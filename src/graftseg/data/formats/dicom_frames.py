@@ -57,19 +57,19 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
 
 
 def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the tags of the file, then the shared and the own tags of a frame, one functional group after the other.
+    """Yield the tags of the file, then the tags of each functional group, shared by all frames or of this frame.
 
     Later values override earlier values. If the file has several frames, position and orientation of the file itself
     are ignored.
     """
     for tag in (*SLICE_HEADER, *PIXEL_VALUES):
-        if (is_single or tag not in POSE) and (found := value(where, header, tag)) is not None:
-            yield tag, found
+        if (is_single or tag not in POSE) and (content := value(where, header, tag)) is not None:
+            yield tag, content
     for group, tags in GROUPS.items():
         for source in (shared, frame):
             if sequence := source.get(group):
                 values = ((tag, value(where, sequence[0], tag)) for tag in tags)
-                yield from ((tag, found) for tag, found in values if found is not None)
+                yield from ((tag, content) for tag, content in values if content is not None)
 
 
 class _DecodedPixels:

@@ -24,7 +24,7 @@ from graftseg.data.formats.structures import Mask, Structure
 BACKGROUND = "background"
 """Class name of the value 0. A segment or ROI with this name belongs to no other class."""
 MAX_NAME = 64
-"""Length of the longest name in DICOM. Longer class names are compared by their beginning."""
+"""Length of the longest name in DICOM. Of longer class names, only the beginning is compared."""
 NAMED_STRUCTURES = 5
 """At most this many structures are named in a message."""
 
@@ -74,22 +74,23 @@ def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserErr
     names: dict[str, str] = {}
     problems: list[UserError] = []
     first: tuple[Path, set[str]] | None = None
-    other = None
+    differing = None
     for path in labels:
         try:
             structures = structures_of(path)
         except UserError:
             continue
-        invalid = [one for one in structures if _name_problem(one)]
-        problems += [_invalid_name(path, one) for one in invalid]
-        found = {_key(one.name): one.name for one in structures if one not in invalid and _key(one.name) != BACKGROUND}
-        names |= {key: name for key, name in found.items() if key not in names}
+        invalid = [structure for structure in structures if _name_problem(structure)]
+        problems += [_invalid_name(path, structure) for structure in invalid]
+        valid = {_key(structure.name): structure.name for structure in structures if structure not in invalid}
+        valid.pop(BACKGROUND, None)
+        names |= {key: name for key, name in valid.items() if key not in names}
         if not invalid:
-            first = first or (path, {*found})
-            other = other or (path if {*found} != first[1] else None)
+            first = first or (path, {*valid})
+            differing = differing or (path if {*valid} != first[1] else None)
     classes = {0: BACKGROUND, **dict(enumerate(names.values(), start=1))} if names else {}
-    if first is not None and other is not None:
-        problems.append(_differing_names(other, first[0], classes))
+    if first is not None and differing is not None:
+        problems.append(_differing_names(differing, first[0], classes))
     return classes, problems
 
 
@@ -109,7 +110,7 @@ def _invalid_name(path: Path, structure: Structure) -> UserError:
 
 def _differing_names(path: Path, first: Path, classes: Mapping[int, str]) -> UserError:
     values = {name: value for value, name in classes.items()}
-    # characters that an error escapes are escaped here in the form of JSON
+    # escape unprintable characters as JSON does, because the error would escape them differently
     is_printable = all(map(str.isprintable, values))
     listed = json.dumps({"labels": values}, ensure_ascii=not is_printable)
     finding = f"the names of its segments or ROIs differ from those of {first.name}"
@@ -119,7 +120,7 @@ def _differing_names(path: Path, first: Path, classes: Mapping[int, str]) -> Use
 def _painted(
     file: Path, masks: Iterator[Mask], values: Mapping[int, int], planes: Planes, classes: Mapping[int, str]
 ) -> NDArray[np.uint16]:
-    """Return the label map of structures with a class. Refuse voxels in two of them."""
+    """Return the label map of all structures with a class. Raise a UserError if two structures overlap."""
     labels = np.zeros(planes.geometry.shape, np.uint16)
     for mask in masks:
         value, on_slice = values[mask.structure], labels[:, :, mask.plane]
@@ -141,27 +142,28 @@ def _class_values(file: Path, structures: Sequence[Structure], classes: Mapping[
         remedy = 'name the classes in dataset.json, as in {"labels": {"background": 0, "liver": 1}}'
         raise UserError(Code.LABEL_INVALID, file, finding, remedy)
     value_of = {_key(name): value for value, name in classes.items()}
-    found: dict[str, Structure] = {}
-    for one in structures:
-        if _key(one.name) not in value_of:
+    by_key: dict[str, Structure] = {}
+    for structure in structures:
+        key = _key(structure.name)
+        if key not in value_of:
             continue
-        if other := found.get(_key(one.name)):
-            finding = f"{other} and {one} have the same name, {one.name}"
+        if other := by_key.get(key):
+            finding = f"{other} and {structure} have the same name, {structure.name}"
             raise UserError(Code.LABEL_INVALID, file, finding, "merge them, or rename one of them")
-        found[_key(one.name)] = one
-    if not found:
-        listed = _listed([one.name or str(one) for one in structures])
+        by_key[key] = structure
+    if not by_key:
+        listed = _listed([structure.name or str(structure) for structure in structures])
         finding = (
             f"none of its segments or ROIs ({listed}) has the name of a class ({_listed([*classes.values()][1:])})"
         )
         raise UserError(Code.LABEL_INVALID, file, finding, "use the same names in dataset.json and in the label")
-    return {one.number: value_of[key] for key, one in found.items() if value_of[key] != 0}
+    return {structure.number: value_of[key] for key, structure in by_key.items() if value_of[key] != 0}
 
 
 def _guesses(
     file: Path, structures: Sequence[Structure], values: Mapping[int, int], ignored: Mapping[str, int]
 ) -> Iterator[Guess]:
-    if unlisted := [one.name or str(one) for one in structures if one.number not in values]:
+    if unlisted := [each.name or str(each) for each in structures if each.number not in values]:
         what, remedy = "segments or ROIs that are not classes are ignored", "name them in dataset.json to use them"
         yield Guess(file, what, _listed(unlisted), remedy)
     for kind, count in ignored.items():
@@ -178,7 +180,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _key(name: str) -> str:
-    """Return the form in which names are compared: without case, outer spaces and Unicode form."""
+    """Return a name for comparisons, which ignore case, outer spaces and the Unicode form."""
     return nfc(name).strip()[:MAX_NAME].strip().casefold()
 
 
@@ -206,8 +208,8 @@ def _label_files(folder: Path) -> list[Path]:
 def _sop_class(file: Path) -> str:
     """Return the SOP class UID from the file meta, or from the data set if the file meta has none."""
     header = read_tags(file, file, ("SOPClassUID",))
-    found = value(file, header.file_meta, "MediaStorageSOPClassUID") or value(file, header, "SOPClassUID")
-    if not found:
+    uid = value(file, header.file_meta, "MediaStorageSOPClassUID") or value(file, header, "SOPClassUID")
+    if not uid:
         finding = "the file is truncated, or its header has no SOPClassUID"
         raise UserError(Code.SCAN_DAMAGED, file, finding, AGAIN)
-    return str(found)
+    return str(uid)

@@ -69,7 +69,7 @@ def files_below(folder: Path) -> Iterator[Path]:
             if count > MAX_FILES:
                 raise UserError(Code.SCAN_TOO_LARGE, folder, f"more than {MAX_FILES} files", _ONE_SERIES)
             path = Path(root) / name
-            if path.is_file() or not path.exists():  # reading a broken link is an error
+            if path.is_file() or not path.exists():  # keep a broken link, so that reading it reports an error
                 yield path
 
 

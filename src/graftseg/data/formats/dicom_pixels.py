@@ -59,7 +59,7 @@ def decoded(where: Path, header: Any) -> NDArray[Any]:
         finding = f"{len(content)} bytes of RLE cannot contain {needed} bytes of pixels"
         raise UserError(Code.SCAN_DAMAGED, where, finding, AGAIN)
     refuse_expansion(where, needed, len(content))
-    tags = {tag: found for tag in LAYOUT if (found := value(where, header, tag)) is not None}
+    tags = {tag: stored for tag in LAYOUT if (stored := value(where, header, tag)) is not None}
     return decode(where, "pydicom", needed, content, syntax=header.file_meta.TransferSyntaxUID, tags=tags)
 
 
@@ -120,7 +120,7 @@ def decoding_error(where: Path, header: Any, error: Exception, remedy: str = INS
         return UserError(Code.PACKAGE_MISSING, where, f"no installed package decodes the pixels ({name})", remedy)
     if not header.file_meta.get("TransferSyntaxUID"):
         return UserError(Code.SCAN_HEADER, where, "the header has no TransferSyntaxUID", AGAIN)
-    found = ((sign.search(str(error)), reason) for sign, reason in SAFE_REASONS.items())
-    reason = next((f" ({match.expand(reason)})" for match, reason in found if match), "")
+    matches = ((sign.search(str(error)), reason) for sign, reason in SAFE_REASONS.items())
+    reason = next((f" ({match.expand(reason)})" for match, reason in matches if match), "")
     remedy = "copy the series again or export it uncompressed"
     return UserError(Code.SCAN_DAMAGED, where, f"the pixels cannot be decoded{reason}", remedy)

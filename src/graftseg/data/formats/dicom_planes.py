@@ -13,7 +13,7 @@ from graftseg.data.formats.dicom_series import arranged
 from graftseg.data.formats.dicom_tags import Floats, value
 
 TOLERANCE = 0.1
-"""Largest distance of a label from its slice, as a fraction of the slice distance, and of a pixel from its voxel."""
+"""Largest distance of a label from its slice, in slice distances, and of a pixel from its voxel, in voxels."""
 OTHER_IMAGE = "use the image for which the label was drawn, or save the label as NIfTI on the grid of the image"
 DECIMALS = 6  # rounds coordinates, so that points on pixel centers stay there despite floating-point errors
 
@@ -69,7 +69,7 @@ class Planes:
 def read_planes(image: Path) -> Planes:
     """Read the slice planes of a DICOM image from its headers."""
     slices = read_slices(image, pixels=False)
-    positions = [one.numbers("ImagePositionPatient", 3) for one in slices]
+    positions = [slice_.numbers("ImagePositionPatient", 3) for slice_ in slices]
     if any(position is None for position in positions):
         finding = "the image has no slice positions, which a DICOM label needs"
         raise UserError(Code.DICOM_SERIES, image, finding, "export the series again with positions")

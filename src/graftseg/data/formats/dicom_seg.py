@@ -21,30 +21,30 @@ HEADER = ("SegmentationType", SEGMENTS, "FrameOfReferenceUID", "NumberOfFrames",
 
 def segments_of(path: Path) -> list[Structure]:
     """Return the segments in order of their numbers."""
-    found = structures_in(path, read_tags(path, path, HEADER), SEGMENTS)
+    segments = structures_in(path, read_tags(path, path, HEADER), SEGMENTS)
     # a LABELMAP may describe the background as segment 0
-    return [one for one in found if one.number != 0]
+    return [segment for segment in segments if segment.number != 0]
 
 
 def segment_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterator[Mask]:
-    """Yield the pixels of wanted segments in each frame, on the slice at the position of the frame."""
+    """Yield a mask of each wanted segment in each frame, on the image slice at the position of the frame."""
     header = read_tags(path, path, HEADER)
     planes.refuse_other_frame(path, value(path, header, "FrameOfReferenceUID"))
-    kind = str(value(path, header, "SegmentationType") or "missing")
-    if kind not in ("BINARY", "LABELMAP"):
+    segmentation_type = str(value(path, header, "SegmentationType") or "missing")
+    if segmentation_type not in ("BINARY", "LABELMAP"):
         remedy = "export the segmentation as BINARY or LABELMAP, or save a NIfTI file with one class number per voxel"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, f"SegmentationType is {kind:.20}", remedy)
+        raise UserError(Code.SCAN_UNSUPPORTED, path, f"SegmentationType is {segmentation_type:.20}", remedy)
     refuse_bytes(path, int(np.prod([number(path, header, tag, 1) for tag in ("NumberOfFrames", "Rows", "Columns")])))
-    known = {one.number for one in segments_of(path)}
+    described = {segment.number for segment in segments_of(path)}
     for index, frame in enumerate(read_frames(path, path, pixels=True)):
         pixels = frame.pixels().astype(np.int32)
-        if kind == "BINARY":
+        if segmentation_type == "BINARY":
             pixels *= int(frame.number("ReferencedSegmentNumber", -1))
-        found = {int(segment) for segment in np.unique(pixels[pixels != 0])}
-        if found - known:
+        present = {int(segment) for segment in np.unique(pixels[pixels != 0])}
+        if present - described:
             finding = f"the segment of frame {index + 1} is not described in SegmentSequence"
             raise UserError(Code.SCAN_HEADER, path, finding, AGAIN)
-        for segment in sorted(found.intersection(wanted)):
+        for segment in sorted(present.intersection(wanted)):
             yield Mask(segment, *_on_slice(frame, f"frame {index + 1}", pixels == segment, planes))
 
 
@@ -55,7 +55,7 @@ def _on_slice(frame: Slice, name: str, mask: NDArray[np.bool_], planes: Planes) 
     steps = np.rint(places[1:3] - places[0]).astype(np.int64)
     origin = np.rint(places[0]).astype(np.int64)
     pixels = np.argwhere(mask) @ steps + origin
-    # the frame may be mirrored or turned against the slice, but its pixels must coincide with pixels of the slice
+    # the frame may be mirrored or rotated relative to the slice, but its pixels must coincide with pixels of the slice
     is_turn = (np.abs(steps).sum(axis=0) == 1).all() and (np.abs(steps).sum(axis=1) == 1).all()
     away = np.abs(places - np.rint(places)).max()
     if not is_turn or away > TOLERANCE:

@@ -76,7 +76,7 @@ def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
     for z, index in enumerate(order):
         pixels = slices[index].pixels()
         if z == 0:
-            # a file that claims a large size without such pixels does not get this far
+            # a file with fewer pixels than its header claims was already refused by ``pixels``
             refuse_memory(where, 4 * prod(geometry.shape))
             volume = np.empty(geometry.shape, np.float32)
         if pixels.shape != geometry.shape[:2]:
@@ -95,18 +95,18 @@ def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
     shape = (columns, rows, len(slices))
     refuse_bytes(slices[0].where.parent, 4 * prod(shape))
     down, across = _common_spacing(slices)
-    positions = [one.numbers("ImagePositionPatient", 3) for one in slices]
-    known = [position for position in positions if position is not None]
-    if not known:
+    positions = [slice_.numbers("ImagePositionPatient", 3) for slice_ in slices]
+    corners = [position for position in positions if position is not None]
+    if not corners:
         spacing = np.array([across, down, _assumed_distance(slices[0])[0]])
         return _order_by_number(slices)[0], lps_geometry(shape, np.eye(3), spacing, np.zeros(3), is_placed=False)
     _refuse_unplaced(slices)
     axes = _axes(slices)
-    order, heights = slice_order(known, axes[:, 2])
+    order, heights = slice_order(corners, axes[:, 2])
     _refuse_gaps(slices, heights, order)
-    step, length = _step(slices, [known[index] for index in order], axes[:, 2], order)
+    step, length = _step(slices, [corners[index] for index in order], axes[:, 2], order)
     spacing = np.array([across, down, length])
-    return order, lps_geometry(shape, np.column_stack([axes[:, :2], step]), spacing, known[order[0]])
+    return order, lps_geometry(shape, np.column_stack([axes[:, :2], step]), spacing, corners[order[0]])
 
 
 def slice_order(positions: Sequence[Floats], normal: Floats) -> tuple[list[int], Floats]:
@@ -119,38 +119,38 @@ def _common_size(slices: Sequence[Slice]) -> tuple[int, int]:
     first = slices[0]
     if min(first.size) <= 0:
         raise UserError(Code.SCAN_HEADER, first.where, "the header has no number of columns and rows", AGAIN)
-    for one in slices:
-        if one.size != first.size:
-            own, other = (f"{columns} x {rows}" for columns, rows in (one.size, first.size))
-            finding = f"the slice has {own} pixels, but {first.where.name} has {other}"
-            raise UserError(Code.DICOM_SERIES, one.where, finding, ONE_SERIES)
+    for slice_ in slices:
+        if slice_.size != first.size:
+            pixels, expected = (f"{columns} x {rows}" for columns, rows in (slice_.size, first.size))
+            finding = f"the slice has {pixels} pixels, but {first.where.name} has {expected}"
+            raise UserError(Code.DICOM_SERIES, slice_.where, finding, ONE_SERIES)
     return first.size
 
 
 def _common_spacing(slices: Sequence[Slice]) -> Floats:
     """Return the distances between rows and between columns."""
     first = pixel_spacing(slices[0])
-    for one in slices[1:]:
-        if not np.allclose(spacing := pixel_spacing(one), first, rtol=1e-3):
+    for slice_ in slices[1:]:
+        if not np.allclose(spacing := pixel_spacing(slice_), first, rtol=1e-3):
             finding = f"PixelSpacing is {spacing.tolist()}, but {slices[0].where.name} has {first.tolist()}"
-            raise UserError(Code.DICOM_SERIES, one.where, finding, ONE_SERIES)
+            raise UserError(Code.DICOM_SERIES, slice_.where, finding, ONE_SERIES)
     return first
 
 
-def pixel_spacing(one: Slice, tags: Sequence[str] = ("PixelSpacing",), default: Floats | None = None) -> Floats:
+def pixel_spacing(slice_: Slice, tags: Sequence[str] = ("PixelSpacing",), default: Floats | None = None) -> Floats:
     """Return the distances between rows and between columns, from the first of ``tags`` that the header has."""
-    values = next((found for tag in tags if (found := one.numbers(tag, 2)) is not None), default)
+    values = next((spacing for tag in tags if (spacing := slice_.numbers(tag, 2)) is not None), default)
     if values is None:
-        raise UserError(Code.SCAN_HEADER, one.where, "the header has no PixelSpacing", AGAIN)
+        raise UserError(Code.SCAN_HEADER, slice_.where, "the header has no PixelSpacing", AGAIN)
     if (values <= 0).any():
         finding = f"PixelSpacing in the header is {values.tolist()}, not above 0 mm"
-        raise UserError(Code.SCAN_HEADER, one.where, finding, AGAIN)
+        raise UserError(Code.SCAN_HEADER, slice_.where, finding, AGAIN)
     return values
 
 
 def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
     """Return the guess about order, direction and distance of slices if no slice has a position."""
-    if any(one.numbers("ImagePositionPatient", 3) is not None for one in slices):
+    if any(slice_.numbers("ImagePositionPatient", 3) is not None for slice_ in slices):
         return ()
     distance, source = _assumed_distance(slices[0])
     count = "1 slice" if len(slices) == 1 else f"{len(slices)} slices"
@@ -162,24 +162,24 @@ def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
 
 def _order_by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:
     """Return the order by instance number, or by file name if numbers repeat, and the name of the criterion."""
-    instances = [one.number("InstanceNumber", -1.0) for one in slices]
+    instances = [slice_.number("InstanceNumber", -1.0) for slice_ in slices]
     if len(set(instances)) < len(instances):
         return list(range(len(slices))), "file name"
     return sorted(range(len(slices)), key=instances.__getitem__), "InstanceNumber"
 
 
-def _assumed_distance(one: Slice) -> tuple[float, str]:
+def _assumed_distance(slice_: Slice) -> tuple[float, str]:
     """Return the distance between slices without positions, in mm, and its tag, or 1 mm and "default"."""
     # some scanners write a negative distance to give the direction
-    found = ((abs(one.number(tag)), tag) for tag in SLICE_DISTANCES)
-    return next(((distance, tag) for distance, tag in found if distance > 0), (1.0, "default"))
+    distances = ((abs(slice_.number(tag)), tag) for tag in SLICE_DISTANCES)
+    return next(((distance, tag) for distance, tag in distances if distance > 0), (1.0, "default"))
 
 
 def _refuse_unplaced(slices: Sequence[Slice]) -> None:
     """Raise a UserError if a slice has no position or orientation, because the order would be a guess."""
     where = slices[0].where if len(slices) == 1 else slices[0].where.parent
     for tag, count in POSE.items():
-        if unplaced := [one.where.name for one in slices if one.numbers(tag, count) is None]:
+        if unplaced := [slice_.where.name for slice_ in slices if slice_.numbers(tag, count) is None]:
             finding = f"{len(unplaced)} of {len(slices)} slices have no {tag}, the first is {unplaced[0]}"
             remedy = "export the series again, or remove files that do not belong to it"
             raise UserError(Code.DICOM_SERIES, where, finding, remedy)
@@ -187,12 +187,12 @@ def _refuse_unplaced(slices: Sequence[Slice]) -> None:
 
 def _axes(slices: Sequence[Slice]) -> Floats:
     """Return unit vectors along rows, columns and normal, as matrix columns. They must be equal for all slices."""
-    found = [one.numbers("ImageOrientationPatient", 6) for one in slices]
-    directions, *others = [values for values in found if values is not None]
-    for one, other in zip(slices[1:], others, strict=True):
+    orientations = [slice_.numbers("ImageOrientationPatient", 6) for slice_ in slices]
+    directions, *others = [values for values in orientations if values is not None]
+    for slice_, other in zip(slices[1:], others, strict=True):
         if np.abs(other - directions).max() > 1e-3:
             finding = f"the slice is tilted against {slices[0].where.name}"
-            raise UserError(Code.DICOM_SERIES, one.where, finding, ONE_SERIES)
+            raise UserError(Code.DICOM_SERIES, slice_.where, finding, ONE_SERIES)
     along, down = directions[:3], directions[3:]
     lengths = np.linalg.norm(along), np.linalg.norm(down)
     if min(lengths) < 0.9 or abs(along @ down) > 0.01 * lengths[0] * lengths[1]:

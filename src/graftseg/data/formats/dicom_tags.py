@@ -58,7 +58,10 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
 
 
 class _Content(BufferedReader):
-    """The content of a file. pydicom reads the rest of a file at once only to inflate it, so the rest is checked."""
+    """A file that refuses deflated content of excessive size.
+
+    pydicom calls ``read()`` without a size only to inflate the rest of a file.
+    """
 
     def __init__(self, where: Path, content: Path | BinaryIO) -> None:
         if isinstance(content, Path) and content.exists() and not content.is_file():
@@ -76,9 +79,9 @@ class _Content(BufferedReader):
     def read(self, size: int | None = -1) -> bytes:
         """Read bytes. Refuse the compressed rest of a file if it is much larger than its pixels."""
         if size == -1:
-            found = super().read()
-            _refuse_inflation(self.where, found)
-            return found
+            rest = super().read()
+            _refuse_inflation(self.where, rest)
+            return rest
         # a reader allocates memory for as many bytes as it is asked for
         return super().read(None if size is None else min(size, max(0, self.size - self.tell())))
 
@@ -116,25 +119,25 @@ def value(where: Path, header: Any, tag: str) -> Any:
 
 def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
     """Return the value of a tag as a number, or the default if the tag is missing or empty."""
-    found = value(where, header, tag)
-    if found is None:
+    content = value(where, header, tag)
+    if content is None:
         return default
     try:
-        single = float(found)
+        result = float(content)
     except (TypeError, ValueError):
-        single = np.nan
-    if not np.isfinite(single):
+        result = np.nan
+    if not np.isfinite(result):
         raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not a number", AGAIN)
-    return single
+    return result
 
 
 def numbers(where: Path, header: Any, tag: str, count: int | None = None) -> Floats | None:
     """Return the value of a tag as ``count`` numbers (None: any count), or None if the tag is missing or empty."""
-    found = value(where, header, tag)
-    if found is None:
+    content = value(where, header, tag)
+    if content is None:
         return None
     try:
-        values = np.array([float(one) for one in (_decimals(found) if isinstance(found, bytes) else found)])
+        values = np.array([float(word) for word in (_decimals(content) if isinstance(content, bytes) else content)])
     except (TypeError, ValueError):
         values = np.array([np.nan])
     if count not in (None, len(values)) or not (np.abs(values) < MAX_LENGTH).all():

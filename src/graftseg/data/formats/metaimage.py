@@ -45,12 +45,12 @@ def read_metaimage(path: Path, head: bytes) -> Header:
         spacing = fields.floats(name, count)
     if name := fields.first(ORIGINS):
         origin = fields.floats(name, count)
-    if placed := fields.first(DIRECTIONS):
-        directions = fields.floats(placed, count * count).reshape(count, count).T
+    if directions_name := fields.first(DIRECTIONS):
+        directions = fields.floats(directions_name, count * count).reshape(count, count).T
     channels = fields.integer("elementnumberofchannels", 1)
     if not 1 <= channels <= 2**16:
         raise fields.invalid("elementnumberofchannels", f"is {channels}")
-    return Header(_voxels(fields, end), sizes, channels, 0, spacing, origin, directions, placed is not None)
+    return Header(_voxels(fields, end), sizes, channels, 0, spacing, origin, directions, directions_name is not None)
 
 
 def metaimage_fields(path: Path, head: bytes) -> tuple[Fields, int]:
@@ -67,12 +67,12 @@ def metaimage_fields(path: Path, head: bytes) -> tuple[Fields, int]:
 
 
 def _voxels(fields: Fields, end: int) -> VoxelFile:
-    kind = fields.text("elementtype").lower().removeprefix("met_").removesuffix("_array")
-    if kind not in TYPES:
-        finding = f"unsupported voxel type {kind!a:.40}" if kind else "the header has no ElementType"
+    type_name = fields.text("elementtype").lower().removeprefix("met_").removesuffix("_array")
+    if type_name not in TYPES:
+        finding = f"unsupported voxel type {type_name!a:.40}" if type_name else "the header has no ElementType"
         raise fields.unsupported(finding, "save one real number per voxel and channel")
     is_big = fields.is_true(fields.first(("binarydatabyteordermsb", "elementbyteordermsb")) or "elementbyteordermsb")
-    dtype = np.dtype(TYPES[kind]).newbyteorder(">" if is_big else "<")
+    dtype = np.dtype(TYPES[type_name]).newbyteorder(">" if is_big else "<")
     encoding = "raw" if fields.is_true("binarydata", default=True) else "text"
     if fields.is_true("compresseddata"):
         encoding = "zlib"

@@ -82,6 +82,15 @@ def read_nifti(path: Path, channel_count: int | None = None) -> Scan:
     return Scan(np.moveaxis(array, -1, 0), header.geometry, header.fourth.guesses(path, channel_count))
 
 
+def first_voxels(path: Path, count: int) -> NDArray[Any]:
+    """Read at most ``count`` voxels from the start of a file, flat. The rest of the file is not checked."""
+    with _open_nifti(path, None) as (stream, header):
+        stream.seek(header.offset)
+        content = _read_bytes(stream, min(header.size, count * header.dtype.itemsize))
+    whole = len(content) // header.dtype.itemsize * header.dtype.itemsize
+    return _scaled(np.frombuffer(content[:whole], header.dtype), header.scaling)
+
+
 @contextmanager
 def _open_nifti(path: Path, channel_count: int | None) -> Iterator[tuple[BinaryIO, _Header]]:
     """Open a NIfTI file, compressed or not, and check its header against the size of the file."""
@@ -228,9 +237,9 @@ def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: floa
             file.write(voxels)
 
 
-def encode_nifti(array: NDArray[Any], geometry: Geometry, slope: float = 1.0) -> bytes:
-    """Return ``(C, *space)`` as the bytes of an uncompressed NIfTI file."""
-    return b"".join(_encoded(Path("scan.nii"), array, geometry, slope))
+def encode_header(dtype: np.dtype[Any], geometry: Geometry, slope: float = 1.0) -> bytes:
+    """Return the bytes before the voxels ``(*space)`` of an uncompressed NIfTI file."""
+    return _new_header(Path("scan.nii"), geometry.shape, dtype, geometry, slope)
 
 
 def _encoded(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) -> tuple[bytes, memoryview]:
@@ -238,14 +247,14 @@ def _encoded(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) 
     space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
     # the transpose in C order is the Fortran order that NIfTI requires
     voxels = np.ascontiguousarray(space_first.T, dtype=array.dtype.newbyteorder("<"))
-    return _new_header(path, space_first, geometry, slope), voxels.data
+    return _new_header(path, space_first.shape, array.dtype, geometry, slope), voxels.data
 
 
-def _new_header(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) -> bytes:
+def _new_header(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], geometry: Geometry, slope: float) -> bytes:
     """Return the header as bytes. Add an sform if the qform cannot represent the affine."""
-    raw = (nibabel.Nifti1Header if max(array.shape) <= 32767 else nibabel.Nifti2Header)(endianness="<")
-    raw.set_data_shape(array.shape)
-    raw.set_data_dtype(array.dtype)
+    raw = (nibabel.Nifti1Header if max(shape) <= 32767 else nibabel.Nifti2Header)(endianness="<")
+    raw.set_data_shape(shape)
+    raw.set_data_dtype(dtype)
     raw["vox_offset"] = raw.single_vox_offset
     raw["scl_slope"], raw["scl_inter"] = slope, 0
     raw["xyzt_units"] = next(code for code, units in _UNITS.items() if units == geometry.units)

@@ -46,12 +46,12 @@ def read_nrrd(path: Path, head: bytes) -> Header:
     if len(kinds) != count:
         raise fields.invalid("kinds", f"has {len(kinds)} words for {count} axes")
     spatial = [axis for axis, kind in enumerate(kinds) if kind in NON_CHANNEL_KINDS]
-    others = [axis for axis in range(count) if axis not in spatial]
-    if len(others) > 1 or any("matrix" in kinds[axis] or kinds[axis] == "complex" for axis in others):
+    vector_axes = [axis for axis in range(count) if axis not in spatial]
+    if len(vector_axes) > 1 or any("matrix" in kinds[axis] or kinds[axis] == "complex" for axis in vector_axes):
         finding = f"unsupported kinds of axes: {' '.join(kinds)!a:.80}"
         raise fields.unsupported(finding, "save one real number per voxel and channel")
     sizes = tuple(all_sizes[axis] for axis in spatial)
-    channels, channel_axis = (all_sizes[others[0]], others[0]) if others else (1, 0)
+    channels, channel_axis = (all_sizes[vector_axes[0]], vector_axes[0]) if vector_axes else (1, 0)
     grid = _grid(fields, count, spatial)
     return Header(voxels, sizes, channels, channel_axis, *grid, _is_placed(fields), "time" in kinds)
 
@@ -80,11 +80,11 @@ def nrrd_fields(path: Path, head: bytes) -> tuple[Fields, int]:
 
 
 def _voxels(fields: Fields, end: int) -> VoxelFile:
-    kind, encoding = " ".join(fields.text("type").lower().split()), fields.text("encoding").lower()
-    if kind not in TYPES or encoding not in ENCODINGS:
-        finding = f"unsupported voxel type {kind!a:.40} or encoding {encoding!a:.40}"
+    type_name, encoding = " ".join(fields.text("type").lower().split()), fields.text("encoding").lower()
+    if type_name not in TYPES or encoding not in ENCODINGS:
+        finding = f"unsupported voxel type {type_name!a:.40} or encoding {encoding!a:.40}"
         raise fields.unsupported(finding, "save one real number per voxel and channel, raw or with gzip")
-    encoding, dtype = ENCODINGS[encoding], np.dtype(TYPES[kind])
+    encoding, dtype = ENCODINGS[encoding], np.dtype(TYPES[type_name])
     endian = fields.text("endian").lower()
     if endian not in ("little", "big") and (endian or (dtype.itemsize > 1 and encoding != "text")):
         raise fields.invalid("endian", "is neither little nor big")
@@ -115,8 +115,8 @@ def _grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Float
         signs[0] = -1 if space.startswith("r") else 1
         signs[1] = -1 if "anterior" in space or space[1] == "a" else 1
     if "spaceorigin" in fields.values:
-        found = _vectors(fields, "spaceorigin", 1, world)[0]
-        origin = np.zeros(world) if np.isnan(found).any() else found * signs
+        stored = _vectors(fields, "spaceorigin", 1, world)[0]
+        origin = np.zeros(world) if np.isnan(stored).any() else stored * signs
     if "spacedirections" in fields.values:
         vectors = _vectors(fields, "spacedirections", count, world)[spatial]
         if np.isnan(vectors).any():
@@ -129,11 +129,11 @@ def _grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Float
 
 def _plain_grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Floats, Floats]:
     """Return spacing, origin and directions of axes without a space."""
-    found = {"spacings": np.full(count, np.nan), "axismins": np.full(count, np.nan)}
-    for name in found:
+    columns = {"spacings": np.full(count, np.nan), "axismins": np.full(count, np.nan)}
+    for name in columns:
         if name in fields.values:
-            found[name] = fields.floats(name, count)
-    steps, low = found["spacings"][spatial], found["axismins"][spatial]
+            columns[name] = fields.floats(name, count)
+    steps, low = columns["spacings"][spatial], columns["axismins"][spatial]
     if np.isnan(steps).any() and "axismaxs" in fields.values:
         raise fields.unsupported("axis maxs without spacings", "save the scan with spacings")
     origin = np.zeros(len(spatial))
@@ -159,8 +159,8 @@ def _world_axes(fields: Fields) -> int:
 
 def _vectors(fields: Fields, name: str, count: int, world: int) -> Floats:
     """Return the vectors of a field as rows. A row of NaN is the vector ``none``."""
-    found = _VECTOR.findall(text := fields.text(name))
-    if len(found) != count or _VECTOR.sub("", text).strip():
+    vectors = _VECTOR.findall(text := fields.text(name))
+    if len(vectors) != count or _VECTOR.sub("", text).strip():
         raise fields.invalid(name, f"is not {count} vectors")
-    rows = [[np.nan] * world if none else fields.parse_floats(name, inner.split(","), world) for inner, none in found]
+    rows = [[np.nan] * world if none else fields.parse_floats(name, inner.split(","), world) for inner, none in vectors]
     return np.array(rows)

@@ -103,8 +103,8 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
     chunks = read_chunks(path)
     if chunks.frames > 1:
         raise _unsupported(path, f"an animated PNG file with {chunks.frames} pictures", _ONE_EACH)
-    # Pillow would drop the lower byte of 16-bit gray with alpha. As 8-bit RGBA, the two bytes of each number are two
-    # channels, and the pixel data has the same form
+    # Pillow would drop the lower byte of 16-bit gray with alpha. Therefore, the pixels are decoded as 8-bit RGBA, which
+    # also has four bytes per pixel
     is_gray_alpha_16 = (bits, color_type) == (16, _GRAY_ALPHA)
     pixels = _decode_png(path, chunks, replace(header, bits=8, color_type=_RGB_ALPHA) if is_gray_alpha_16 else header)
     if is_gray_alpha_16:
@@ -140,7 +140,7 @@ class _Tiff:
 
     def __enter__(self) -> "_Tiff":
         try:
-            # before the package reads the tags, which could need more memory than there is
+            # check the tags before the package reads them, because they could need too much memory
             has_more_pages = tiff_segments.has_more_pages(self.path)
             self.file = self.package.TiffFile(self.path)
             with ExitStack() as on_failure:

@@ -98,7 +98,7 @@ def _parsed_header(path: Path, head: bytes) -> Header:
     is_known = bits in _BITS.get(color_type, ()) and (compression, filters) == (0, 0) and interlace < 2
     if not (is_known and 0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE):
         raise damaged(path, "the header is invalid")
-    # a size above the limit has an error of its own, whether the checksum is right or not
+    # check the size before the checksum, because a size above the limit has a separate error
     refuse_bytes(path, width * height * CHANNELS[color_type] * max(1, bits // 8))
     if head[8:12] != b"\0\0\0\x0d" or int.from_bytes(head[29:33], "big") != zlib.crc32(head[12:29]):
         raise damaged(path, "the picture is damaged or truncated (wrong checksum of the header)")
@@ -123,16 +123,16 @@ def _chunks(path: Path, content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _check_rows(path: Path, header: Header, compressed: bytes) -> None:
     """Inflate the rows to their end, which verifies their checksum, and compare their size with the header."""
-    inflater, found, rest = zlib.decompressobj(), 0, compressed
+    inflater, count, rest = zlib.decompressobj(), 0, compressed
     try:
-        while not inflater.eof and found <= header.stream_bytes:
+        while not inflater.eof and count <= header.stream_bytes:
             part = inflater.decompress(rest, _CHUNK)
             if not part and not inflater.eof and not inflater.unconsumed_tail:
                 break
-            found, rest = found + len(part), inflater.unconsumed_tail
+            count, rest = count + len(part), inflater.unconsumed_tail
     except zlib.error as error:
         raise damaged(path, f"the picture is damaged or truncated ({error})") from None
-    if not inflater.eof or found != header.stream_bytes:
-        more = "more than " if found > header.stream_bytes else ""
-        finding = f"{more}{min(found, header.stream_bytes)} of {header.stream_bytes} bytes of pixels found"
+    if not inflater.eof or count != header.stream_bytes:
+        more = "more than " if count > header.stream_bytes else ""
+        finding = f"{more}{min(count, header.stream_bytes)} of {header.stream_bytes} bytes of pixels found"
         raise damaged(path, f"the picture is damaged or truncated ({finding})")

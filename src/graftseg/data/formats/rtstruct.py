@@ -38,26 +38,26 @@ def region_masks(path: Path, planes: Planes, wanted: Collection[int], ignored: C
     """Yield the filled contours of each wanted ROI, combined on each slice. Count ignored contours by kind."""
     shape = planes.geometry.shape[0], planes.geometry.shape[1]
     header = read_tags(path, path, (ROIS, CONTOURS))
-    for one in value(path, header, ROIS) or ():
-        if int(number(path, one, "ROINumber", -1)) in wanted:
-            planes.refuse_other_frame(path, value(path, one, "ReferencedFrameOfReferenceUID"))
+    for region in value(path, header, ROIS) or ():
+        if int(number(path, region, "ROINumber", -1)) in wanted:
+            planes.refuse_other_frame(path, value(path, region, "ReferencedFrameOfReferenceUID"))
     for key, contours in _contours(path, header, wanted):
         polygons: dict[int, list[Floats]] = {}
         seen: set[tuple[int, bytes]] = set()
         for index, contour in enumerate(contours):
             name = f"contour {index + 1} of ROI {key}"
-            found, kind = _points(path, name, contour)
-            if found is None:
+            corners, kind = _points(path, name, contour)
+            if corners is None:
                 ignored[kind] += 1
                 continue
-            plane, points = planes.locate(path, name, found)
+            plane, points = planes.locate(path, name, corners)
             if (place := (plane, edges_of(points))) in seen:
                 # by exclusive or, a contour and its copy would cancel
                 ignored[REPEATED] += 1
                 continue
             seen.add(place)
             polygons.setdefault(plane, []).append(points)
-        yield from (Mask(key, plane, fill_polygons(found, shape)) for plane, found in polygons.items())
+        yield from (Mask(key, plane, fill_polygons(on_plane, shape)) for plane, on_plane in polygons.items())
 
 
 def _contours(path: Path, header: Any, wanted: Collection[int]) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -77,10 +77,10 @@ def _points(path: Path, name: str, contour: Any) -> tuple[Floats | None, str]:
     kind = str(value(path, contour, "ContourGeometricType") or "without type")
     if kind not in FILLED:
         return None, kind
-    found = numbers(path, contour, "ContourData")
-    if found is None or len(found) == 0 or len(found) % 3:
+    coordinates = numbers(path, contour, "ContourData")
+    if coordinates is None or len(coordinates) == 0 or len(coordinates) % 3:
         raise UserError(Code.SCAN_HEADER, path, f"ContourData of {name} is not a list of 3-D points", AGAIN)
-    points = found.reshape(-1, 3)
+    points = coordinates.reshape(-1, 3)
     if len(points) < 3:
         return None, f"{kind} with fewer than 3 points"
     _, lengths, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)

@@ -26,6 +26,9 @@ FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100
 MAX_GUESS_LINES = 4
 """More than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line."""
 
+MAX_REASON = 120
+"""Length of the message of another package in an error."""
+
 MAX_VOLUMES = 16
 """A file with more volumes than this is a time series, unless ``dataset.json`` names the same number of channels."""
 
@@ -56,15 +59,15 @@ class Guess:
 
 def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
     """Yield a line for each guess, or one line for many guesses of the same kind."""
-    kinds: dict[tuple[str, str], list[Guess]] = {}
+    groups: dict[tuple[str, str], list[Guess]] = {}
     for guess in guesses:
-        kinds.setdefault((guess.what, guess.remedy), []).append(guess)
-    for kind in kinds.values():
-        if len(kind) <= MAX_GUESS_LINES:
-            yield from map(str, kind)
+        groups.setdefault((guess.what, guess.remedy), []).append(guess)
+    for group in groups.values():
+        if len(group) <= MAX_GUESS_LINES:
+            yield from map(str, group)
         else:
-            first = kind[0]
-            yield f"{first.where} and {len(kind) - 1} more: {first.what} ({first.taken}); {first.remedy}"
+            first = group[0]
+            yield f"{first.where} and {len(group) - 1} more: {first.what} ({first.taken}); {first.remedy}"
 
 
 @dataclass(frozen=True)
@@ -208,9 +211,9 @@ def optional(module: str, package: str, what: str) -> Any:
         raise UserError(Code.PACKAGE_MISSING, what, f"{package} is not installed", f"pip install {package}") from None
 
 
-def short_reason(error: BaseException, path: Path, length: int = 120) -> str:
+def short_reason(error: BaseException, path: Path) -> str:
     """Return the message of an error from another package in one short line, without the folder of the file."""
-    return " ".join(without_folder(str(error), path).split())[:length]
+    return " ".join(without_folder(str(error), path).split())[:MAX_REASON]
 
 
 def without_folder(text: str, path: Path) -> str:

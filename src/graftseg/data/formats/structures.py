@@ -41,7 +41,7 @@ def structures_in(path: Path, header: Any, sequence: str) -> list[Structure]:
     """Return the structures in a sequence of a header, sorted by number."""
     kind, number_tag, name_tag = TAGS[sequence]
     items = value(path, header, sequence) or ()
-    named = sorted((int(number(path, one, number_tag, -1)), _name(value(path, one, name_tag))) for one in items)
+    named = sorted((int(number(path, item, number_tag, -1)), _name(value(path, item, name_tag))) for item in items)
     if not named:
         raise UserError(Code.SCAN_HEADER, path, f"the header has no {sequence}", AGAIN)
     numbers = [key for key, _ in named]
@@ -50,6 +50,6 @@ def structures_in(path: Path, header: Any, sequence: str) -> list[Structure]:
     return [Structure(kind, key, name.strip()) for key, name in named]
 
 
-def _name(found: Any) -> str:
+def _name(content: Any) -> str:
     """Return a name as text. pydicom splits a name at backslashes."""
-    return found if isinstance(found, str) else "\\".join(map(str, found or ()))
+    return content if isinstance(content, str) else "\\".join(map(str, content or ()))

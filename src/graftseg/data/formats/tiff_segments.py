@@ -1,6 +1,7 @@
 """The strips and tiles of a TIFF file, decompressed within the size that the header asks for.
 
-Deflate and xz have checksums, which are verified. Other kinds have none: only the number of bytes can be compared.
+The checksums of Deflate and xz are verified. Other compressions have no checksum, so only the number of bytes is
+checked.
 """
 
 import lzma
@@ -59,7 +60,7 @@ def can_decompress(page: Any) -> bool:
 def read_pixels(path: Path, page: Any) -> NDArray[Any]:
     """Read the pixels of a page. Raise ValueError if a strip or tile has more or fewer bytes than expected."""
     segments = _segments(path, page)
-    # the page decodes segments that are decompressed already
+    # page.decode must not decompress the segments again
     page.compression, page.fillorder = _UNCOMPRESSED, 1
     pixels = np.zeros(page.shaped, page.dtype)
     for index, content in enumerate(segments):
@@ -116,18 +117,18 @@ def _decompressor(compression: int) -> Callable[[bytes, int], bytes]:
 
     def unpack(content: bytes, limit: int) -> bytes:
         unpacker = make()
-        found: bytes = unpacker.decompress(content, limit + 1)
-        if not unpacker.eof and len(found) <= limit:
+        unpacked: bytes = unpacker.decompress(content, limit + 1)
+        if not unpacker.eof and len(unpacked) <= limit:
             raise ValueError("the compressed pixels are truncated")
-        return found
+        return unpacked
 
     return unpack
 
 
 def _unpack_bits(content: bytes, limit: int) -> bytes:
     """Unpack PackBits: a byte below 128 announces literal bytes, a byte above 128 announces a repeated byte."""
-    found, place = bytearray(), 0
-    while place < len(content) and len(found) <= limit:
+    unpacked, place = bytearray(), 0
+    while place < len(content) and len(unpacked) <= limit:
         mark, place = content[place], place + 1
         if mark == 128:
             continue
@@ -135,9 +136,9 @@ def _unpack_bits(content: bytes, limit: int) -> bytes:
         part = content[place : place + count]
         if len(part) < count:
             raise ValueError("the compressed pixels are truncated")
-        found += part if mark < 128 else part * (257 - mark)
+        unpacked += part if mark < 128 else part * (257 - mark)
         place += count
-    return bytes(found)
+    return bytes(unpacked)
 
 
 def _reversed_bits(content: bytes) -> bytes:

@@ -45,14 +45,14 @@ def read_voxels(path: Path, header: Header) -> NDArray[Any]:
     try:
         with header.voxels.path.open("rb") as stream:
             stream.seek(header.voxels.offset)
-            found = read[header.voxels.encoding](path, header, stream)
+            numbers = read[header.voxels.encoding](path, header, stream)
     except OSError as error:
         if error.strerror is None:  # raised by bz2
             raise damaged(path, f"the compressed data is damaged ({error})") from None
         raise unreadable(path, error) from None
-    if found.dtype.isnative:
-        return found
-    return found.byteswap(inplace=True).view(found.dtype.newbyteorder("="))
+    if numbers.dtype.isnative:
+        return numbers
+    return numbers.byteswap(inplace=True).view(numbers.dtype.newbyteorder("="))
 
 
 def _read_raw(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
@@ -65,10 +65,10 @@ def _read_raw(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
         stream.seek(-header.size, os.SEEK_END)
     else:
         stream.seek(voxels.skip, os.SEEK_CUR)
-    found = np.fromfile(stream, voxels.dtype, header.size // voxels.dtype.itemsize)
-    if found.nbytes != header.size:
-        raise damaged(path, f"truncated: {found.nbytes} of {header.size} bytes of voxels")
-    return found
+    numbers = np.fromfile(stream, voxels.dtype, header.size // voxels.dtype.itemsize)
+    if numbers.nbytes != header.size:
+        raise damaged(path, f"truncated: {numbers.nbytes} of {header.size} bytes of voxels")
+    return numbers
 
 
 def _read_compressed(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
