@@ -43,8 +43,8 @@ def find_cached_scores(
     except UserError:
         return None
     expected = [(case, label) for case in cases for label in range(1, classes)]
-    found = [(row.case, row.label) for row in evaluation.rows]
-    return evaluation if sorted(found) == sorted(expected) else None
+    scored = [(row.case, row.label) for row in evaluation.rows]
+    return evaluation if sorted(scored) == sorted(expected) else None
 
 
 def _is_unchanged(store: Store, manifest: Manifest, about: Mapping[str, Any]) -> bool:

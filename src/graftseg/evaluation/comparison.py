@@ -74,7 +74,7 @@ class Comparison:
 
 
 def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] | None = None) -> list[Comparison]:
-    """Compare the first run with each of the others. Raise an error for runs that were scored on different references.
+    """Compare the first run with every other run. Raise an error if runs were scored on different references.
 
     ``read`` reads the scores in a folder. The default is ``read_scored_run``.
     """
@@ -90,7 +90,9 @@ def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] | No
 def read_scored_run(folder: Path) -> ScoredRun:
     """Read the scores in a run folder, a record or a folder of label maps."""
     run = RunFolder(folder)
-    table = next((at / "metrics.csv" for at in (run.predictions, folder) if (at / "metrics.csv").is_file()), None)
+    table = next(
+        (parent / "metrics.csv" for parent in (run.predictions, folder) if (parent / "metrics.csv").is_file()), None
+    )
     if table is None:
         raise _not_scored(folder)
     about = _read_optional(table.with_suffix(".json"))
@@ -134,7 +136,7 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
 
 
 def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: str) -> None:
-    """Write ``comparison.csv``, ``comparison.json`` (with all differences) and the picture, or no file on an error."""
+    """Write ``comparison.csv``, ``comparison.json`` (with all differences) and the picture. On an error, write none."""
     lines = [
         list(_entry(comparison, pairs, effect).values())
         for comparison in comparisons
@@ -195,9 +197,9 @@ def _to_json(comparison: Comparison) -> dict[str, Any]:
 
 def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
     """Raise an error if two runs differ in protocol, classes or references."""
-    one, two = first.evaluation.protocol, second.evaluation.protocol
-    if one != two:
-        finding = f"scored with the protocol {two}, but {first.name} was scored with {one}"
+    protocol, expected = second.evaluation.protocol, first.evaluation.protocol
+    if protocol != expected:
+        finding = f"scored with the protocol {protocol}, but {first.name} was scored with {expected}"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "evaluate both with the same --protocol")
     classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
     if classes[0] != classes[1]:
@@ -205,10 +207,10 @@ def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
         finding = f"its classes are {listed[1]}, but the classes of {first.name} are {listed[0]}"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
     # If the path of the references is unknown, compare the stores: the same store has the same references.
-    ours, theirs = first.references, second.references
-    if ours is None or theirs is None:
-        ours, theirs = first.identity, second.identity
-    if not _check_volumes(first, second) and (ours is None or ours != theirs):
+    first_source, second_source = first.references, second.references
+    if first_source is None or second_source is None:
+        first_source, second_source = first.identity, second.identity
+    if not _check_volumes(first, second) and (first_source is None or first_source != second_source):
         finding = f"cannot verify that it was scored against the same references as {first.name}"
         remedy = "evaluate both runs on this machine with the same --reference"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, remedy)
@@ -223,12 +225,14 @@ def check_same_cases(first: ScoredRun, second: ScoredRun) -> None:
 
 def _check_volumes(first: ScoredRun, second: ScoredRun) -> bool:
     """Raise an error if reference volumes of shared cases differ. Return whether any volume could be compared."""
-    ours, theirs = (
+    first_ml, second_ml = (
         {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)
     )
-    known = [key for key in ours.keys() & theirs.keys() if not math.isnan(ours[key] + theirs[key])]
-    for key in sorted(known):
-        if not math.isclose(ours[key], theirs[key], rel_tol=VOLUME_TOLERANCE):
-            finding = f"the reference of {key[0]} has {theirs[key]:g} ml, but in {first.name} it has {ours[key]:g} ml"
+    keys = [key for key in first_ml.keys() & second_ml.keys() if not math.isnan(first_ml[key] + second_ml[key])]
+    for key in sorted(keys):
+        if not math.isclose(first_ml[key], second_ml[key], rel_tol=VOLUME_TOLERANCE):
+            finding = (
+                f"the reference of {key[0]} has {second_ml[key]:g} ml, but in {first.name} it has {first_ml[key]:g} ml"
+            )
             raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
-    return bool(known)
+    return bool(keys)

@@ -91,14 +91,14 @@ def evaluate_folders(
     pairs = _pair_files(folders, references, classes, allow_missing=allow_missing, only=only)
     workers = workers or min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
-        found = in_parallel(_nonzero_values, [pair[2] for pair in pairs], "Reading references", workers)
-        classes = {value: f"class {value}" for value in sorted(set().union(*found))}
+        values = in_parallel(_nonzero_values, [pair[2] for pair in pairs], "Reading references", workers)
+        classes = {value: f"class {value}" for value in sorted(set().union(*values))}
     if not set(classes) - {0}:
         finding = "the references contain only background"
         raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")
     score_case = partial(_score_case, classes=classes, protocol=protocol, tolerance=tolerance)
     scored = in_parallel(score_case, pairs, "Evaluating", workers)
-    absent = set(classes) - {0} - set().union(*(values for _, values in scored))
+    absent = set(classes) - {0} - set().union(*(present for _, present in scored))
     for label in sorted(absent):
         logger.warning("%s is in none of the %d references and is not scored", classes[label], len(pairs))
     unscored: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
@@ -180,7 +180,7 @@ def _pair_files(
     images = predicted_images(folders[0])
     expected = by_nfc(references_in(references, label_map_files(folders[0]), images, classes))
     paths = {case: reference.path for case, reference in expected.items()}
-    found = []
+    predicted_by_folder = []
     for folder in folders:
         files = label_map_files(folder)
         chosen = files.keys() if only is None else same_names(files, only)
@@ -191,15 +191,15 @@ def _pair_files(
         if not predicted.keys() & expected.keys():
             finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
             raise UserError(Code.NOT_COMPARABLE, folder, finding, "give the two files of a case the same name")
-        found.append(predicted)
-    both = sorted(set(expected).intersection(*found))
-    return [(case, [predicted[case] for predicted in found], expected[case]) for case in both]
+        predicted_by_folder.append(predicted)
+    cases = sorted(set(expected).intersection(*predicted_by_folder))
+    return [(case, [predicted[case] for predicted in predicted_by_folder], expected[case]) for case in cases]
 
 
-def _check_partners(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:
-    if single := sorted(files.keys() - partners.keys()):
-        finding = f"a {kind} without a {partner} of the same name ({len(single)} of {len(files)})"
-        raise UserError(Code.FILE_MISSING, files[single[0]], finding, f"add the {partner} or pass --allow-missing")
+def _check_partners(role: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:
+    if unpaired := sorted(files.keys() - partners.keys()):
+        finding = f"a {role} without a {partner} of the same name ({len(unpaired)} of {len(files)})"
+        raise UserError(Code.FILE_MISSING, files[unpaired[0]], finding, f"add the {partner} or pass --allow-missing")
 
 
 def _nonzero_values(reference: Reference) -> set[int]:

@@ -13,7 +13,7 @@ the nearest surface voxel of the reference G.
     hd95_max the larger of the two directed 95th percentiles (MONAI)
     asd      mean of d(P -> G): "ASD" in published tables (medpy)
     assd     mean of d(P -> G) and d(G -> P) pooled (MONAI's symmetric distance, medpy's assd since 0.5)
-    surface_dice  share of d(P -> G) and d(G -> P) pooled that is at most a tolerance (MONAI's surface Dice)
+    surface_dice  share of the distances in d(P -> G) and d(G -> P) up to a tolerance (MONAI's surface Dice)
 """
 
 import math
@@ -34,7 +34,7 @@ PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 TOLERANCE = 1.0
 """Default tolerance of the surface Dice, in millimeters."""
 ROUNDING = 1e-6
-"""Relative error of distances, which come from spacings in single precision."""
+"""Relative rounding error of distances. Headers store spacings in single precision."""
 
 
 def as_protocol(where: str | Path, name: str) -> Protocol:
@@ -123,8 +123,7 @@ def jaccard(prediction: Mask, reference: Mask) -> float:
 def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float] | None = None) -> Directed:
     """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty.
 
-    A k-d tree of the surface voxels is about five times as fast as distance transforms and releases the GIL. Distance
-    transforms are faster only for very large surfaces, such as masks of noise.
+    A k-d tree of the surface voxels is about five times as fast as distance transforms and releases the GIL.
     """
     from scipy import ndimage
     from scipy.spatial import KDTree
@@ -159,7 +158,7 @@ def asd(distances: Directed) -> float:
 
 
 def assd(distances: Directed) -> float:
-    """Return the mean distance to the other surface, over the surface voxels of both masks."""
+    """Return the mean distance from the surface voxels of each mask to the surface of the other mask."""
     return float(np.concatenate(distances).mean())
 
 

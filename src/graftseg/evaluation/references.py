@@ -1,4 +1,4 @@
-"""Reference label maps: files in a folder, or labels of a store's test cases in the geometry of their scans."""
+"""Reference label maps: files in a folder, or labels of a store's test cases on the grids of their scans."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -45,8 +45,8 @@ def references_in(
     if is_store(path):
         return stored_references(open_store(path))
     files = label_map_files(path)
-    if others := [one.name for one in sorted({*visible_entries(path)} - {*files.values()}) if may_be_dicom(one)]:
-        ignored = f"{others[0]!r}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+    if names := [entry.name for entry in sorted({*visible_entries(path)} - {*files.values()}) if may_be_dicom(entry)]:
+        ignored = f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
         logger.warning("%s: ignoring %s: DICOM, but no segmentation or structure set", path, ignored)
     case_of = match_labels(files, cases)
     image_of = by_nfc(images or {})
@@ -102,7 +102,7 @@ def label_map_files(folder: Path) -> dict[str, Path]:
     remedy = "give the folder of the label maps"
     if not folder.is_dir():
         raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", remedy)
-    found = label_maps_by_case(folder)
-    if not found:
+    files = label_maps_by_case(folder)
+    if not files:
         raise UserError(Code.FILE_MISSING, folder, "contains no label map", remedy)
-    return found
+    return files

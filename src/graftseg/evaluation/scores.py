@@ -11,7 +11,7 @@ from graftseg.core.csv_tables import csv_text, read_csv_rows
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
-from graftseg.evaluation.table_metrics import Spread, extent_of, plain_values, scores_text, spread
+from graftseg.evaluation.table_metrics import Spread, extent_of, null_if_nan, plain_values, scores_text, spread
 
 VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")  # distances in voxels
 METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS), "surface_dice")
@@ -27,8 +27,8 @@ class Row:
     """Scores of one class of one case.
 
     Distances are in voxels, or in millimeters if the name ends in ``_mm``. A distance is NaN if the protocol does not
-    define it. Volumes are NaN for 2-D images. ``tolerance_mm`` is the tolerance of ``surface_dice``. Both are NaN in
-    tables of older versions.
+    define it. Volumes are NaN for 2-D images. ``tolerance_mm`` is the tolerance of ``surface_dice``. Tables of older
+    versions have neither, and both values are then NaN.
     """
 
     case: str
@@ -112,20 +112,22 @@ class Evaluation:
         """Return statistics of each class over the cases, and means over the classes."""
         names = {row.label: row.name for row in self.rows}
         classes = tuple(ClassSummary(label, names[label], self._statistics(label)) for label in sorted(names))
-        overall = {metric: _known_spread(one.metrics[metric].mean for one in classes).mean for metric in METRICS}
+        overall = {
+            metric: _spread_without_nan(summary.metrics[metric].mean for summary in classes).mean for metric in METRICS
+        }
         return Summary(classes, overall)
 
     def _statistics(self, label: int) -> dict[str, Spread]:
         rows = [row for row in self.rows if row.label == label]
-        return {metric: _known_spread(getattr(row, metric) for row in rows) for metric in (*METRICS, *VOLUMES)}
+        return {metric: _spread_without_nan(getattr(row, metric) for row in rows) for metric in (*METRICS, *VOLUMES)}
 
     def description(self) -> dict[str, Any]:
         """Return protocol, number of rows and summary as JSON values."""
         summary = self.summary()
         classes = [
-            {"label": one.label, "name": one.name}
-            | {metric: plain_values(asdict(statistic)) for metric, statistic in one.metrics.items()}
-            for one in summary.classes
+            {"label": each.label, "name": each.name}
+            | {metric: plain_values(asdict(statistic)) for metric, statistic in each.metrics.items()}
+            for each in summary.classes
         ]
         overall = plain_values(summary.overall)
         return {"protocol": self.protocol, "rows": len(self.rows), "classes": classes, "overall": overall}
@@ -142,7 +144,7 @@ class Evaluation:
     def _csv(self) -> str:
         last = (*VOLUME_ERRORS, *LATER_COLUMNS)
         names = (*_COLUMNS, *last)
-        lines = [[self.protocol, *(_cell(getattr(row, name)) for name in names)] for row in self.rows]
+        lines = [[self.protocol, *(null_if_nan(getattr(row, name)) for name in names)] for row in self.rows]
         return csv_text([["protocol", *_COLUMNS.values(), *last], *lines])
 
 
@@ -194,9 +196,5 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
     return Row(case=case, label=label, name=name, **numbers)
 
 
-def _known_spread(values: Iterable[float]) -> Spread:
+def _spread_without_nan(values: Iterable[float]) -> Spread:
     return spread([value for value in values if not math.isnan(value)])
-
-
-def _cell(value: str | float) -> str | float:
-    return "" if isinstance(value, float) and math.isnan(value) else value

@@ -73,23 +73,23 @@ class Effect:
 
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
-    """Return the pairs of every metric for each class. With several classes, add the pairs of the mean over classes.
+    """Return the pairs of every metric and class. With several classes, add pairs of the mean over the classes.
 
     The mean of a case uses only the classes that have a value in both runs.
     """
-    found, second = [], match_case_names(first, second)
+    result, second = [], match_case_names(first, second)
     for metric in METRIC_NAMES:
-        one, two = _values(first, metric), _values(second, metric)
-        keys = sorted(one.keys() & two.keys(), key=lambda key: (key[1], key[0]))
+        first_values, second_values = _values(first, metric), _values(second, metric)
+        keys = sorted(first_values.keys() & second_values.keys(), key=lambda key: (key[1], key[0]))
         names = {row.label: row.name for row in first.rows}
         for label in sorted(names):
             groups = [[key] for key in keys if key[1] == label]
-            found.append(_pairs(metric, label, names[label], groups, one, two))
+            result.append(_pairs(metric, label, names[label], groups, first_values, second_values))
         if len(names) > 1:
             cases = sorted({case for case, _ in keys})
             groups = [[key for key in keys if key[0] == case] for case in cases]
-            found.append(_pairs(metric, None, "mean", groups, one, two))
-    return found
+            result.append(_pairs(metric, None, "mean", groups, first_values, second_values))
+    return result
 
 
 def match_case_names(first: Evaluation, second: Evaluation) -> Evaluation:
@@ -159,11 +159,12 @@ def _pairs(
     label: int | None,
     name: str,
     groups: Sequence[Sequence[tuple[str, int]]],
-    one: dict[tuple[str, int], float],
-    two: dict[tuple[str, int], float],
+    first_values: dict[tuple[str, int], float],
+    second_values: dict[tuple[str, int], float],
 ) -> Pairs:
     """Build pairs from groups of (case, label) keys, one group per case. Average the values of each group."""
     first, second = (
-        np.array([math.fsum(values[key] for key in group) / len(group) for group in groups]) for values in (one, two)
+        np.array([math.fsum(values[key] for key in group) / len(group) for group in groups])
+        for values in (first_values, second_values)
     )
     return Pairs(metric, label, name, tuple(group[0][0] for group in groups), first, second)

@@ -94,7 +94,8 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
     columns = {f"{METRIC_NAMES[name]} %": name for name in OVERLAPS} | distances | surface | volumes
     summary = evaluation.summary()
     rows = [
-        (one.name, *(_cell(metric, one.metrics[metric].mean) for metric in columns.values())) for one in summary.classes
+        (each.name, *(_cell(metric, each.metrics[metric].mean) for metric in columns.values()))
+        for each in summary.classes
     ]
     overall = ("mean", *(_cell(metric, summary.overall.get(metric, math.nan)) for metric in columns.values()))
     return ("class", *columns), [*rows, overall]

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluationScans:
-    """Folders of test scans and of their label maps. For a store, both are the path of the store."""
+    """The folder of the test scans and the folder of their label maps. For a store, both are the path of the store."""
 
     images: Path
     labels: Path
@@ -129,12 +129,12 @@ def _with_both_files(scans: EvaluationScans, names: set[str], labels: set[str], 
         finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
         remedy = "give the two files of a case the same name, without _0000 for labels"
         raise UserError(Code.NO_TEST_CASES, scans.labels, finding, remedy)
-    for folder, what, single in (
+    for folder, problem, unpaired in (
         (scans.images, "scan without a label map", names - both),
         (scans.labels, "label map without a scan", labels - same_names(labels, names)),
     ):
-        if single and not allow_missing:
-            finding = f"{min(single)} is a {what} of the same name ({len(single)} in total)"
+        if unpaired and not allow_missing:
+            finding = f"{min(unpaired)} is a {problem} of the same name ({len(unpaired)} in total)"
             remedy = "add the missing files, or skip these cases with --allow-missing"
             raise UserError(Code.FILE_MISSING, folder, finding, remedy)
     return both

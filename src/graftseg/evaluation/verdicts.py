@@ -26,17 +26,17 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN)
     If the unlabeled scans helped or did harm, the sentence ends in ``scope``, such as "in this one run".
     """
     missed = {name: label for label, name in never_found(baseline).items() if label in never_found(run)}
-    rest = [_without(one, set(missed.values())) for one in (baseline, run)]
+    rest = [_without(scores, set(missed.values())) for scores in (baseline, run)]
     if not missed or not rest[0].rows or not rest[1].rows:
         return verdict(dice_effect(baseline, run), scope)
     return f"without {' and '.join(missed)}, which neither network finds: {verdict(dice_effect(*rest), scope)}"
 
 
-def missed_classes(who: str, evaluation: Evaluation) -> Iterator[str]:
+def missed_classes(network: str, evaluation: Evaluation) -> Iterator[str]:
     """Yield a sentence for each class that is never found. A mean over classes may hide such a class."""
     for label, name in never_found(evaluation).items():
         cases = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
-        yield f"{who} has a Dice of 0 for {name} in all {cases} cases, so the distances of this class are large"
+        yield f"{network} has a Dice of 0 for {name} in all {cases} cases, so the distances of this class are large"
 
 
 def never_found(evaluation: Evaluation) -> dict[int, str]:
@@ -59,18 +59,18 @@ def verdict(effect: Effect, scope: str = ONE_RUN) -> str:
     """Return one sentence on the mean Dice of a run (second in ``effect``) and its baseline (first)."""
     if not effect.count:
         return "no class of the test cases could be scored"
-    found = (
+    means = (
         f"mean Dice {effect.second:.2f} % with the unlabeled scans and {effect.first:.2f} % without, "
         f"{effect.difference:+.2f} points"
     )
     if math.isnan(effect.low):
-        return f"{found}, in a single case, too few for a conclusion"
+        return f"{means}, in a single case, too few for a conclusion"
     statistics = f"{effect.statistics}{_smallest_p(effect)}"
-    return f"{found} ({statistics}), better in {effect.better} of {effect.count} cases: {_meaning(effect, scope)}"
+    return f"{means} ({statistics}), better in {effect.better} of {effect.count} cases: {_meaning(effect, scope)}"
 
 
 def _smallest_p(effect: Effect) -> str:
-    """Return a clause with the smallest possible p if the interval excludes zero but the cases are too few."""
+    """Return a clause with the smallest possible p if the interval excludes 0, but there are too few cases."""
     if effect.count >= MIN_CASES or effect.low <= 0 <= effect.high:
         return ""
     return f", and {effect.count} cases cannot give a p below {2 / 2**effect.count:.2g}"

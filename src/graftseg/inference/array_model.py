@@ -21,7 +21,7 @@ from graftseg.inference.label_maps import LABELS_ONLY
 from graftseg.inference.memory import check_memory
 
 WHERE = "array"
-"""Location that is given in errors about an array."""
+"""The location in error messages about an array."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,9 +43,9 @@ class ArrayModel:
         """Return the label map ``(*space)`` of a scan ``(C, *space)`` or ``(*space)`` on the same voxel grid.
 
         ``affine`` is the 4x4 matrix from voxel index to world coordinates in millimeters (right, anterior, superior),
-        as in NIfTI. The label map has the same voxels as the label map that ``graftseg predict`` writes for a NIfTI
-        file with this content. The array is not changed. An array with three axes is a volume, unless its first axis
-        contains the channels of a 2-D scan.
+        as in NIfTI. The result is equal to the label map that ``graftseg predict`` writes for the same scan as NIfTI.
+        The array is not changed. An array with three axes is a volume, unless its first axis contains the channels of a
+        2-D scan.
         """
         channels = self._as_channels(np.asarray(array))
         check_channels(WHERE, len(channels), self.networks.channels)
@@ -58,7 +58,7 @@ class ArrayModel:
         return predict_maps(predictor, torch.from_numpy(image), grid, LABELS_ONLY, WHERE).labels
 
     def _as_channels(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the array as ``(C, *space)``. Raise a UserError if it is no scan."""
+        """Return the array as ``(C, *space)``. Raise a UserError if it cannot be a scan."""
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             finding = f"unsupported type {array.dtype}"
             raise UserError(Code.SCAN_UNSUPPORTED, WHERE, finding, "pass real numbers of at most 64 bits")

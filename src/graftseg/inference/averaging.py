@@ -10,7 +10,7 @@ from graftseg.inference.sliding_window import Segment
 
 
 def mean_of(segments: Sequence[Segment]) -> Segment:
-    """Return a network that averages the probabilities of the given networks. Return a single network unchanged."""
+    """Return a network that averages the probabilities of the given networks, or the network if there is only one."""
     if not segments:
         raise ValueError("no network to average")
     if len(segments) == 1:
@@ -24,7 +24,7 @@ def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
 
 
 def over_flips(segment: Segment, axes: Sequence[int] | None = None) -> Segment:
-    """Return a network that averages over images flipped along every subset of some spatial axes, by default all.
+    """Return a network that averages over all flips of an image along the spatial ``axes``, by default all axes.
 
     By default, a slice has four views and a volume has eight views. The first view is the image without flips.
     """

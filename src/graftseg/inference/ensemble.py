@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 
@@ -14,12 +14,11 @@ from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
-from graftseg.inference.model import TrainedNetwork, build_network, load_weights
+from graftseg.inference.model import TrainedNetwork, build_network, load_weights, trained_stage
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 Checkpoint = Literal["shipped", "best"]
-CHECKPOINTS: tuple[Checkpoint, ...] = get_args(Checkpoint)
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,15 @@ class Ensemble:
     ) -> "Ensemble":
         """Load the networks of some runs. ``overrides`` change settings under ``inference``."""
         changes = list(overrides)
-        if other := [change for change in changes if not change.startswith("inference.")]:
+        if rejected := [change for change in changes if not change.startswith("inference.")]:
             finding = "only settings under inference can be changed after training"
             remedy = "set keys such as inference.overlap=0.75"
-            raise UserError(Code.OPTION_INVALID, f"--set {other[0]}", finding, remedy)
+            raise UserError(Code.OPTION_INVALID, f"--set {rejected[0]}", finding, remedy)
         weights = tuple(select_weights(run, checkpoint) for run in runs)
         members = []
         for run, chosen in zip(runs, weights, strict=True):
-            member = build_network(load_recipe(run.recipe_file, changes), run.training_manifest()["store"], device)
+            recipe, store = load_recipe(run.recipe_file, changes), run.training_manifest()["store"]
+            member = build_network(recipe, store, device, trained_stage(run))
             load_weights(member.method, chosen.path, chosen.sha256)
             members.append(member)
             if _input_of(member) != _input_of(members[0]):
@@ -103,7 +103,7 @@ class Ensemble:
     @property
     def checkpoint_text(self) -> str:
         """Return how the checkpoints were chosen, as text."""
-        return "; ".join(sorted({one.chosen for one in self.weights}))
+        return "; ".join(sorted({weights.chosen for weights in self.weights}))
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ class Ensemble:
 
     @property
     def flip_axes(self) -> tuple[int, ...] | None:
-        """Return the axes of ``inference.flips``: those that the warps mirror, or None for all axes, as published."""
+        """Return the axes of ``inference.flips``: the axes that warps mirror, or None for all axes without warps."""
         is_warped = all(member.recipe.batches.warp is not None for member in self.members)
         return self.mirrored_axes if is_warped else None
 
@@ -153,7 +153,7 @@ class Ensemble:
 
     def identity(self) -> str:
         """Return the hash of a single weights file, or one hash of the hashes of several weights files."""
-        hashes = [one.sha256 or sha256_of(one.path) for one in self.weights]
+        hashes = [weights.sha256 or sha256_of(weights.path) for weights in self.weights]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     def try_out(self) -> None:

@@ -130,7 +130,7 @@ def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int, voxe
         finding = "a 2-D scan has no volume"
         raise UserError(Code.RECIPE_MISMATCH, "inference.min_component_ml", finding, "remove this setting")
     voxels = {value: volume / (voxel_ml or 1) for value, volume in settings.min_component_ml.items()}
-    # 1 ppm less, because the voxel volume is rounded
+    # tolerate a relative error of 1e-6, because the voxel volume is rounded
     min_voxels = {value: count * (1 - 1e-6) for value, count in voxels.items()}
     return filter_components(labels, settings.keep_components, min_voxels)
 
@@ -203,6 +203,8 @@ def check_classes(folder: Path, remedy: str) -> None:
     """Raise an error if the class list would overwrite an unrelated file."""
     path = folder / CLASSES
     content = read_json(path) if path.exists() else []
-    is_ours = isinstance(content, list) and all(isinstance(one, dict) and one.keys() == CLASS_KEYS for one in content)
+    is_ours = isinstance(content, list) and all(
+        isinstance(entry, dict) and entry.keys() == CLASS_KEYS for entry in content
+    )
     if not is_ours:
         raise UserError(Code.UNSAFE_TARGET, path, "the file exists and is not a list of classes", remedy)

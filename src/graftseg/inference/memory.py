@@ -22,7 +22,7 @@ IMAGE_BYTES = 4
 COMPONENT_BYTES = 16
 """Bytes per voxel while the largest components are found on the host."""
 WRITING_COPIES = 3
-"""Copies of a byte map while its axes are reordered and it is written."""
+"""Number of copies of an output map (one byte per voxel) that exist while it is reordered and written."""
 SLABS = 2
 """Number of slabs of probabilities in memory at once: the current slab and the last finished slab."""
 NETWORK_BYTES = 350
@@ -61,7 +61,10 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
 
 
 def _slab_bytes(grid: Grid, predictor: Predictor) -> int:
-    """Return the slabs' bytes per channel. A slab is ``patch[0]`` planes, or one pass of slices for 2-D patches."""
+    """Return the bytes of all slabs in memory, per channel.
+
+    A slab has ``patch[0]`` planes or, with 2-D patches, the slices of one forward pass.
+    """
     if len(predictor.patch) < len(grid.prepared_shape):
         depth, plane = predictor.settings.windows_per_forward, prod(grid.prepared_shape[:2])
     else:

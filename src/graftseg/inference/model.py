@@ -98,13 +98,26 @@ class Probabilities(nn.Module):
 def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Load the network of a finished run and check the hash of its weights."""
     facts = run.training_manifest()
-    network = build_network(load_recipe(run.recipe_file), facts["store"], torch.device(device))
+    network = build_network(load_recipe(run.recipe_file), facts["store"], torch.device(device), trained_stage(run))
     load_weights(network.method, run.weights_file, facts.get("weights"))
     return network
 
 
-def build_network(recipe: Recipe, store: Mapping[str, Any], device: torch.device) -> TrainedNetwork:
-    """Build the network of a recipe with random weights, for the ``classes`` and ``channels`` of a store."""
+def trained_stage(run: RunFolder) -> int:
+    """Return the index of the recipe's stage that a run ended with: the last one, or one before abandoned stages.
+
+    If the check of the teacher skips or stops a stage, training continues with the stage before it. An extension
+    repeats a stage, and is not in the recipe.
+    """
+    checks = run.teacher_checks()
+    decisions = [str(check["decision"]) for check in checks]
+    if not decisions or decisions[-1] not in ("skip", "stop"):
+        return -1
+    return int(checks[-1]["stage"]) - 1 - decisions.count("extend")
+
+
+def build_network(recipe: Recipe, store: Mapping[str, Any], device: torch.device, stage: int = -1) -> TrainedNetwork:
+    """Build the network of a stage with random weights, for the ``classes`` and ``channels`` of a store."""
     classes, channels = tuple(store["classes"]), store["channels"]
-    method = build_method(recipe, recipe.stages[-1], channels, len(classes), device)
+    method = build_method(recipe, recipe.stages[stage], channels, len(classes), device)
     return TrainedNetwork(method.eval(), recipe, classes, channels, device)

@@ -29,8 +29,8 @@ MAX_NAME_BYTES = 255
 class OutputFolder:
     """A folder for the label maps of the cases in ``names``. ``files`` are the files to write.
 
-    ``planned`` is the manifest without cases. Label maps are replaced or removed only if an earlier manifest lists
-    them. The class list, scores of replaced label maps and partial files are replaced or removed, too. Errors about the
+    ``planned`` is the manifest without cases. A label map is replaced or removed only if an earlier manifest lists it.
+    The class list, scores of replaced label maps and partial files can also be replaced or removed. Errors about the
     content of the folder end in ``remedy``.
     """
 
@@ -97,13 +97,15 @@ class OutputFolder:
         return (manifest if before is None else self._with_earlier_cases(manifest, before)), before
 
     def _with_earlier_cases(self, manifest: Manifest, before: Manifest) -> Manifest:
-        again = same_names((case.case for case in before.cases), self.names)
-        kept = [case for case in before.cases if case.case not in again and (self.path / case.output).is_file()]
+        repeated = same_names((case.case for case in before.cases), self.names)
+        kept = [case for case in before.cases if case.case not in repeated and (self.path / case.output).is_file()]
         if kept and not _same_settings(before.inference, manifest.inference):
             finding = f"contains {len(kept)} label maps of other cases, made with different inference settings"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
         failures = {
-            name: why for name, why in before.failures.items() if names_of(name, LABELS_ONLY).labels not in self.files
+            name: reason
+            for name, reason in before.failures.items()
+            if names_of(name, LABELS_ONLY).labels not in self.files
         }
         return replace(manifest, cases=tuple(kept), failures=failures)
 
@@ -112,8 +114,8 @@ class OutputFolder:
 
         For example, the name of an earlier file may have another Unicode form.
         """
-        same = same_names((case.case for case in before.cases), self.names)
-        return {file for case in before.cases if case.case in same for file in case.files} - self.files
+        repeated = same_names((case.case for case in before.cases), self.names)
+        return {file for case in before.cases if case.case in repeated for file in case.files} - self.files
 
     def _remove_scores(self) -> bool:
         """Remove scores of label maps that are about to be replaced. Return whether a table was removed."""
@@ -133,13 +135,13 @@ def now() -> str:
 
 def output_files(names: Iterable[str], extras: ExtraMaps) -> set[str]:
     """Return the files of all cases with valid names. Raise an error if two cases would write the same file."""
-    found: set[str] = set()
+    planned: set[str] = set()
     for name in names:
         files = {file for file in names_of(name, extras).all if not _is_too_long(file)}
-        if both := sorted(found & files):
-            raise UserError(Code.CASE_DUPLICATE, both[0], "two cases would write this file", "rename one of them")
-        found |= files
-    return found
+        if shared := sorted(planned & files):
+            raise UserError(Code.CASE_DUPLICATE, shared[0], "two cases would write this file", "rename one of them")
+        planned |= files
+    return planned
 
 
 def find_long_names(cases: Iterable[Source], extras: ExtraMaps) -> dict[str, UserError]:
@@ -167,9 +169,9 @@ def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: st
 
 def _all_files(names: Iterable[str], manifest: Manifest) -> set[str]:
     """Return all possible files of the cases in ``names``, except the files that ``manifest`` lists for its cases."""
-    everything = ExtraMaps(probabilities=True, uncertainty=True, pictures=True)
+    all_extras = ExtraMaps(probabilities=True, uncertainty=True, pictures=True)
     kept = {file for case in manifest.cases for file in case.files}
-    return {file for name in names for file in names_of(name, everything).all} - kept
+    return {file for name in names for file in names_of(name, all_extras).all} - kept
 
 
 def _same_settings(before: Mapping[str, object], planned: Mapping[str, object]) -> bool:

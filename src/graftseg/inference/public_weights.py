@@ -1,7 +1,7 @@
 """Import of weights of public code: the V-Net and the 2-D U-Net of BCP, SSL4MIS and related repositories.
 
-The layers have other names there, but the same order and shapes. The V-Net comes with and without the prefixes
-``encoder.`` and ``decoder.``. Heads that are used only in training are left out.
+The public code names the layers differently, but their order and shapes are the same as here. In some files, names of
+the V-Net have the prefixes ``encoder.`` and ``decoder.``. Heads that are used only in training are left out.
 """
 
 import pickle
@@ -41,7 +41,7 @@ REMEDY = "pass a .pth file of the LA or ACDC code of BCP or SSL4MIS"
 
 @dataclass(frozen=True)
 class PublicNetwork:
-    """A network of the public code: its recipe here, the classes of its benchmark, and its first convolution here."""
+    """A network of the public code: our recipe for it, the classes of its benchmark, and its first layer here."""
 
     recipe: str
     classes: tuple[str, ...]
@@ -67,7 +67,8 @@ def import_public_weights(file: Path, out: Path, recipe: str | Path | None, over
     settings = changed(chosen, [f"network.width={len(first)}", "published=null"])
     about = f"settings of {chosen.name} for imported weights"
     settings = settings.model_copy(update={"name": "imported", "about": about, "baseline": False, "folds": None})
-    classes = public.classes if len(head) == len(public.classes) else _numbered(len(head))
+    numbered = ("background", *(f"class {value}" for value in range(1, len(head))))
+    classes = public.classes if len(head) == len(public.classes) else numbered
     store = {"identity": "", "classes": list(classes), "channels": int(first.shape[1])}
     return _write_run(out, settings, store, _fitted(file, settings, store, state))
 
@@ -95,7 +96,7 @@ def _read_state(file: Path) -> State:
 
 
 def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
-    """Return the network of a state dict, and its tensors by the names that the layers have here."""
+    """Return the network of a state dict, and its tensors by our names of the layers."""
     used = {name: value for name, value in state.items() if not name.startswith(ONLY_TRAINING)}
     is_unet = any(UNET_LAYER.fullmatch(name) for name in used)
     rename = _unet_name if is_unet else _vnet_name
@@ -107,22 +108,22 @@ def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
 
 
 def _vnet_name(name: str) -> str | None:
-    """Return the name here of a tensor of the V-Net. A unit is three layers: convolution, norm, ReLU."""
+    """Return our name of a tensor of the public V-Net. A unit is three layers: convolution, norm, ReLU."""
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if not (match := VNET_LAYER.fullmatch(name)):
         return None
-    block, kind, layer, part = NUMBERS.index(match[1]), match[2], int(match[3]), match[4]
-    if kind == "_dw":
+    block, direction, layer, part = NUMBERS.index(match[1]), match[2], int(match[3]), match[4]
+    if direction == "_dw":
         return f"encoder.downs.{block + 1}.{layer}.{part}"
-    if kind == "_up":
+    if direction == "_up":
         return f"decoder.ups.{block - BOTTOM}.{layer}.{part}"
     stage = f"encoder.stages.{block}" if block <= BOTTOM else f"decoder.stages.{block - BOTTOM - 1}"
     return f"{stage}.{layer // 3}.{layer % 3}.{part}"
 
 
 def _unet_name(name: str) -> str | None:
-    """Return the name here of a tensor of the U-Net. A block is two units with dropout between them."""
+    """Return our name of a tensor of the public U-Net. A block is two units with dropout between them."""
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if up := UNET_UPSAMPLING.fullmatch(name):
@@ -154,7 +155,3 @@ def _write_run(out: Path, recipe: Recipe, store: Mapping[str, Any], state: State
         run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.weights_file)})
         recipe.save(run.recipe_file)
     return RunFolder(out)
-
-
-def _numbered(classes: int) -> tuple[str, ...]:
-    return ("background", *(f"class {value}" for value in range(1, classes)))

@@ -34,8 +34,8 @@ class Axis:
 
     def part(self, begin: int, end: int, offset: int) -> "Axis":
         """Return the scan voxels from ``begin`` to ``end``, with prepared voxels counted from ``offset``."""
-        picked = slice(begin, end)
-        return Axis(self.lower[picked] - offset, self.upper[picked] - offset, self.fraction[picked])
+        selected = slice(begin, end)
+        return Axis(self.lower[selected] - offset, self.upper[selected] - offset, self.fraction[selected])
 
     def interpolate(self, values: Tensor, dim: int) -> Tensor:
         """Interpolate values at the prepared voxels along ``dim`` to the scan voxels."""
@@ -69,14 +69,14 @@ def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[
 
 def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
     """Interpolate between planes. The last plane of a slab is kept for scan voxels between two slabs."""
-    done, kept = 0, None
+    done, last_plane = 0, None
     for start, slab in slabs:
-        known = slab if kept is None else torch.cat([kept, slab], dim=1)
-        first, end = start + slab.shape[1] - known.shape[1], start + slab.shape[1]
+        planes = slab if last_plane is None else torch.cat([last_plane, slab], dim=1)
+        first, end = start + slab.shape[1] - planes.shape[1], start + slab.shape[1]
         ready = int(np.searchsorted(axis.upper, end))
         if ready > done:
-            yield done, axis.part(done, ready, offset=first).interpolate(known, dim=1)
-        done, kept = ready, slab[:, -1:].clone()
+            yield done, axis.part(done, ready, offset=first).interpolate(planes, dim=1)
+        done, last_plane = ready, slab[:, -1:].clone()
 
 
 @torch.inference_mode()
@@ -89,8 +89,8 @@ def stretched_slabs(
     """
     slices = image.movedim(-1, 0)
     for start in range(0, len(slices), settings.windows_per_forward):
-        several = slices[start : start + settings.windows_per_forward].to(device).float()
-        yield start, segment(stretched(several, patch)).float().movedim(1, 0)
+        batch = slices[start : start + settings.windows_per_forward].to(device).float()
+        yield start, segment(stretched(batch, patch)).float().movedim(1, 0)
 
 
 def stretched(values: Tensor, size: Sequence[int]) -> Tensor:

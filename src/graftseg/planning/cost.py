@@ -17,7 +17,7 @@ ABSENT_GPU = 16 * GIB
 
 FLOAT_BYTES = 4
 ACTIVATION_COPIES = 1.5
-"""Memory for saved activations, gradients and workspace, divided by the memory for saved activations."""
+"""Factor from the memory of saved activations to the memory that also includes gradients and workspace."""
 LOSS_COPIES = 10
 """Number of arrays with the size of the class probabilities that losses and pseudo-labels need."""
 WEIGHT_COPIES = 5

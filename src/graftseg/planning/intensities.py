@@ -71,7 +71,7 @@ def _window(foreground: Foreground, why: str) -> Choices:
         "data.intensity.low": Choice(low, "0.5th percentile of the labeled voxels"),
         "data.intensity.high": Choice(high, "99.5th percentile of the labeled voxels"),
         "data.intensity.mean": Choice(low, "the lower bound, so that air is 0 like the padding around a scan"),
-        "data.intensity.std": Choice(std, "standard deviation of the labeled voxels, clipped to the bounds"),
+        "data.intensity.std": Choice(std, "standard deviation of the labeled voxels after clipping to the bounds"),
     }
 
 

@@ -11,7 +11,7 @@ from graftseg.planning.frame import Frame
 
 MAX_LEVELS = 5
 MIN_COARSE_VOXELS = 3
-"""Minimum size in voxels of a typical scan along its shortest axis, at the coarsest level of the network."""
+"""Voxels that the shortest axis of a typical scan must have at the coarsest level of the network."""
 MAX_PATCH_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
 """Maximum number of voxels of a patch, by device and dimensions. It limits the time of a step."""
 MIN_PATCH_VOXELS = {2: 64**2, 3: 48**3}

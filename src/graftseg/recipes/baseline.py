@@ -28,14 +28,13 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
 def baseline_of(recipe: Recipe) -> Recipe:
     """Return a supervised recipe with the network, batches, seed and number of steps of ``recipe``.
 
-    If the first stage is supervised, the baseline has the same first stage and then trains supervised in place of the
-    other stages, with the optimizer of the last stage. Otherwise the baseline has one stage with the optimizer of the
-    last stage, and its learning rate schedule spans all steps. Settings that the supervised method shares with the last
-    stage's method, such as the kind of Dice loss, are kept.
+    If the first stage is supervised, the baseline keeps this stage and replaces all other stages by one supervised
+    stage. Otherwise the baseline is one supervised stage. The supervised stage uses the optimizer of the last stage. It
+    also uses the settings of the last method that the supervised method has, such as the Dice loss.
     """
     last = recipe.stages[-1]
-    own, theirs = (METHODS[name].Config.model_fields for name in (SUPERVISED, last.method))
-    shared = {key for key in own.keys() & theirs.keys() if own[key].annotation == theirs[key].annotation}
+    supervised, semi = (METHODS[name].Config.model_fields for name in (SUPERVISED, last.method))
+    shared = {key for key in supervised.keys() & semi.keys() if supervised[key].annotation == semi[key].annotation}
     stage = {
         "method": SUPERVISED,
         "steps": sum(stage.steps for stage in recipe.stages),
@@ -78,12 +77,15 @@ def existing_baselines(run: RunFolder) -> list[RunFolder]:
     folder, candidates = RunFolder(run.path.resolve().parent), [run.baseline]
     if folder.folds_file.is_file():
         candidates.append(RunFolder(folder.baseline.path / run.path.name))
-    return [one for one in candidates if one.exists]
+    return [baseline for baseline in candidates if baseline.exists]
 
 
 def own_baseline(run: RunFolder) -> Path | None:
     """Return the folder of the run's evaluated baseline, or None if there is none."""
-    return next((one.path for one in existing_baselines(run) if (one.predictions / "metrics.csv").is_file()), None)
+    return next(
+        (baseline.path for baseline in existing_baselines(run) if (baseline.predictions / "metrics.csv").is_file()),
+        None,
+    )
 
 
 def shares_first_stage(recipe: Recipe, baseline: Recipe) -> bool:

@@ -1,4 +1,4 @@
-"""Lists of the settings that differ between two recipes and affect the metrics."""
+"""Settings that differ between two recipes and affect the metrics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,12 +23,12 @@ def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> li
     return [*names, *(f"inference.{key}" for key in used)]
 
 
-def metric_differences(one: Recipe, two: Recipe) -> list[str]:
+def metric_differences(first: Recipe, second: Recipe) -> list[str]:
     """Return the settings, except the seed, that differ and affect the metrics.
 
     Selection settings are ignored if both recipes report the last checkpoint.
     """
-    names = [name for name in training_differences(one, two) if name != "seed"]
-    if one.selection.protocol == two.selection.protocol == "last":
+    names = [name for name in training_differences(first, second) if name != "seed"]
+    if first.selection.protocol == second.selection.protocol == "last":
         names = [name for name in names if not name.startswith("selection.")]
     return names

@@ -35,10 +35,10 @@ class ChecksumError(NotYamlError):
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicate keys and aliases that multiply the text."""
+    """A safe YAML loader that rejects duplicate keys and aliases that expand to too many values."""
 
     def compose_document(self) -> yaml.Node | None:
-        """Compose the text. Raise NotYamlError for too many values or levels, with aliases replaced by their values."""
+        """Compose the text. Raise NotYamlError for too many values or levels after aliases are expanded."""
         document = super().compose_document()
         pending, values = [(document, 0)], 0
         while pending:
@@ -74,7 +74,7 @@ def read_yaml(text: str) -> Any:
 
 
 def with_checksum(text: str) -> str:
-    """Return a YAML text after a comment line with its checksum, which ``read_yaml`` verifies."""
+    """Return a comment line with the checksum, which ``read_yaml`` verifies, followed by the YAML text."""
     return f"{CHECKSUM_LINE}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
@@ -115,10 +115,10 @@ def recipe_path(recipe: str | Path) -> Path:
 def suggest(name: str, known: Sequence[str]) -> str:
     """Return a hint: a similar known name, or else the known names in the same folder, or else an empty string."""
     folder, slash, rest = name.lower().partition("/")
-    siblings = [one.partition("/")[2] for one in known if one.startswith(f"{folder}/")]
+    siblings = [candidate.partition("/")[2] for candidate in known if candidate.startswith(f"{folder}/")]
     if siblings and not rest:
         return f"{folder}/ has {', '.join(siblings)}"
-    lowercase = {one.lower(): one for one in known}
+    lowercase = {candidate.lower(): candidate for candidate in known}
     if similar := get_close_matches(name.lower(), lowercase, 1, SIMILARITY):
         return f"did you mean {lowercase[similar[0]]}?"
     return f"{folder}/ has {', '.join(siblings)}" if slash and siblings else ""
@@ -148,9 +148,9 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
 
 def _refuse_cycle(path: Path, children: Sequence[Path]) -> None:
     """Raise a UserError if a recipe is based on itself, directly or through other recipes."""
-    known = [os.path.realpath(child) for child in children]
-    if (here := os.path.realpath(path)) in known:
-        between = [child.name for child in children[known.index(here) + 1 :]]
+    seen = [os.path.realpath(child) for child in children]
+    if (here := os.path.realpath(path)) in seen:
+        between = [child.name for child in children[seen.index(here) + 1 :]]
         through = f", through {' and '.join(between)}" if between else ""
         raise UserError(Code.RECIPE_INVALID, path, f"based on itself{through}", "choose another base")
 
@@ -162,29 +162,29 @@ def _base_path(path: Path, base: object) -> Path:
         raise UserError(Code.RECIPE_INVALID, path, f"base is {base!r:.60}, which is not a name", remedy)
     folders = (path.parent, SHIPPED) if SHIPPED in path.parents else (path.parent,)
     candidates = [folder / f"{base}.yaml" for folder in folders]
-    if found := next((file for file in candidates if file.is_file() and file != path), None):
-        return found
+    if file := next((file for file in candidates if file.is_file() and file != path), None):
+        return file
     try:
-        found = recipe_path(base)
+        file = recipe_path(base)
     except UserError:
-        found = None
-    if found is None and path in candidates:
+        file = None
+    if file is None and path in candidates:
         return path
-    if found is None or not found.is_file():
+    if file is None or not file.is_file():
         finding = f"base {base!r:.60} is neither a file nor a shipped recipe"
         raise UserError(Code.RECIPE_MISSING, path, finding, remedy)
-    return found
+    return file
 
 
 def _merge(base: Tree, tree: Tree, path: Path) -> Tree:
     """Merge a recipe over its base. A list replaces the base's list. A mapping of indices changes single items."""
     merged = dict(base)
     for key, value in tree.items():
-        known = base.get(key)
-        if isinstance(known, list) and isinstance(value, dict):
-            merged[key] = _merge_items(known, value, f"{path}: {key}", path)
-        elif isinstance(known, dict) and isinstance(value, dict):
-            merged[key] = _merge(known, value, path)
+        inherited = base.get(key)
+        if isinstance(inherited, list) and isinstance(value, dict):
+            merged[key] = _merge_items(inherited, value, f"{path}: {key}", path)
+        elif isinstance(inherited, dict) and isinstance(value, dict):
+            merged[key] = _merge(inherited, value, path)
         else:
             merged[key] = value
     return merged

@@ -41,7 +41,7 @@ PLANNED = "planned"
 FAST_PRECISION: Precision = "bf16"
 """The precision that ``fast`` sets."""
 MAX_LISTED = 3
-"""If there are more than four settings, a message lists this many and counts the rest."""
+"""Number of settings that a message lists if there are more than four. The message counts the rest."""
 RECIPE_REMEDY = "pass the same recipe, --set and --shorter, or the run's recipe.yaml as the recipe, or another --out"
 """The remedy for a run that was started with another recipe."""
 YAML_MESSAGES = {
@@ -53,7 +53,8 @@ YAML_MESSAGES = {
 }
 """Messages for values of the wrong type, in YAML terms."""
 NOT_COMPARED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
-"""Settings that do not change the trained network. ``loop.precision`` changes it and is compared separately."""
+"""Settings that do not change the trained network. ``loop.precision`` and
+``loop.batch_statistics`` change it and are compared separately."""
 
 
 class Recipe(Settings):
@@ -165,18 +166,18 @@ class Recipe(Settings):
 
 def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Load a recipe file or a shipped recipe, and apply overrides such as ``stages.0.steps=100``."""
-    path, given = recipe_path(recipe), list(overrides)
+    path, assignments = recipe_path(recipe), list(overrides)
     plain = read_tree(path)
-    if not given:
+    if not assignments:
         return parse_recipe(plain, path)
     tree = deepcopy(plain)
-    for assignment in given:
+    for assignment in assignments:
         override(tree, assignment)
-    options = " ".join(f"--set {assignment}" for assignment in given)
+    options = " ".join(f"--set {assignment}" for assignment in assignments)
     try:
         return parse_recipe(tree, f"{path} {options}")
     except UserError as error:
-        # raises another error if the recipe is invalid even without the overrides
+        # if the recipe is invalid even without the overrides, this raises an error about the recipe
         parse_recipe(plain, path)
         raise UserError(Code.SETTING_INVALID, options, error.finding, "correct the setting") from None
 
@@ -199,12 +200,17 @@ def changed(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
 
 def training_differences(first: Recipe, second: Recipe) -> list[str]:
     """Return the dotted names of settings that differ and change the trained network."""
-    one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_COMPARED))) for recipe in (first, second))
-    names = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
+    first_values, second_values = (
+        dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_COMPARED))) for recipe in (first, second)
+    )
+    names = [
+        key for key in first_values.keys() | second_values.keys() if first_values.get(key) != second_values.get(key)
+    ]
     if not any(recipe.selection.oracle or recipe.selection.protocol != "last" for recipe in (first, second)):
         names = [name for name in names if name != "selection.first"]
-    if first.loop.precision != second.loop.precision:
-        names.append("loop.precision")
+    for name in ("precision", "batch_statistics"):
+        if getattr(first.loop, name) != getattr(second.loop, name):
+            names.append(f"loop.{name}")
     return sorted(names)
 
 
@@ -228,8 +234,8 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
     # Without the key `optimizers`, the method's defaults apply. If the key is empty, all modules use `optimizer`.
     has_none = "optimizers" in stage.model_fields_set and not stage.optimizers
-    usual = {} if has_none else method.default_optimizers
-    return stage.model_copy(update={"settings": settings, "optimizers": {**usual, **stage.optimizers}})
+    defaults = {} if has_none else method.default_optimizers
+    return stage.model_copy(update={"settings": settings, "optimizers": {**defaults, **stage.optimizers}})
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
@@ -240,8 +246,8 @@ def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] in ("too_short", "too_long"):
         finding = finding.replace("Tuple should", "the list should").replace(" after validation", "")
     if first["type"] == "extra_forbidden":
-        known = _settings_at(model, first["loc"][:-1])
-        finding = f"unknown setting (known: {', '.join(known)})" if known else "unknown setting"
+        names = _settings_at(model, first["loc"][:-1])
+        finding = f"unknown setting (known: {', '.join(names)})" if names else "unknown setting"
     return f"{place}: {finding}" if place else finding
 
 

@@ -19,15 +19,16 @@ COMPONENT_FILTERS = ("keep_components", "min_component_ml")
 
 
 class LoopSettings(Settings):
-    """Settings of the training loop and its log. Only ``precision`` changes the result.
+    """Settings of the training loop and its log. Only ``precision`` and ``batch_statistics`` change the result.
 
     ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
     it, which is PyTorch's default. ``compiled`` turns compiled networks on or off. ``captured`` turns CUDA graphs on or
     off. For these two settings, None means on if it saves time. A checkpoint is written every ``checkpoint_every``
     steps, and also if the last checkpoint is older than ``checkpoint_seconds``. Training images of the first step and
     of ``snapshots`` later steps per stage are saved for the report (0 saves none). With ``training_dice_every``, all
-    training scans are scored at this interval for the figure ``dice-over-time``. Labels that the store has of unlabeled
-    scans are then read, but training does not use them.
+    training scans are scored at this interval for the figure ``dice-over-time``. If the store has labels of unlabeled
+    scans, they are read for these scores, but training does not use them. On several devices, batch norms use the
+    statistics of the images of all devices (``sync``) or only of their own device (``local``).
     """
 
     precision: Precision = "float32"
@@ -39,20 +40,22 @@ class LoopSettings(Settings):
     snapshots: int = Field(3, ge=0, le=10**4)
     tensorboard: bool = True
     training_dice_every: int | None = Field(None, ge=1, le=MAX_STEPS)
+    batch_statistics: Literal["sync", "local"] = "sync"
 
     @model_serializer(mode="wrap")
-    def _without_unused_scores(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_unused_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = handler(self)
-        return {name: value for name, value in content.items() if name != "training_dice_every" or value is not None}
+        defaults = {"training_dice_every": None, "batch_statistics": "sync"}
+        return {name: value for name, value in content.items() if name not in defaults or value != defaults[name]}
 
 
 class StageSettings(Settings):
     """One stage of training: a method and its number of steps.
 
     ``settings`` are the settings of the method. ``optimizers`` are for modules other than the student, such as a
-    discriminator. ``check_teacher`` predicts the unlabeled scans before the stage, leaves out those with implausible
-    predictions, and skips the stage if most are implausible. ``carry_optimizer`` continues with the momenta of the
-    previous stage.
+    discriminator. ``check_teacher`` predicts the unlabeled scans before the stage, leaves out scans with
+    implausible predictions, and skips the stage if most predictions are implausible. ``carry_optimizer`` continues with
+    the momenta of the previous stage.
     """
 
     method: str
@@ -89,16 +92,16 @@ class SelectionSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _interval(cls, given: Any) -> Any:
+    def _interval(cls, values: Any) -> Any:
         """Set the interval of the public code if scores are needed and the recipe has no interval."""
-        if not isinstance(given, dict) or given.get("every") is not None:
-            return given
-        needed = given.get("protocol", "last") != "last" or given.get("oracle", False)
-        return {**given, "every": PUBLIC_INTERVAL} if needed else given
+        if not isinstance(values, dict) or values.get("every") is not None:
+            return values
+        needed = values.get("protocol", "last") != "last" or values.get("oracle", False)
+        return {**values, "every": PUBLIC_INTERVAL} if needed else values
 
     @property
     def selected_on(self) -> ScoredSplit | None:
-        """The cases on which the checkpoint is selected. None means that the last checkpoint is reported."""
+        """The split on which the checkpoint is selected, or None if the last checkpoint is reported."""
         return {"last": None, "val": "validation", "paper": self.cases}[self.protocol]
 
     @property

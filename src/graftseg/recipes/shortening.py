@@ -18,9 +18,9 @@ def requested_recipe(recipe: str | Path | Recipe, overrides: Iterable[str] = (),
 
     Log a warning if a ramp stays so low that unlabeled scans have little weight.
     """
-    given = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    result = shortened(given, shorter)
-    warn_of_low_ramps(given, shorter)
+    full = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    result = shortened(full, shorter)
+    warn_of_low_ramps(full, shorter)
     return result
 
 
@@ -29,8 +29,7 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 
     Lengths are the steps of stages, the ramps of methods, the steps between drops of a learning rate, the interval and
     first step of ``selection``, and ``loop.training_dice_every``. The teacher's decay, the lifetime of pseudo-labels
-    and the 150 steps between rises of a ramp do not depend on the length of a run and are kept. Raise a UserError if a
-    step count would become 0.
+    and the 150 steps between rises of a ramp are unchanged. Raise a UserError if a step count would become 0.
     """
     check_shorter(shorter)
     if shorter == 1:
@@ -75,26 +74,26 @@ def check_shorter(shorter: int) -> None:
 
 def _step_counts(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
     """Map the dotted name of each step count to the mapping and the key under which the count is stored."""
-    found: dict[str, tuple[dict[str, Any], str]] = {}
+    counts: dict[str, tuple[dict[str, Any], str]] = {}
     for index, stage in enumerate(tree["stages"]):
         where = f"stages.{index}"
-        found[f"{where}.steps"] = (stage, "steps")
+        counts[f"{where}.steps"] = (stage, "steps")
         optimizers = {"optimizer": stage["optimizer"]}
         optimizers |= {f"optimizers.{part}": settings for part, settings in stage["optimizers"].items()}
         for part, settings in optimizers.items():
             if settings["schedule"]["name"] == "step":
-                found[f"{where}.{part}.schedule.every"] = (settings["schedule"], "every")
-    return found
+                counts[f"{where}.{part}.schedule.every"] = (settings["schedule"], "every")
+    return counts
 
 
 def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
     """Divide the lengths of all stages in place; raise a UserError if a step count would become 0."""
-    counted = _step_counts(tree)
-    least, setting = min((holder[key], setting) for setting, (holder, key) in counted.items())
+    counts = _step_counts(tree)
+    least, setting = min((holder[key], setting) for setting, (holder, key) in counts.items())
     if least < shorter:
         finding = f"{setting} of recipe {name} is {least} and would become 0"
         raise UserError(Code.OPTION_INVALID, f"--shorter {shorter}", finding, f"pass {least} or less")
-    for holder, key in counted.values():
+    for holder, key in counts.values():
         holder[key] //= shorter
     for stage in tree["stages"]:
         if RAMP in stage["settings"]:
@@ -104,7 +103,7 @@ def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
 RAMP = "ramp"
 """Key of the ramp length, the only method setting that is divided."""
 MIN_HEIGHT = 0.5
-"""Value, from 0 to 1, that a ramp should reach by the last step. Ramps of shipped recipes come close to 1."""
+"""Value, from 0 to 1, that a ramp should reach by the last step."""
 MIN_RISES = 12
 """Number of times that a ramp should rise in a shortened run. Fewer rises cause a warning."""
 logger = logging.getLogger(__name__)

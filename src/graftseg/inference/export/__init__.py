@@ -42,8 +42,8 @@ def export_run(kind: str, request: Request) -> list[str]:
     if kind not in KINDS:
         raise UserError(Code.OPTION_INVALID, f"export {kind}", "unknown format", f"choose one of {', '.join(KINDS)}")
     options = ("check", "data", "predictions", "codes")
-    if unused := [one for one in options if getattr(request, one) is not None and one not in KINDS[kind].takes]:
-        takers = " and ".join(name for name, other in KINDS.items() if unused[0] in other.takes)
+    if unused := [name for name in options if getattr(request, name) is not None and name not in KINDS[kind].takes]:
+        takers = " and ".join(name for name, entry in KINDS.items() if unused[0] in entry.takes)
         finding = f"export {kind} does not use this option"
         raise UserError(Code.OPTION_INVALID, f"--{unused[0]}", finding, f"leave it out; only {takers} can use it")
     request.run.training_manifest()

@@ -49,16 +49,16 @@ class _File:
 
 def series_in(path: Path) -> list[Series]:
     """Return the series in a folder, a zip or a file that are stacks of slices. Other files are skipped."""
-    found: dict[str, list[_File]] = {}
+    by_series: dict[str, list[_File]] = {}
     with members_of(path) as members:
         for member in members:
             with user_errors(member.where):
                 file = _read(member)
             if file is not None:
-                found.setdefault(str(file.header.get("SeriesInstanceUID", "")), []).append(file)
-    if not found:
+                by_series.setdefault(str(file.header.get("SeriesInstanceUID", "")), []).append(file)
+    if not by_series:
         raise UserError(Code.DICOM_SERIES, path, "contains no DICOM image", "name a DICOM series")
-    stacks = [_stack(path, files) for files in found.values()]
+    stacks = [_stack(path, files) for files in by_series.values()]
     return [stack for stack in stacks if stack is not None]
 
 
@@ -73,7 +73,7 @@ def _read(member: Member) -> _File | None:
         return None
     if PER_FRAME not in header:
         return _File(header, (header,))
-    return _File(header, tuple(one.header for one in read_frames(member.where, member.content(), pixels=False)))
+    return _File(header, tuple(frame.header for frame in read_frames(member.where, member.content(), pixels=False)))
 
 
 def _stack(path: Path, files: Sequence[_File]) -> Series | None:
@@ -82,36 +82,36 @@ def _stack(path: Path, files: Sequence[_File]) -> Series | None:
     if any(frame.get(tag) is None for frame in frames for tag in POSE):
         return None
     has_frames = any(len(file.frames) > 1 for file in files)
-    missing = [tag for tag in NEEDED for one in headers if one.get(tag) in (None, "")]
-    if missing := [*missing, *(tag for tag in GRID for one in frames if one.get(tag) in (None, ""))]:
+    missing = [tag for tag in NEEDED for header in headers if header.get(tag) in (None, "")]
+    if missing := [*missing, *(tag for tag in GRID for frame in frames if frame.get(tag) in (None, ""))]:
         finding = f"the headers of a series lack {missing[0]}, which a segmentation needs"
         raise UserError(Code.DICOM_SERIES, path, finding, "export the series from its source again")
     first = frames[0]
     columns, rows = int(first.get("Columns")), int(first.get("Rows"))
     if (has_frames and len(files) > 1) or any(
-        (one.get("Columns"), one.get("Rows")) != (columns, rows) for one in frames
+        (frame.get("Columns"), frame.get("Rows")) != (columns, rows) for frame in frames
     ):
         return None
-    for one in headers:
+    for header in headers:
         for name in MAY_BE_EMPTY:
-            if name not in one:
-                setattr(one, name, None)
-    order, affine = _placed(frames)
-    stored = tuple(int(place) for place in np.argsort(order)) if has_frames else ()
+            if name not in header:
+                setattr(header, name, None)
+    order, affine = _order_and_affine(frames)
+    stored = tuple(int(number) for number in np.argsort(order)) if has_frames else ()
     slices = headers if has_frames else [headers[index] for index in order]
     return Series(tuple(slices), (columns, rows, len(frames)), affine, stored)
 
 
-def _placed(frames: Sequence[Any]) -> tuple[list[int], NDArray[np.float64]]:
+def _order_and_affine(frames: Sequence[Any]) -> tuple[list[int], NDArray[np.float64]]:
     """Return the order of the frames along their normal, and the affine of the sorted frames."""
     first = frames[0]
     axes = np.array(first.get("ImageOrientationPatient"), dtype=np.float64).reshape(2, 3)
     normal = np.cross(axes[0], axes[1])
-    positions = np.array([one.get("ImagePositionPatient") for one in frames], dtype=np.float64)
+    positions = np.array([frame.get("ImagePositionPatient") for frame in frames], dtype=np.float64)
     order, _ = slice_order(list(positions), normal)
-    placed = positions[order]
-    step = (placed[-1] - placed[0]) / (len(frames) - 1) if len(frames) > 1 else normal
+    positions = positions[order]
+    step = (positions[-1] - positions[0]) / (len(frames) - 1) if len(frames) > 1 else normal
     shape = (int(first.get("Columns")), int(first.get("Rows")), len(frames))
     down, along = first.get("PixelSpacing")
     spacing = np.array([along, down, 1], dtype=np.float64)
-    return order, lps_geometry(shape, np.column_stack([*axes, step]), spacing, placed[0]).matrix
+    return order, lps_geometry(shape, np.column_stack([*axes, step]), spacing, positions[0]).matrix

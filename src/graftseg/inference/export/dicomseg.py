@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import atomic_folder
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.version import __version__
@@ -22,7 +23,7 @@ from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.request import Request, atomic_folder, import_package, label_maps_of
+from graftseg.inference.export.request import Request, import_package, label_maps_of
 from graftseg.inference.export.segment_codes import GENERIC, SegmentCodes, SnomedCode, read_codes
 
 SERIES_NUMBER = 900  # the series number of every exported segmentation
@@ -43,8 +44,8 @@ def write(request: Request) -> list[str]:
         remedy = "name the DICOM scans that were predicted: a series, a zip, or a folder of cases"
         raise UserError(Code.OPTION_INVALID, "--data", "missing", remedy)
     cases = _cases(request.run, request.data)
-    found = {name: predicted.get(nfc(name)) or predicted.get(scan_stem(path)) for name, path in cases.items()}
-    maps = {name: path for name, path in found.items() if path is not None}
+    map_of_case = {name: predicted.get(nfc(name)) or predicted.get(scan_stem(path)) for name, path in cases.items()}
+    maps = {name: path for name, path in map_of_case.items() if path is not None}
     if not maps:
         finding = f"no label map of the {'case' if len(cases) == 1 else f'{len(cases)} cases'} in {request.data}"
         remedy = "predict the scans first and name the folder of the label maps as --predictions"
@@ -56,8 +57,8 @@ def write(request: Request) -> list[str]:
             with _private_errors(cases[name]):
                 _segmentation(cases[name], path.name, label, segments).save_as(out / f"{name}.dcm")
     lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]
-    if left := len(cases) - len(maps):
-        lines.append(f"{left} cases have no label map in {request.label_maps} and are left out")
+    if skipped := len(cases) - len(maps):
+        lines.append(f"{skipped} cases have no label map in {request.label_maps} and are left out")
     if codes and (generic := [name for name in segments if nfc(name) not in codes]):
         lines.append(f"classes without SNOMED CT codes, exported as tissue: {', '.join(generic)}")
     return lines
@@ -69,11 +70,11 @@ def _cases(run: RunFolder, data: Path) -> dict[str, Path]:
     cases, failures = scan_cases(path, run.training_manifest()["store"]["channels"], run.training_case_names())
     if not cases:
         raise next(iter(failures.values()))
-    found = {case.name: case.images[0] for case in cases if is_dicom_scan(case.images[0])}
-    if not found:
+    dicom = {case.name: case.images[0] for case in cases if is_dicom_scan(case.images[0])}
+    if not dicom:
         remedy = "name the DICOM scans that were predicted"
         raise UserError(Code.DICOM_SERIES, data, "contains no DICOM scan, only other formats", remedy)
-    return found
+    return dicom
 
 
 @contextmanager
@@ -132,7 +133,9 @@ def _encoded(series: Series, frames: NDArray[np.uint8], segments: Mapping[str, S
         source_images=list(series.slices),
         pixel_array=frames[list(series.stored)] if series.stored else frames,
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
-        segment_descriptions=[_segment(number, *one) for number, one in enumerate(segments.items(), start=1)],
+        segment_descriptions=[
+            _segment(number, name, codes) for number, (name, codes) in enumerate(segments.items(), start=1)
+        ],
         series_instance_uid=highdicom.UID(),
         series_number=SERIES_NUMBER,
         sop_instance_uid=highdicom.UID(),
@@ -148,7 +151,7 @@ def _encoded(series: Series, frames: NDArray[np.uint8], segments: Mapping[str, S
     )
 
 
-def _segment(number: int, name: str, chosen: SegmentCodes) -> Any:
+def _segment(number: int, name: str, segment: SegmentCodes) -> Any:
     """Describe a class by its name and its codes."""
     import highdicom
     from pydicom.sr.codedict import codes
@@ -156,9 +159,9 @@ def _segment(number: int, name: str, chosen: SegmentCodes) -> Any:
     return highdicom.seg.SegmentDescription(
         segment_number=number,
         segment_label=name[:MAX_NAME],
-        segmented_property_category=_concept(chosen.category),
-        segmented_property_type=_concept(chosen.type),
-        anatomic_regions=[_concept(chosen.region)] if chosen.region else None,
+        segmented_property_category=_concept(segment.category),
+        segmented_property_type=_concept(segment.type),
+        anatomic_regions=[_concept(segment.region)] if segment.region else None,
         algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
         algorithm_identification=highdicom.AlgorithmIdentificationSequence(
             name="graftseg", family=codes.DCM.ArtificialIntelligence, version=__version__

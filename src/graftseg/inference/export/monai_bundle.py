@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from graftseg.core.errors import Code, UserError, visible
-from graftseg.core.files import write_bytes, write_json, write_text
+from graftseg.core.files import atomic_folder, write_bytes, write_json, write_text
 from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.request import Request, atomic_folder, import_package
+from graftseg.inference.export.request import Request, import_package
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 from graftseg.recipes.settings import InferenceSettings
 
@@ -205,7 +205,7 @@ def _inferer(shipped: TrainedNetwork, axes: int) -> Config:
 
 
 def _overlap(settings: InferenceSettings, patch: tuple[int, ...]) -> list[float]:
-    """Return the overlap for which MONAI, which rounds strides down, computes the stride of graftseg."""
+    """Return the overlaps from which MONAI computes the strides of graftseg. MONAI rounds strides down."""
     if settings.stride is None:
         return [settings.overlap] * len(patch)
     return [max(0.0, 1 - (step + 0.01) / size) for step, size in zip(settings.stride, patch, strict=True)]

@@ -3,9 +3,7 @@
 Labels that the recipe of the run did not use are not exported. Their cases count as unlabeled.
 """
 
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, write_json
+from graftseg.core.files import atomic_folder, link_or_copy, read_json, write_json
 from graftseg.core.names import nfc
 from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset
@@ -21,7 +19,7 @@ from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.request import Request, atomic_folder, label_maps_of
+from graftseg.inference.export.request import Request, label_maps_of
 from graftseg.inference.inputs import read_training_cases
 from graftseg.recipes.recipe import load_recipe
 
@@ -49,7 +47,7 @@ def write(request: Request) -> list[str]:
         finding = f"none of the {len(unlabeled)} unlabeled cases has a label map"
         remedy = "run graftseg predict RUN DATA/imagesUn first, and name the folder of the label maps as --predictions"
         raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
-    folds, found = _folds(labeled, pseudo), {0}
+    folds, values = _folds(labeled, pseudo), {0}
     with atomic_folder(request.out) as folder:
         for case in (*labeled, *pseudo):
             _write_images(dataset, case, channels, folder / "imagesTr")
@@ -58,7 +56,7 @@ def write(request: Request) -> list[str]:
             write_label(_label_file(folder, case), label.array, label.geometry)
         for case in pseudo:
             path = predicted[nfc(case.name)]
-            found |= _check_prediction(path, dataset.reader.image(case).geometry, classes)
+            values |= _check_prediction(path, dataset.reader.image(case).geometry, classes)
             _write_prediction(path, _label_file(folder, case))
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
         write_json(folder / PSEUDO_LABELS, {"pseudo_labeled": [case.name for case in pseudo]})
@@ -68,7 +66,7 @@ def write(request: Request) -> list[str]:
         lines.append(f"{missing} unlabeled cases have no label map in {request.label_maps} and are left out")
     which = "fold 0 validates" if len(folds) == 1 else f"folds 0 to {len(folds) - 1} validate"
     lines.append(f"{SPLITS}: {which} on labeled cases only; copy the file to nnUNet_preprocessed/{request.out.name}")
-    return [*lines, *_warning([name for value, name in enumerate(classes) if value not in found])]
+    return [*lines, *_warning([name for value, name in enumerate(classes) if value not in values])]
 
 
 def _warning(absent: Sequence[str]) -> list[str]:
@@ -80,7 +78,7 @@ def _warning(absent: Sequence[str]) -> list[str]:
 
 
 def _folds(labeled: Sequence[Case], pseudo: Sequence[Case]) -> list[dict[str, list[str]]]:
-    """Return the content of ``splits_final.json``. Each labeled case is validated once, a pseudo-labeled case never."""
+    """Return the content of ``splits_final.json``. Only labeled cases are used for validation, each case once."""
     folds = []
     for number in range(min(MAX_FOLDS, len(labeled))):
         held_out = labeled[number::MAX_FOLDS]
@@ -123,7 +121,8 @@ def _label_file(folder: Path, case: Case) -> Path:
 def _write_prediction(path: Path, target: Path) -> None:
     """Link or copy a label map of the run that is a .nii.gz file. Convert any other label map."""
     if path.name.lower().endswith(ENDING):
-        _link(path, target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(path, target)
     else:
         label = read_label(path)
         write_label(target, label.array, label.geometry)
@@ -139,17 +138,8 @@ def _description(dataset: Dataset, classes: Sequence[str], channels: int, cases:
         values[name if name not in values else f"{name} {value}"] = value
     path = dataset.root / "dataset.json"
     content = read_json(path) if path.is_file() else {}
-    given = content.get("channel_names") or content.get("modality") if isinstance(content, dict) else None
-    if not isinstance(given, dict) or len(given) != channels:
-        given = {}
-    names = {str(channel): str(given.get(str(channel), f"channel {channel}")) for channel in range(channels)}
-    return {"channel_names": names, "labels": values, "numTraining": cases, "file_ending": ENDING}
-
-
-def _link(source: Path, target: Path) -> None:
-    """Create a hard link, or a copy if a hard link is not possible."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copyfile(source, target)
+    names = content.get("channel_names") or content.get("modality") if isinstance(content, dict) else None
+    if not isinstance(names, dict) or len(names) != channels:
+        names = {}
+    channel_names = {str(channel): str(names.get(str(channel), f"channel {channel}")) for channel in range(channels)}
+    return {"channel_names": channel_names, "labels": values, "numTraining": cases, "file_ending": ENDING}

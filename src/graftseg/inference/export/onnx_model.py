@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of, write_json
+from graftseg.core.files import atomic_folder, sha256_of, write_json
 from graftseg.core.progress import silence
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.export.request import Request, atomic_folder, import_package
+from graftseg.inference.export.request import Request, import_package
 from graftseg.inference.export.weights import tensor_checksum
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
@@ -33,13 +33,8 @@ def write(request: Request) -> list[str]:
     """Write ``model.onnx``, and ``model.json`` with its inputs, outputs, checksum and difference from PyTorch."""
     onnx, *_ = (import_package(name, "export") for name in ("onnx", "onnxruntime", "onnxscript"))
     shipped = load_network(request.run)
-    if request.check is None:
-        images, checked_on = (
-            torch.randn(2, shipped.channels, *shipped.patch, generator=torch.Generator().manual_seed(0)),
-            "noise",
-        )
-    else:
-        images, checked_on = _patch_of(request.check, shipped), "a patch of a scan"
+    checked_on = "noise" if request.check is None else "a patch of a scan"
+    images = _noise(shipped) if request.check is None else _patch_of(request.check, shipped)
     network = Probabilities(shipped.method.student).eval()
     with atomic_folder(request.out) as folder:
         model = folder / "model.onnx"
@@ -51,7 +46,7 @@ def write(request: Request) -> list[str]:
             finding = f"onnxruntime and PyTorch differ by {difference:.2g} on {checked_on}"
             remedy = "update onnx, onnxscript and torch, then export again"
             raise UserError(Code.EXPORT_UNSUPPORTED, request.out, finding, remedy)
-        about = _described(shipped, difference, checked_on) | {"sha256": sha256_of(model)}
+        about = _description(shipped, difference, checked_on) | {"sha256": sha256_of(model)}
         write_json(folder / "model.json", about)
     return [f"{request.out}: probabilities differ from PyTorch's by at most {difference:.2g} on {checked_on}"]
 
@@ -125,11 +120,15 @@ def _difference(model: Path, network: nn.Module, images: Tensor) -> float:
     session = load(model)
     largest = 0.0
     for batch in (images, images[:1]):
-        (found,) = session.run(None, {"images": batch.numpy()})
+        (actual,) = session.run(None, {"images": batch.numpy()})
         with torch.inference_mode():
             expected = network(batch).numpy()
-        largest = max(largest, float(np.abs(found - expected).max()))
+        largest = max(largest, float(np.abs(actual - expected).max()))
     return largest
+
+
+def _noise(shipped: TrainedNetwork) -> Tensor:
+    return torch.randn(2, shipped.channels, *shipped.patch, generator=torch.Generator().manual_seed(0))
 
 
 def _patch_of(scan: Path, shipped: TrainedNetwork) -> Tensor:
@@ -152,8 +151,8 @@ def _middle(shape: tuple[int, ...], size: list[int]) -> tuple[slice, ...]:
     return tuple(slice(start, start + want) for start, want in zip(starts, size, strict=True))
 
 
-def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> dict[str, object]:
-    """Describe the network for its users, without any data of the scans."""
+def _description(shipped: TrainedNetwork, difference: float, checked_on: str) -> dict[str, object]:
+    """Return the content of ``model.json``, without any data of the scans."""
     recipe = shipped.recipe
     return {
         "format": FORMAT,

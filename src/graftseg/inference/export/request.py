@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_folder as atomic_folder
 from graftseg.core.predictions import read_manifest
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.grouping import label_maps_by_case
@@ -44,16 +43,16 @@ def label_maps_of(request: Request) -> dict[str, Path]:
         remedy = "predict the scans first or name a folder as --predictions"
         raise UserError(Code.FOLDER_MISSING, folder, "there are no label maps", remedy)
     facts = request.run.manifest()
-    known = {facts.get("weights"), (facts.get("best") or {}).get("sha256")}
+    accepted = {facts.get("weights"), (facts.get("best") or {}).get("sha256")}
     manifest = read_manifest(folder, "name a folder of label maps as --predictions")
-    if manifest is not None and manifest.weights not in known:
+    if manifest is not None and manifest.weights not in accepted:
         finding = "contains label maps of another network"
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, finding, "name the folder of this run's label maps")
     return label_maps_by_case(folder)
 
 
 def import_package(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
-    """Return ``load(package)``, by default the imported package. If it is not installed, the error names ``extra``."""
+    """Import a package, or return ``load(package)``. If it is not installed, the error names the ``extra``."""
     try:
         return load(package)
     except ImportError:

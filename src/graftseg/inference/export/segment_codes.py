@@ -45,7 +45,7 @@ TISSUE = SnomedCode(value="85756007", meaning="Tissue")
 
 
 class SegmentCodes(BaseModel):
-    """Codes of a class: category and type of the segmented property, and the anatomic region if the type is none."""
+    """Codes of a class: category and type of the segmented property, and optionally its anatomic region."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     category: SnomedCode = CATEGORY
@@ -58,13 +58,13 @@ GENERIC = SegmentCodes(type=TISSUE)
 _CONTENT = TypeAdapter(dict[str, SegmentCodes])
 
 
-def read_codes(given: Path | None, run: RunFolder, classes: Sequence[str]) -> dict[str, SegmentCodes]:
-    """Return the codes of classes from the given file or from ``codes.json`` of the run, or an empty dictionary.
+def read_codes(file: Path | None, run: RunFolder, classes: Sequence[str]) -> dict[str, SegmentCodes]:
+    """Return the codes of classes from ``file`` or from ``codes.json`` of the run, or an empty dictionary.
 
     Raise a UserError if the file is invalid or lists a class that the run does not have.
     """
-    path = given or run.path / FILE
-    if given is None and not path.is_file():
+    path = file or run.path / FILE
+    if file is None and not path.is_file():
         return {}
     try:
         content = _CONTENT.validate_python(read_json(path))

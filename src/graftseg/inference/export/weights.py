@@ -25,7 +25,7 @@ from graftseg.recipes.recipe import parse_recipe
 FORMAT = "graftseg weights"
 VERSION = "2"
 UNCHECKED_VERSION = "1"
-"""Version of files without a checksum. No single flipped bit turns one version into the other."""
+"""Version of files without a checksum."""
 SUFFIX = ".safetensors"
 logger = logging.getLogger(__name__)
 
@@ -77,8 +77,9 @@ def _check(file: Path, metadata: Mapping[str, str], state: Mapping[str, Tensor])
     if (metadata["format"], metadata["version"]) == (FORMAT, UNCHECKED_VERSION):
         logger.warning("%s: has no checksum, so damage cannot be detected; export it again", file)
         return
-    others = {key: value for key, value in metadata.items() if key != "sha256"}
-    if (others["format"], others["version"], metadata["sha256"]) != (FORMAT, VERSION, tensor_checksum(others, state)):
+    checked = {key: value for key, value in metadata.items() if key != "sha256"}
+    expected = (FORMAT, VERSION, tensor_checksum(checked, state))
+    if (metadata["format"], metadata["version"], metadata["sha256"]) != expected:
         raise ValueError
 
 

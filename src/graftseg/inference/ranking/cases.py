@@ -58,14 +58,14 @@ def _of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate], list[Candi
     check_settings(store, recipe.data)
 
     def read(case: StoredCase, *, labeled: bool) -> Prepared:
-        given = stored_source(store, case).read()
+        stored = stored_source(store, case).read()
         label = np.array(store.label(case)) if labeled else None
-        return Prepared(given.image, voxel_size(case.geometry, case.grid), label)
+        return Prepared(stored.image, voxel_size(case.geometry, case.grid), label)
 
     cases = training_cases(store, recipe.batches)
-    known = (*cases.labeled, *cases.validation)
+    labeled_cases = (*cases.labeled, *cases.validation)
     return (
-        [Candidate(case.name, partial(read, case, labeled=True)) for case in known],
+        [Candidate(case.name, partial(read, case, labeled=True)) for case in labeled_cases],
         [Candidate(case.name, partial(read, case, labeled=False)) for case in cases.unlabeled],
     )
 
@@ -76,14 +76,14 @@ def _of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[C
         image, grid = prepare_image(scan, recipe.data, where=case.images[0])
         label = None
         if case.label is not None:
-            given = dataset.reader.label(case)
-            checked_values(dataset, case, scan.geometry, given)
-            label = to_grid(given.array, grid, labels=True)
+            label_scan = dataset.reader.label(case)
+            checked_values(dataset, case, scan.geometry, label_scan)
+            label = to_grid(label_scan.array, grid, labels=True)
         return Prepared(torch.from_numpy(image), voxel_size(scan.geometry, grid), label)
 
-    known = (*dataset.of("labeled"), *dataset.of("validation"))
+    labeled_cases = (*dataset.of("labeled"), *dataset.of("validation"))
     return (
-        [Candidate(case.name, partial(read, case)) for case in known],
+        [Candidate(case.name, partial(read, case)) for case in labeled_cases],
         [Candidate(case.name, partial(read, case)) for case in dataset.of("unlabeled")],
     )
 

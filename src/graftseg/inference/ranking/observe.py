@@ -32,8 +32,8 @@ class Observation:
 
     ``uncertainty`` is the mean entropy, from 0 to 1, over voxels that may be foreground. ``at_boundary`` is the share
     of this entropy within two voxels of a boundary. ``sizes`` (in mm² or mm³) and ``parts`` (connected components) have
-    one entry per foreground class of the predicted label map, or of the given label map of a labeled case. ``voxel`` is
-    the size of one voxel. ``features`` is the mean output of the encoder's deepest level.
+    one entry per foreground class. They are measured on the label map of a labeled case, and on the prediction of an
+    unlabeled case. ``voxel`` is the size of one voxel. ``features`` is the mean output of the encoder's deepest level.
     """
 
     case: str
@@ -45,44 +45,44 @@ class Observation:
     features: NDArray[np.float64]
 
 
-def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
-    """Measure a case. Sizes and components of a labeled case come from its label map, not from the prediction."""
+def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observation:
+    """Measure a case."""
     classes = len(network.classes)
-    check_channels(case, len(given.image), network.channels)
-    if given.label is not None:
-        check_label_values(case, given.label, range(classes))
+    check_channels(case, len(prepared.image), network.channels)
+    if prepared.label is not None:
+        check_label_values(case, prepared.label, range(classes))
     features = _Features(network.method.student)
-    predicted, uncertainties = _predict(network, given.image, _segment(network, given, features))
-    voxel_ml = given.voxel / 1000 if predicted.ndim == 3 else None
+    predicted, uncertainties = _predict(network, prepared.image, _segment(network, prepared, features))
+    voxel_ml = prepared.voxel / 1000 if predicted.ndim == 3 else None
     labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes, voxel_ml).numpy()
     uncertainty, at_boundary = _mean_uncertainty(labels, uncertainties)
-    found = labels if given.label is None else given.label
-    counts = np.bincount(found.ravel(), minlength=classes)[1:classes]
+    measured = labels if prepared.label is None else prepared.label
+    counts = np.bincount(measured.ravel(), minlength=classes)[1:classes]
     return Observation(
         case=case,
         uncertainty=uncertainty,
         at_boundary=at_boundary,
-        sizes=tuple(float(count * given.voxel) for count in counts),
-        parts=tuple(count_parts(found, value) for value in range(1, classes)),
-        voxel=given.voxel,
+        sizes=tuple(float(count * prepared.voxel) for count in counts),
+        parts=tuple(count_parts(measured, value) for value in range(1, classes)),
+        voxel=prepared.voxel,
         features=features.mean(),
     )
 
 
-def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") -> Segment:
+def _segment(network: TrainedNetwork, prepared: Prepared, features: "_Features") -> Segment:
     """Return a network that averages its predictions of an image and of copies, each flipped along a mirrored axis.
 
     Flipped copies are used only for unlabeled cases. ``predict --uncertainty`` also averages views that are flipped
     along several axes, so its values differ slightly.
     """
     segment = network.method.segment
-    axes = network.recipe.batches.mirrored_axes if given.label is None else ()
+    axes = network.recipe.batches.mirrored_axes if prepared.label is None else ()
     views = [flipped(segment, (2 + axis,)) for axis in axes]
     return mean_of([features.recorded(segment), *views])
 
 
 def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
-    """Return labels and entropy ``(*space)`` of a prepared image. Sure background has ``NOT_FOREGROUND`` as entropy."""
+    """Return labels and entropy ``(*space)`` of a prepared image, with ``NOT_FOREGROUND`` for certain background."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     is_stretched = network.recipe.batches.fit == "stretch"
     is_slices = is_slicewise(image, network.patch)

@@ -1,7 +1,8 @@
 """Ranking of unlabeled scans by how useful their annotation would be, with reasons.
 
-A scan ranks high if the network is uncertain about it, if it looks unlike the labeled scans, or if its classes have
-sizes or numbers of components that labeled scans do not have. Scans similar to a higher-ranked scan rank lower.
+In the order ``uncertainty``, a scan ranks high if the network is uncertain about it, if it looks unlike the labeled
+scans, or if its classes have sizes or numbers of components that labeled scans do not have. Scans similar to a
+higher-ranked scan rank lower. In the order ``coverage``, a scan ranks high if it represents many uncertain scans.
 """
 
 import re
@@ -14,14 +15,18 @@ import torch
 from numpy.typing import NDArray
 
 from graftseg.core.csv_tables import csv_text
+from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import find_store
+from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.model import TrainedNetwork, load_network
 from graftseg.inference.ranking.cases import Candidate, candidates_in
+from graftseg.inference.ranking.coverage import cover
 from graftseg.inference.ranking.observe import Observation, observe
+from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
 
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
@@ -85,9 +90,9 @@ class Ranking:
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
     def in_common(self) -> str | None:
-        """Return a sentence if all scans, not only the top scans, share a reason. Amounts in reasons are ignored."""
-        kinds = [[_kind(reason) for reason in row.reasons] for row in self.rows]
-        shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)] if len(kinds) > 1 else []
+        """Return a sentence if all scans share a reason. Amounts in reasons are ignored."""
+        reasons = [[_without_amounts(reason) for reason in row.reasons] for row in self.rows]
+        shared = [reason for reason in reasons[0] if all(reason in row for row in reasons)] if len(reasons) > 1 else []
         if not shared:
             return None
         return (
@@ -107,7 +112,7 @@ def unlearned(
     """Return a sentence for each labeled class that the network finds in no or hardly any unlabeled scan."""
     sentences = []
     for index, name in enumerate(classes[1:]):
-        found, shown = (sum(one.sizes[index] > 0 for one in cases) for cases in (unlabeled, labeled))
+        found, shown = (sum(case.sizes[index] > 0 for case in cases) for cases in (unlabeled, labeled))
         is_common = shown >= COMMON * len(labeled)
         if len(unlabeled) < 2 or not shown or found > (RARE * len(unlabeled) if is_common else 0):
             continue
@@ -118,7 +123,7 @@ def unlearned(
     return tuple(sentences)
 
 
-def _kind(reason: str) -> str:
+def _without_amounts(reason: str) -> str:
     for amount, words in AMOUNTS.items():
         reason = re.sub(amount, words, reason)
     return reason
@@ -133,34 +138,72 @@ def check_ranking_path(path: Path) -> None:
 
 
 def rank_cases(
-    unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
+    unlabeled: Sequence[Observation],
+    labeled: Sequence[Observation],
+    classes: Sequence[str],
+    by: Order = DEFAULT_ORDER,
 ) -> tuple[Ranked, ...]:
-    """Rank the unlabeled scans by score and by distance to higher-ranked scans.
-
-    Each measure becomes ``z / (1 + z)``, where z is its distance above the median in units of the spread over all
-    unlabeled scans. The root mean square of the four measures lets one outstanding measure count more than four average
-    ones. ``spread_out`` reduces it for scans that are similar to a higher-ranked scan. The result is the score. The
-    order of the given scans does not matter. Ties are sorted by name.
-    """
-    pool = sorted(unlabeled, key=lambda one: one.case)
-    known = sorted(labeled, key=lambda one: one.case)
-    points = whitened(np.stack([one.features for one in (*pool, *known)]))
-    own, references = points[: len(pool)], points[len(pool) :]
-    uncertainties = [one.uncertainty for one in pool]
-    sizes = [max(map(abs, doublings(one, known)), default=0.0) for one in pool]
-    extra_parts = [sum(specks(one, known)) for one in pool]
-    measures = np.array([uncertainties, _unlike(own, references), sizes, extra_parts]).T
+    """Rank the unlabeled scans by score. The order of the arguments does not matter. Ties are sorted by name."""
+    unlabeled = sorted(unlabeled, key=lambda scan: scan.case)
+    labeled = sorted(labeled, key=lambda scan: scan.case)
+    points = whitened(np.stack([scan.features for scan in (*unlabeled, *labeled)]))
+    unlabeled_points, labeled_points = points[: len(unlabeled)], points[len(unlabeled) :]
+    uncertainties = [scan.uncertainty for scan in unlabeled]
+    sizes = [max(map(abs, doublings(scan, labeled)), default=0.0) for scan in unlabeled]
+    extra_parts = [sum(specks(scan, labeled)) for scan in unlabeled]
+    measures = np.array([uncertainties, _unlike(unlabeled_points, labeled_points), sizes, extra_parts]).T
     outstanding = stand_out(measures)
-    order, scores, above = spread_out(np.sqrt(np.mean(outstanding**2, axis=1)), own)
+    if by == "coverage":
+        places = by_coverage(points, np.array(uncertainties))
+    else:
+        places = by_uncertainty(outstanding, unlabeled_points)
     ranked = []
-    for index in order:
-        reasons = _reasons(pool[index], known, classes, outstanding[index])
-        if (like := above[index]) is not None:
-            reasons.append(f"much like {pool[like].case} above")
-        uncertainty, unlike, size, extra = measures[index].tolist()
-        score = float(scores[index])
-        ranked.append(Ranked(pool[index].case, score, uncertainty, unlike, size, int(extra), tuple(reasons)))
+    for place in places:
+        scan = unlabeled[place.index]
+        reasons = [*place.reasons, *_reasons(scan, labeled, classes, outstanding[place.index])]
+        if place.like is not None:
+            reasons.append(f"much like {unlabeled[place.like].case} above")
+        uncertainty, unlike, size, extra = measures[place.index].tolist()
+        ranked.append(Ranked(scan.case, place.score, uncertainty, unlike, size, int(extra), tuple(reasons)))
     return tuple(ranked)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a scan in an order: its index, its score, a similar scan above it, and reasons for this order."""
+
+    index: int
+    score: float
+    like: int | None
+    reasons: tuple[str, ...] = ()
+
+
+def by_uncertainty(outstanding: Floats, points: Floats) -> list[Place]:
+    """Order scans by scaled measures ``(N, 4)`` and by the distances between points ``(N, D)``.
+
+    Each measure was scaled to ``z / (1 + z)``, where z is its distance above the median in units of the spread over all
+    unlabeled scans. The root mean square of the four measures lets one outstanding measure count more than four average
+    ones. ``spread_out`` reduces it for scans that are similar to a higher-ranked scan. The result is the score.
+    """
+    order, scores, above = spread_out(np.sqrt(np.mean(outstanding**2, axis=1)), points)
+    return [Place(index, float(scores[index]), above[index]) for index in order]
+
+
+def by_coverage(points: Floats, uncertainties: Floats) -> list[Place]:
+    """Order the first scans of points ``(N + L, D)``. The other L points are labeled scans.
+
+    Each scan costs its uncertainty times its distance to the nearest labeled or higher-ranked scan. The score is the
+    fraction of the cost of all scans, before any is ranked, that a scan removes.
+    """
+    count, mean = len(uncertainties), uncertainties.mean()
+    weights = uncertainties / mean if mean > 0 else np.ones(count)
+    covering = cover(points[:count], points[count:], weights)
+    above = similar_above(covering.order, points[:count], _median_distance(points[:count]))
+    places = []
+    for index, share, others in zip(covering.order, covering.shares, covering.represented, strict=True):
+        reasons = (f"represents {others} other {'scan' if others == 1 else 'scans'}",) if others else ()
+        places.append(Place(index, share, above[index], reasons))
+    return places
 
 
 def stand_out(measures: Floats) -> Floats:
@@ -208,41 +251,52 @@ def spread_out(scores: Floats, points: Floats) -> tuple[list[int], Floats, list[
     """
     count = len(scores)
     median = _median_distance(points)
-    nearest, above = np.full(count, np.inf), np.full(count, -1)
-    left, order, reduced = np.ones(count, dtype=bool), [], np.zeros(count)
+    nearest = np.full(count, np.inf)
+    is_left, order, reduced = np.ones(count, dtype=bool), [], np.zeros(count)
     for _ in range(count):
         share = np.minimum(nearest / median, 1) if median > 0 else np.ones(count)
-        gain = np.where(left, scores * share, -1.0)
+        gain = np.where(is_left, scores * share, -1.0)
         best = int(gain.argmax())
         order.append(best)
-        left[best], reduced[best] = False, gain[best]
-        to_best = np.linalg.norm(points - points[best], axis=1)
-        closer = left & (to_best < nearest)
-        nearest[closer], above[closer] = to_best[closer], best
-    similar = [int(above[i]) if median > 0 and nearest[i] < SIMILAR * median else None for i in range(count)]
-    return order, reduced, similar
+        is_left[best], reduced[best] = False, gain[best]
+        nearest = np.minimum(nearest, np.linalg.norm(points - points[best], axis=1))
+    return order, reduced, similar_above(order, points, median)
 
 
-def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:
+def similar_above(order: Sequence[int], points: Floats, median: float) -> list[int | None]:
+    """Return for each scan the nearest scan before it in the order, or None if that scan is not similar."""
+    nearest, above = np.full(len(points), np.inf), np.full(len(points), -1)
+    is_left = np.ones(len(points), dtype=bool)
+    for index in order:
+        is_left[index] = False
+        distances = np.linalg.norm(points - points[index], axis=1)
+        closer = is_left & (distances < nearest)
+        nearest[closer], above[closer] = distances[closer], index
+    return [int(above[i]) if nearest[i] < SIMILAR * median else None for i in range(len(points))]
+
+
+def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
     """Return for each class log2(size / nearest labeled size), or 0 if the size is in the range of labeled sizes."""
     result = []
-    for index, size in enumerate(one.sizes):
-        low, high = (edge(max(other.sizes[index], other.voxel) for other in known) for edge in (min, max))
-        found = max(size, one.voxel)
-        result.append(float(np.log2(found / high)) if found > high else float(min(np.log2(found / low), 0.0)))
+    for index, size in enumerate(scan.sizes):
+        low, high = (edge(max(other.sizes[index], other.voxel) for other in labeled) for edge in (min, max))
+        size = max(size, scan.voxel)
+        result.append(float(np.log2(size / high)) if size > high else float(min(np.log2(size / low), 0.0)))
     return result
 
 
-def specks(one: Observation, known: Sequence[Observation]) -> list[int]:
+def specks(scan: Observation, labeled: Sequence[Observation]) -> list[int]:
     """Return for each class the number of components beyond the maximum of the labeled scans."""
-    return [max(0, count - max(1, *(other.parts[index] for other in known))) for index, count in enumerate(one.parts)]
+    return [
+        max(0, count - max(1, *(other.parts[index] for other in labeled))) for index, count in enumerate(scan.parts)
+    ]
 
 
-def _unlike(own: Floats, references: Floats) -> Floats:
+def _unlike(unlabeled: Floats, labeled: Floats) -> Floats:
     """Return the distance to the nearest labeled scan. The unit is the median of this distance among labeled scans."""
-    nearest = np.linalg.norm(own[:, None] - references[None], axis=2).min(axis=1)
-    if len(references) > 1:
-        among = np.linalg.norm(references[:, None] - references[None], axis=2)
+    nearest = np.linalg.norm(unlabeled[:, None] - labeled[None], axis=2).min(axis=1)
+    if len(labeled) > 1:
+        among = np.linalg.norm(labeled[:, None] - labeled[None], axis=2)
         np.fill_diagonal(among, np.inf)
         typical = float(np.median(among.min(axis=1)))
     else:
@@ -252,55 +306,77 @@ def _unlike(own: Floats, references: Floats) -> Floats:
 
 def _median_distance(points: Floats) -> float:
     """Return the median distance between pairs of scans. Only the first 400 scans are used, to limit the memory."""
-    some = points[:400]
-    upper = np.triu_indices(len(some), 1)
-    distances = np.linalg.norm(some[:, None] - some[None], axis=2)[upper]
+    first = points[:400]
+    upper = np.triu_indices(len(first), 1)
+    distances = np.linalg.norm(first[:, None] - first[None], axis=2)[upper]
     return float(np.median(distances)) if len(distances) else 0.0
 
 
-def _reasons(one: Observation, known: Sequence[Observation], classes: Sequence[str], outstanding: Floats) -> list[str]:
+def _reasons(
+    scan: Observation, labeled: Sequence[Observation], classes: Sequence[str], outstanding: Floats
+) -> list[str]:
     reasons = []
     if outstanding[0] >= STANDS_OUT:
-        reasons.append("uncertain at the boundary" if one.at_boundary >= 0.5 else "uncertain about whole regions")
+        reasons.append("uncertain at the boundary" if scan.at_boundary >= 0.5 else "uncertain about whole regions")
     if outstanding[1] >= STANDS_OUT:
         reasons.append("looks unlike the labeled scans")
-    if sum(one.sizes) < LITTLE_FOREGROUND * min(sum(other.sizes) for other in known):
+    if sum(scan.sizes) < LITTLE_FOREGROUND * min(sum(other.sizes) for other in labeled):
         reasons.append("hardly any foreground found")
     else:
-        reasons += _size_reason(one, known, classes)
-    if many := sum(specks(one, known)):
+        reasons += _size_reason(scan, labeled, classes)
+    if many := sum(specks(scan, labeled)):
         reasons.append(f"{many} {'speck' if many == 1 else 'specks'} that labeled scans do not have")
     return reasons
 
 
-def _size_reason(one: Observation, known: Sequence[Observation], classes: Sequence[str]) -> list[str]:
+def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str]) -> list[str]:
     """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
-    steps = doublings(one, known)
+    steps = doublings(scan, labeled)
     value = max(range(len(steps)), key=lambda index: abs(steps[index]))
     step, name = steps[value], classes[value + 1]
     if abs(step) < np.log2(1.5):
         return []
-    if one.sizes[value] == 0:
+    if scan.sizes[value] == 0:
         return [f"no {name} found"]
     if step > 0:
         return [f"{name} {2**step:.1f} times as large as in any labeled scan"]
     return [f"{name} {2**-step:.1f} times smaller than in any labeled scan"]
 
 
-def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.device) -> Ranking:
+def rank(
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    by: Order = DEFAULT_ORDER,
+    out: str | Path | None = None,
+    device: str = "auto",
+) -> Ranking:
+    """Rank the unlabeled scans by how useful their annotation would be, with reasons.
+
+    ``data`` is a prepared store or a folder of scans, by default the training data of the run. ``by`` is
+    ``uncertainty`` for unusual scans, or ``coverage`` for scans that represent many uncertain scans. ``out`` is a CSV
+    file.
+    """
+    folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
+    return rank_run(folder, Path(data) if data else None, Path(out) if out else None, choose_device(device), by)
+
+
+def rank_run(
+    run: RunFolder, data: Path | None, out: Path | None, device: torch.device, by: Order = DEFAULT_ORDER
+) -> Ranking:
     """Rank the unlabeled scans. A scan that cannot be read is reported, and the other scans are still ranked."""
     if out is not None:
         check_ranking_path(out)
     network = load_network(run, device)
-    known, candidates = candidates_in(data or find_store(run), network.recipe)
-    labeled, broken = _observe_all(network, known, "Measuring labeled scans")
+    labeled_cases, unlabeled_cases = candidates_in(data or find_store(run), network.recipe)
+    labeled, labeled_failures = _observe_all(network, labeled_cases, "Measuring labeled scans")
     if not labeled:
-        raise broken[0]
-    unlabeled, failures = _observe_all(network, candidates, "Measuring unlabeled scans")
+        raise labeled_failures[0]
+    unlabeled, failures = _observe_all(network, unlabeled_cases, "Measuring unlabeled scans")
     if not unlabeled:
         raise failures[0]
     observed = (unlabeled, labeled, network.classes)
-    ranking = Ranking(rank_cases(*observed), (*broken, *failures), unlearned(*observed))
+    ranking = Ranking(rank_cases(*observed, by), (*labeled_failures, *failures), unlearned(*observed))
     if out is not None:
         ranking.write_csv(out)
     return ranking
