@@ -42,7 +42,7 @@ from graftseg.inference.export.segment_codes import FILE as CODES
 from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
 from graftseg.inference.public_weights import import_public_weights
-from graftseg.inference.ranking.rank import Ranking, rank_run
+from graftseg.inference.ranking.rank import rank
 from graftseg.planning.data_settings import choose_data_settings
 from graftseg.planning.length import DEFAULT_METHOD
 from graftseg.planning.method_shares import compared_methods, share_on_device
@@ -66,7 +66,7 @@ from graftseg.training.with_baseline import train_with_baseline
 
 Folder = str | Path
 Scans = str | Path | Sources
-__all__ = ["Sources", "continue_training", "figure", "sweep", "train_seeds", "view"]
+__all__ = ["Sources", "continue_training", "figure", "rank", "sweep", "train_seeds", "view"]
 logger = logging.getLogger(__name__)
 
 
@@ -292,16 +292,16 @@ def test(
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
-    """Write a self-contained HTML page about a run and a ``baseline``, by default the run's own evaluated baseline."""
+    """Write a self-contained HTML page about a run and a ``baseline``, by default the baseline in the run folder."""
     check_page_name(out)
-    other = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
+    baseline_run = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
     target = Path(out) if out else Path(run) / "report.html" if is_record(Path(run)) else None
-    with as_run_folder(Path(run)) as folder, as_run_folder(other or folder) as other_folder:
-        return render_report(folder, target, baseline=other and other_folder)
+    with as_run_folder(Path(run)) as folder, as_run_folder(baseline_run or folder) as baseline_folder:
+        return render_report(folder, target, baseline=baseline_folder if baseline_run else None)
 
 
 def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
-    """Compare the first run with each of the others by paired statistics. A run is a tested run folder or a record.
+    """Compare the first run with every other run by paired statistics. A run is a tested run folder or a record.
 
     ``out`` is a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
     """
@@ -331,15 +331,6 @@ def record(run: Folder, out: Folder | None = None, *, variant: str = "", results
     return record_run(RunFolder(Path(run)), Path(out) if out else None, variant=variant, results=Path(results))
 
 
-def rank(run: Folder, data: Folder | None = None, *, out: Folder | None = None, device: str = "auto") -> Ranking:
-    """Rank the unlabeled scans by how useful their annotation would be, with reasons.
-
-    ``data`` is a prepared store or a folder of scans, by default the training data of the run. ``out`` is a CSV file.
-    """
-    folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
-    return rank_run(folder, Path(data) if data else None, Path(out) if out else None, choose_device(device))
-
-
 def export(
     kind: str,
     run: Folder,
@@ -358,9 +349,9 @@ def export(
     DICOM segmentations, by default ``codes.json`` of the run.
     """
     folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
-    if codes is None and (own := Path(run) / CODES).is_file():
-        codes = own
-    paths = (Path(one) if one is not None else None for one in (check, data, predictions, codes))
+    if codes is None and (codes_of_run := Path(run) / CODES).is_file():
+        codes = codes_of_run
+    paths = (Path(path) if path is not None else None for path in (check, data, predictions, codes))
     return export_run(kind, Request(folder, Path(out), *paths))
 
 

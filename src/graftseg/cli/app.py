@@ -22,8 +22,8 @@ from graftseg.cli.arguments import (
     AsJson,
     Data,
     Device,
-    Given,
     Overrides,
+    PathOrSources,
     Run,
     data_options,
     print_facts,
@@ -33,7 +33,9 @@ from graftseg.cli.arguments import (
 )
 from graftseg.cli.briefs import brief, machine_lines
 from graftseg.cli.messages import say
+from graftseg.core.errors import Code
 from graftseg.core.files import check_working_directory
+from graftseg.core.launched import reported_status
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -80,7 +82,7 @@ verb(cli_check.check)
 @verb
 @takes_sources(Data)
 def plan(
-    data: Given,
+    data: PathOrSources,
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml"),
     minutes: Annotated[
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
@@ -106,7 +108,7 @@ def plan(
 @verb
 @takes_sources(Data)
 def prepare(
-    data: Given,
+    data: PathOrSources,
     out: Annotated[Path, typer.Option(help="Store to create or update.")],
     recipe: Annotated[
         str | None, typer.Option(help="Recipe with the data settings; by default they are planned from the data.")
@@ -279,7 +281,7 @@ for command in (*cli_results.COMMANDS, *cli_figures.COMMANDS, *cli_export.COMMAN
 @verb
 @takes_sources(Annotated[str | None, typer.Argument(help="Run, prepared store, folder of scans, or recipe.")], "what")
 def info(
-    what: str | Given,
+    what: str | PathOrSources,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON with all case names. Errors are JSON, too.")
     ] = False,
@@ -328,16 +330,17 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # a path that is not UTF-8 must not make a successful command fail
         sys.stdout.reconfigure(errors="backslashreplace")
-    words = sys.argv[1:]
+    words, is_final = sys.argv[1:], True
     name = next((word for word in words if not word.startswith("-")), "graftseg")
     with messages.stderr_format(messages.wants_json(words)):
         try:
             with messages.interruptible(name):
+                cli_training.refuse_ranks(name)
                 status = app(prog_name="graftseg", standalone_mode=False) or 0
         except Exception as error:
             reported = messages.as_user_error(error, name)
             if reported is None:
                 raise
             messages.print_error(reported[0])
-            status = reported[1]
-    sys.exit(status)
+            status, is_final = reported[1], reported[0].code is not Code.RANK_LOST
+    sys.exit(reported_status(status, is_final=is_final))

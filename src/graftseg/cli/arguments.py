@@ -12,13 +12,14 @@ import typer
 
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, UserError, in_one_line
+from graftseg.core.launched import is_first
 
 if TYPE_CHECKING:
     from graftseg.data.sources import Sources
 
-    Given = Path | Sources
+    PathOrSources = Path | Sources
 else:
-    Given = Path
+    PathOrSources = Path
 
 Data = Annotated[
     Path | None, typer.Argument(help="Folder with imagesTr, labelsTr and optional imagesUn, imagesTs, labelsTs.")
@@ -60,8 +61,8 @@ def with_json_errors(function: Callable[..., None]) -> Callable[..., None]:
     return _with_parameters(command, [*parameters.values(), option])
 
 
-def takes_sources(kind: Any, name: str = "data") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take separate folders as options instead of the argument ``name`` with the annotation ``kind``."""
+def takes_sources(annotation: Any, name: str = "data") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take separate folders as options instead of the argument ``name`` with this ``annotation``."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -70,11 +71,11 @@ def takes_sources(kind: Any, name: str = "data") -> Callable[[Callable[..., None
             is_optional = arguments.get("continue_from") is not None
             function(**arguments | {name: _data_from(arguments[name], folders, is_optional=is_optional)})
 
-        own = inspect.signature(function).parameters.values()
-        parameters = [one.replace(annotation=kind, default=None) if one.name == name else one for one in own]
+        parameters = dict(inspect.signature(function).parameters)
+        parameters[name] = parameters[name].replace(annotation=annotation, default=None)
         by_name = inspect.Parameter.KEYWORD_ONLY
-        options = [inspect.Parameter(one, by_name, default=None, annotation=SOURCES[one]) for one in SOURCES]
-        return _with_parameters(command, [*parameters, *options])
+        options = [inspect.Parameter(key, by_name, default=None, annotation=SOURCES[key]) for key in SOURCES]
+        return _with_parameters(command, [*parameters.values(), *options])
 
     return decorate
 
@@ -83,12 +84,12 @@ def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.
     """Set the signature from which Typer creates the options of a command."""
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     vars(command)["__signature__"] = inspect.Signature(keywords)
-    command.__annotations__ = {one.name: one.annotation for one in keywords}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
     return command
 
 
 def _data_from(data: Any, folders: dict[str, Path | None], *, is_optional: bool) -> Any:
-    """Return the data folder, the sources if separate folders are given as options, or None if data is optional."""
+    """Return the data folder, or separate folders as ``Sources``, or None if there is no data and data is optional."""
     named = ["--" + option.replace("_", "-") for option, folder in folders.items() if folder is not None]
     if data is not None and named:
         finding, remedy = f"cannot be combined with {data}", "pass one folder or separate folders"
@@ -107,10 +108,11 @@ def _data_from(data: Any, folders: dict[str, Path | None], *, is_optional: bool)
     return Sources(images, labels, folders["unlabeled"], folders["test_images"], folders["test_labels"])
 
 
-def data_options(data: Given) -> str:
+def data_options(data: PathOrSources) -> str:
     """Return the options that pass the same data to another command."""
-    named = {"data": data} if isinstance(data, Path) else vars(data)
-    return " ".join(f"--{one.replace('_', '-')} {quote(str(path))}" for one, path in named.items() if path is not None)
+    paths = {"data": data} if isinstance(data, Path) else vars(data)
+    options = {f"--{name.replace('_', '-')}": path for name, path in paths.items() if path is not None}
+    return " ".join(f"{option} {quote(str(path))}" for option, path in options.items())
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
@@ -124,7 +126,9 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table that fits the terminal. Without a terminal, separate the cells by tabs."""
+    """Print a table that fits the terminal. Without a terminal, separate the cells by tabs. Only rank 0 prints."""
+    if not is_first():
+        return
     from rich.console import Console
     from rich.text import Text
 

@@ -1,10 +1,11 @@
-"""Short descriptions: runs and folds with numbers of cases, and a machine on one screen."""
+"""Short output of ``info`` and ``doctor``."""
 
 from collections import Counter
 from textwrap import wrap
 from typing import Any
 
 CASE_LISTS = ("labeled", "unlabeled", "held_out", "validation", "test")
+LINE_WIDTH = 80
 
 
 def brief(facts: dict[str, Any]) -> dict[str, Any]:
@@ -20,23 +21,25 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
     return short | {"folds": len(sizes), "held_out_by_fold": sizes} | _dice(facts)
 
 
-def machine_lines(facts: dict[str, Any], width: int = 80) -> list[str]:
+def machine_lines(facts: dict[str, Any]) -> list[str]:
     """Return the output of ``doctor`` as short lines, with the number of recipes in each folder."""
     counts = Counter(name.partition("/")[0] for name in facts["recipes"])
     texts = {
         "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
-        **{f"extra {name}": found for name, found in facts["extras"].items()},
+        **{f"extra {name}": installed for name, installed in facts["extras"].items()},
         "devices": ", ".join(facts["devices"]),
         "free disk": f"{facts['disk_free_gib']} GiB",
         "recipes": ", ".join(f"{folder} ({count})" for folder, count in counts.items()),
         "all recipes": "graftseg doctor --recipes",
     }
-    return [line for name, text in texts.items() for line in wrap(f"{name}: {text}", width, subsequent_indent="  ")]
+    return [
+        line for name, text in texts.items() for line in wrap(f"{name}: {text}", LINE_WIDTH, subsequent_indent="  ")
+    ]
 
 
 def _counted(key: str, value: Any) -> Any:
     if isinstance(value, dict):
-        return {inner: _counted(inner, one) for inner, one in value.items()}
+        return {inner_key: _counted(inner_key, inner) for inner_key, inner in value.items()}
     return len(value) if key in CASE_LISTS and isinstance(value, list) else value
 
 
@@ -45,12 +48,12 @@ def _dice(facts: dict[str, Any]) -> dict[str, Any]:
     dice: dict[str, Any] = {}
     for title, part in (("dice_percent", "figures"), ("dice_percent_of_baseline", "baseline")):
         if part in facts:
-            means = {name: one["mean"] for name, one in facts[part]["dice"].items()}
+            means = {name: statistic["mean"] for name, statistic in facts[part]["dice"].items()}
             dice[title] = {name: None if mean is None else round(mean, 2) for name, mean in means.items()}
     if "beside_baseline" in facts:
         dice["dice_difference"] = {
-            name: f"{one['difference']:+.2f}"
-            + ("" if one["low"] is None else f" ({one['low']:+.2f} to {one['high']:+.2f})")
-            for name, one in facts["beside_baseline"]["dice"].items()
+            name: f"{effect['difference']:+.2f}"
+            + ("" if effect["low"] is None else f" ({effect['low']:+.2f} to {effect['high']:+.2f})")
+            for name, effect in facts["beside_baseline"]["dice"].items()
         }
     return dice

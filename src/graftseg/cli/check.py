@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graftseg.cli.arguments import AsJson, Data, Given, print_table, takes_sources
+from graftseg.cli.arguments import AsJson, Data, PathOrSources, print_table, takes_sources
 from graftseg.cli.messages import say
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @takes_sources(Data)
 def check(
-    data: Given,
+    data: PathOrSources,
     out: Annotated[Path | None, typer.Option(help="HTML page to write: findings, distributions, pictures.")] = None,
     fix: Annotated[
         Path | None,
@@ -40,8 +40,11 @@ def check(
         raise typer.Exit(2)
 
 
-def _print(examination: "Examination", data: Given) -> None:
-    rows = [(one.severity, one.what, one.where, one.size, _with_path(one.remedy, data)) for one in examination]
+def _print(examination: "Examination", data: PathOrSources) -> None:
+    rows = [
+        (finding.severity, finding.what, finding.where, finding.size, _with_path(finding.remedy, data))
+        for finding in examination
+    ]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
     for likeness in (examination.likeness, examination.test_likeness):
@@ -55,7 +58,7 @@ def _print(examination: "Examination", data: Given) -> None:
     say(f"{scans} scans; {findings}, {examination.errors} of them errors")
 
 
-def _with_path(remedy: str, data: Given) -> str:
+def _with_path(remedy: str, data: PathOrSources) -> str:
     """Insert the data folder into the command of a remedy. ``--fix`` needs one folder instead of separate folders."""
     from graftseg.data.checks.findings import FIX
 

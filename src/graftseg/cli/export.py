@@ -8,6 +8,7 @@ import typer
 
 from graftseg.cli.arguments import Device, Overrides, Run, print_table
 from graftseg.cli.messages import print_errors, say
+from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
 
 KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
 
@@ -17,6 +18,12 @@ def rank(
     data: Annotated[
         Path | None, typer.Option(help="Prepared store or folder of scans; by default the training data of the run.")
     ] = None,
+    by: Annotated[
+        Order,
+        typer.Option(
+            help="uncertainty: unusual scans first; coverage: scans that represent many uncertain scans first."
+        ),
+    ] = DEFAULT_ORDER,
     top: Annotated[int, typer.Option(min=1, help="Number of scans to print.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Table of all scans to write, such as rank.csv.")] = None,
     device: Device = "auto",
@@ -25,7 +32,7 @@ def rank(
     from graftseg import api
     from graftseg.inference.ranking.rank import HEAD
 
-    ranking = api.rank(run, data, out=out, device=device)
+    ranking = api.rank(run, data, by=by, out=out, device=device)
     print_table(HEAD, ranking.lines(top))
     if shared := ranking.in_common():
         say(shared)

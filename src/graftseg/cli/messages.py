@@ -11,6 +11,7 @@ from itertools import takewhile
 import typer
 
 from graftseg.core.errors import Code, StoppedError, UserError, in_one_line, visible
+from graftseg.core.launched import is_first
 from graftseg.core.progress import hide_progress
 from graftseg.core.signals import leave_closed_terminal, stop_signals
 
@@ -21,6 +22,8 @@ except ModuleNotFoundError:  # before 0.29 typer raised click's exceptions
 
 RUN_AGAIN = "run the same command again"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+OF_ONE_RANK = (Code.RANK_LOST, Code.OUT_OF_MEMORY, Code.DAMAGED_FILE, Code.READ_FAILED)
+"""Errors that one of several ranks may have alone."""
 _as_json = False
 
 
@@ -73,12 +76,18 @@ class _VisibleLog(logging.Formatter):
 
 
 def say(text: object, *, nl: bool = True) -> None:
-    """Print a result to stdout, with hidden characters as escapes."""
-    typer.echo(visible(str(text)), nl=nl)
+    """Print a result to stdout, with hidden characters as escapes. Of several ranks, only rank 0 prints."""
+    if is_first():
+        typer.echo(visible(str(text)), nl=nl)
 
 
 def print_error(error: UserError) -> None:
-    """Print an error: ``graftseg: WHERE: FINDING; REMEDY. [CODE]`` or an object with these four fields."""
+    """Print an error: ``graftseg: WHERE: FINDING; REMEDY. [CODE]`` or an object with these four fields.
+
+    Of several ranks, only rank 0 prints errors that all ranks have.
+    """
+    if not is_first() and error.code not in OF_ONE_RANK:
+        return
     typer.echo(json.dumps(error.to_json()) if _as_json else f"graftseg: {error}", err=True)
 
 

@@ -141,13 +141,13 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _stores(given: list[str]) -> Path | dict[str, Path] | None:
+def _stores(texts: list[str]) -> Path | dict[str, Path] | None:
     """Return the path of the only store, or a dictionary of paths by data set if stores are given as ``NAME=STORE``."""
-    named = [one.split("=", 1) for one in given if _is_named(one)]
-    plain = [one for one in given if not _is_named(one)]
+    named = [text.split("=", 1) for text in texts if _is_named(text)]
+    plain = [text for text in texts if not _is_named(text)]
     if len(plain) > 1 or (plain and named):
         remedy = "name the data set of each store: --data la=STORE --data acdc=STORE"
-        raise UserError(Code.OPTION_INVALID, "--data", f"{len(given)} stores with unclear data sets", remedy)
+        raise UserError(Code.OPTION_INVALID, "--data", f"{len(texts)} stores with unclear data sets", remedy)
     stores: dict[str, Path] = {}
     for name, path in named:
         if name.lower() in stores:
@@ -160,11 +160,11 @@ def _stores(given: list[str]) -> Path | dict[str, Path] | None:
 def _is_named(text: str) -> bool:
     """Return whether a store is given as ``NAME=STORE`` and not as a path that contains an equals sign."""
     name, equals, path = text.partition("=")
-    known = sorted({row.benchmark for one in TABLES.values() for row in one.rows})
-    if not equals or (name.lower() not in known and ("/" in name or Path(text).exists())):
+    benchmarks = sorted({row.benchmark for entry in TABLES.values() for row in entry.rows})
+    if not equals or (name.lower() not in benchmarks and ("/" in name or Path(text).exists())):
         return False
-    if name.lower() not in known:
-        finding, remedy = f"unknown data set {name!r}", f"choose one of {', '.join(known)}"
+    if name.lower() not in benchmarks:
+        finding, remedy = f"unknown data set {name!r}", f"choose one of {', '.join(benchmarks)}"
         raise UserError(Code.UNKNOWN_NAME, f"--data {text}", finding, remedy)
     if not path:
         raise UserError(Code.OPTION_INVALID, f"--data {text}", "the path is missing", f"write {name}=STORE")

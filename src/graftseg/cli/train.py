@@ -1,15 +1,19 @@
 """The command train: one network, several seeds, cross-validation, a comparison, or a continued run."""
 
 import atexit
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli.arguments import Device, Given, Overrides, Shorter, data_options, print_table, takes_sources
+from graftseg.cli.arguments import Device, Overrides, PathOrSources, Shorter, data_options, print_table, takes_sources
+from graftseg.cli.launch import launch
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, StoppedError, UserError
+from graftseg.core.launched import is_launched
 from graftseg.experiments.paper import MAX_SEEDS
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
@@ -19,7 +23,7 @@ Options = dict[str, Any]
 
 @takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
 def train(
-    data: Given,
+    data: PathOrSources,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     recipe: Annotated[str | None, typer.Argument(help="Recipe file, or the name of a shipped recipe.")] = None,
     overrides: Overrides = None,
@@ -65,6 +69,9 @@ def train(
     ] = False,
     live: Annotated[bool, typer.Option("--live", help="Show the progress in the browser.")] = False,
     device: Device = "auto",
+    devices: Annotated[
+        int, typer.Option(min=1, help="Train one network on this number of GPUs, or of CPU processes.")
+    ] = 1,
 ) -> None:
     """Train a recipe."""
     from graftseg import api
@@ -85,6 +92,8 @@ def train(
         },
         fraction,
     )
+    others = {"--seeds": seeds, "--compare": compare, "--continue-from": continue_from is not None, "--live": live}
+    _use_devices(devices, device, others)
     if live:
         _show_live(out, {"--folds": count, "--seeds": seeds, "--compare": compare})
     if continue_from is not None:
@@ -116,7 +125,23 @@ def train(
         raise
 
 
-def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options) -> None:
+def refuse_ranks(verb: str) -> None:
+    """Raise a UserError if torchrun started several ranks of a command other than train."""
+    if is_launched() and verb != "train":
+        raise UserError(Code.OPTION_CONFLICT, verb, "runs in one process only", "run it without torchrun")
+
+
+def _use_devices(devices: int, device: str, others: Mapping[str, object]) -> None:
+    """Start this command on several devices. Raise a UserError for options that several devices do not support."""
+    given = [name for name, value in others.items() if value]
+    if given and (devices > 1 or is_launched()):
+        finding = "cannot be combined with several devices"
+        raise UserError(Code.OPTION_CONFLICT, given[0], finding, f"omit {given[0]}, or train on one device")
+    if devices > 1 and not is_launched():
+        launch(sys.argv[1:], devices, device)
+
+
+def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
@@ -131,19 +156,19 @@ def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Op
         say(f"next: graftseg report {quote(str(out))}")
         return
     outcome = api.train(recipe, data, out, **options)
-    other = RunFolder(out).baseline
-    say(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {other.path}" if other.exists else ""))
+    baseline = RunFolder(out).baseline
+    say(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {baseline.path}" if baseline.exists else ""))
     run = quote(str(out))
     test = f"graftseg test {run}, or " if _has_test(data) else ""
     say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
 
 
-def _show_live(out: Path, others: dict[str, object]) -> None:
+def _show_live(out: Path, options: dict[str, object]) -> None:
     """Serve the live page of a single run until this process ends."""
     from graftseg.cli.view import require_server
 
-    if given := [name for name, value in others.items() if value]:
-        finding = f"cannot be combined with {given[0]}"
+    if conflicting := [name for name, value in options.items() if value]:
+        finding = f"cannot be combined with {conflicting[0]}"
         raise UserError(Code.OPTION_CONFLICT, "--live", finding, "omit --live, and view one of the runs")
     require_server()
     from graftseg.reporting.viewer.launch import require_front_end
@@ -154,16 +179,16 @@ def _show_live(out: Path, others: dict[str, object]) -> None:
     atexit.register(page.poll)  # keeps the input of the page open until the end
 
 
-def _check_continue(continue_from: Path | None, others: dict[str, object], fraction: float | None) -> None:
+def _check_continue(continue_from: Path | None, options: dict[str, object], fraction: float | None) -> None:
     """Raise a UserError for options that cannot be combined with --continue-from, and for --fraction without it."""
     if continue_from is None:
         if fraction is not None:
             remedy = "add --continue-from, or omit --fraction"
             raise UserError(Code.OPTION_CONFLICT, "--fraction", "needs --continue-from", remedy)
         return
-    if given := [name for name, value in others.items() if value]:
-        finding = f"cannot be combined with {given[0]}"
-        raise UserError(Code.OPTION_CONFLICT, "--continue-from", finding, f"omit {given[0]}")
+    if conflicting := [name for name, value in options.items() if value]:
+        finding = f"cannot be combined with {conflicting[0]}"
+        raise UserError(Code.OPTION_CONFLICT, "--continue-from", finding, f"omit {conflicting[0]}")
 
 
 def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
@@ -185,15 +210,19 @@ def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
         _require_learned(out)
 
 
-def _check_compare(compare: bool, methods: str | None, others: dict[str, object]) -> None:
+def _check_compare(compare: bool, methods: str | None, options: dict[str, object]) -> None:
     """Raise a UserError for options that cannot be combined with --compare, and for --methods without it."""
     if methods is not None and not compare:
         raise UserError(Code.OPTION_CONFLICT, "--methods", "needs --compare", "add --compare, or omit --methods")
-    if compare and (given := [name for name, value in others.items() if value]):
-        raise UserError(Code.OPTION_CONFLICT, "--compare", f"cannot be combined with {given[0]}", f"omit {given[0]}")
+    if compare and (conflicting := [name for name, value in options.items() if value]):
+        raise UserError(
+            Code.OPTION_CONFLICT, "--compare", f"cannot be combined with {conflicting[0]}", f"omit {conflicting[0]}"
+        )
 
 
-def _compare(recipe: str, data: Given, out: Path, folds: Count | None, options: Options, *, strict: bool) -> None:
+def _compare(
+    recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, *, strict: bool
+) -> None:
     """Train several methods; print their scores and the command that trains the best one on all labeled cases."""
     from graftseg import api
 
@@ -205,7 +234,7 @@ def _compare(recipe: str, data: Given, out: Path, folds: Count | None, options: 
     say(f"report: {out / 'report.html'}")
     say(f"next, to train {result.best.method} on all labels: graftseg train {final}")
     if strict:
-        _require_learned(*(out / one.method for one in result.results))
+        _require_learned(*(out / compared.method for compared in result.results))
 
 
 def _require_learned(*folders: Path) -> None:
@@ -216,7 +245,7 @@ def _require_learned(*folders: Path) -> None:
     require_learned(RunFolder(folder) for folder in folders)
 
 
-def _has_test(data: Given) -> bool:
+def _has_test(data: PathOrSources) -> bool:
     """Return whether the data probably contain test scans with labels."""
     from graftseg.data.sources import Sources
     from graftseg.data.store import is_store

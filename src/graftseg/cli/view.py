@@ -18,7 +18,7 @@ def view(
     case: Annotated[str, typer.Option(help="Case to show first.")] = "",
     port: Port = 0,
     browser: Browser = True,
-    follow: Annotated[bool, typer.Option("--follow", hidden=True, help="Serve train --live until stdin ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", hidden=True, help="For train --live.")] = False,
 ) -> None:
     """Show scans, label maps and scores in the browser, or the progress of a run that is being trained."""
     require_server()
@@ -40,7 +40,7 @@ def annotate(
     browser: Browser = True,
     device: Device = "auto",
 ) -> None:
-    """Correct predictions in the browser and save them as labels, the most useful scan first."""
+    """Correct predictions in the browser and save them as labels. The most useful scan is shown first."""
     require_server()
     from graftseg.core.devices import choose_device
     from graftseg.core.run_folder import RunFolder

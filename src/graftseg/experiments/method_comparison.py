@@ -28,8 +28,8 @@ FORMAT = {"format": "graftseg compare", "version": 1}
 HEAD = ("method", "steps per fold", "mean Dice %", "difference to supervised", "95 % interval", "minutes")
 OPTIMISTIC = "The best of several methods was chosen on these cases, so its score is optimistic."
 Share = Callable[[Store, int], Mapping[str, tuple[Recipe, Recipe]]]
-"""A function of the store and the number of labeled cases that returns, by method, the recipe to compare, with its
-number of folds, and the recipe to train on all labeled cases."""
+"""A function of the store and the number of labeled cases. It returns two recipes for each method: the recipe for the
+comparison, which contains the number of folds, and the recipe for training on all labeled cases."""
 logger = logging.getLogger(__name__)
 
 
@@ -45,9 +45,9 @@ class MethodResult:
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the printed table."""
-        effect, is_other = self.effect, self.method != SUPERVISED
-        difference = format_difference(effect.difference) if is_other else "-"
-        interval = format_interval(effect.low, effect.high) if is_other else "-"
+        effect, is_compared = self.effect, self.method != SUPERVISED
+        difference = format_difference(effect.difference) if is_compared else "-"
+        interval = format_interval(effect.low, effect.high) if is_compared else "-"
         minutes = f"{self.seconds / 60:.1f}"
         return self.method, str(self.steps), format_value(effect.second), difference, interval, minutes
 
@@ -67,7 +67,7 @@ class MethodComparison:
 
     @property
     def best(self) -> MethodResult:
-        """The method with the highest mean Dice on held-out cases; the first one if several are equal."""
+        """The method with the highest mean Dice on held-out cases, or the first of several equal methods."""
         return max(self.results, key=lambda result: result.effect.second)
 
     @property
@@ -116,8 +116,8 @@ def train_methods(
     run.check_target(METHODS, resume=resume)
     if run.path.resolve() == data.resolve():
         raise UserError(Code.UNSAFE_TARGET, run.path, "--out is the data folder", "pass another --out")
-    learning = plan.model_copy(update={"baseline": False})
-    store = store_of_folds(learning, data, run, MIN_FOLDS, baseline=False, is_started=resume)
+    without_baseline = plan.model_copy(update={"baseline": False})
+    store = store_of_folds(without_baseline, data, run, MIN_FOLDS, baseline=False, is_started=resume)
     if resume:
         _check_same(plan, methods, folds, run)
     else:
@@ -169,8 +169,8 @@ def _check_same(plan: Recipe, methods: Sequence[str], folds: int | None, run: Ru
     if changed := training_differences(plan, load_recipe(run.recipe_file)):
         finding = f"the comparison was started with other settings ({first_few(changed)})"
         raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, RECIPE_REMEDY)
-    if (known := read_object(run.compare_file).get("methods")) != list(methods):
-        finding = f"the comparison was started with other methods ({', '.join(known or ())})"
+    if (compared := read_object(run.compare_file).get("methods")) != list(methods):
+        finding = f"the comparison was started with other methods ({', '.join(compared or ())})"
         raise UserError(Code.RUN_MISMATCH, run.compare_file, finding, "pass the same --methods, or another --out")
     count = load_recipe(_recipe_file(run, methods[0])).folds
     if folds is not None and folds != count:

@@ -1,4 +1,4 @@
-"""Recording: write the record of a tested run, if the record can be averaged with the records of other seeds."""
+"""Write the record of a tested run, if the record can be averaged with the records of other seeds."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -54,8 +54,8 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
         best = _scores_in(run.predictions_best, (facts.get("best") or {}).get("sha256"))
     log = thinned(complete_log(run.log_file, facts.get("steps")))
     store = {key: value for key, value in facts["store"].items() if key != "path"}
-    known = without_paths({**facts, "store": store}) | {"variant": variant, "changes": changes}
-    record = Record(folder, known, reported, best, log)
+    recorded = without_paths({**facts, "store": store}) | {"variant": variant, "changes": changes}
+    record = Record(folder, recorded, reported, best, log)
     for other in siblings(folder, variant):
         check_same_settings(other, recipe, folder)
         check_same_store(other, record.identity, folder)
@@ -69,8 +69,8 @@ def check_target(folder: Path, run: Path) -> None:
     check_writable(folder)
     if folder.resolve().is_relative_to(run.resolve()):
         raise UserError(Code.UNSAFE_TARGET, folder, f"the record would be inside its run {run}", OTHER_FOLDER)
-    other = RunFolder(folder)
-    if any(path.exists() for path in (folder / LOCK, other.weights_file, other.checkpoints)):
+    existing = RunFolder(folder)
+    if any(path.exists() for path in (folder / LOCK, existing.weights_file, existing.checkpoints)):
         raise UserError(Code.UNSAFE_TARGET, folder, "the record would overwrite a run", OTHER_FOLDER)
 
 
@@ -158,9 +158,9 @@ def _scores_in(folder: Path, weights: str | None) -> Scored:
     if not manifest.is_complete:
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", TEST_IT)
     evaluation, described = read_csv(table), description_file(table)
-    known: dict[str, Any] = read_object(described) if described.is_file() else {}
+    description: dict[str, Any] = read_object(described) if described.is_file() else {}
     about = {
-        **without_paths({key: value for key, value in known.items() if key not in ("references", *DERIVED_KEYS)}),
+        **without_paths({key: value for key, value in description.items() if key not in ("references", *DERIVED_KEYS)}),
         "protocol": evaluation.protocol,
         "checkpoint": manifest.checkpoint,
         "cases": len({row.case for row in evaluation.rows}),

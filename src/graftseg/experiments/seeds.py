@@ -1,4 +1,4 @@
-"""Seeds: train one recipe with several seeds, test each run, and report mean and standard deviation."""
+"""Train one recipe with several seeds, test each run, and report mean and standard deviation."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -132,12 +132,12 @@ def _with_seed(recipe: Recipe, seed: int) -> Recipe:
 
 def mean_line(results: Sequence[SeedResult]) -> str:
     """Return the printed line with mean and standard deviation of each metric over the tested seeds."""
-    over = _spreads(results)
-    return "\t".join(["mean", *(str(over[name]) for name in METRIC_NAMES)])
+    statistics = _spreads(results)
+    return "\t".join(["mean", *(str(statistics[name]) for name in METRIC_NAMES)])
 
 
 def _check_target(folder: RunFolder, data: Data) -> None:
-    """Raise if the folder is the data folder, or contains other files than runs of seeds and their store."""
+    """Raise if the folder is the data folder, or contains files other than runs of seeds and their store."""
     if folder.path.resolve() == data.resolve():
         raise UserError(Code.UNSAFE_TARGET, folder.path, "is the data folder", "choose another --out")
     if not _is_free(folder):
@@ -183,21 +183,23 @@ def _spreads(results: Sequence[SeedResult]) -> dict[str, Spread]:
 
 
 def _write_summary(path: Path, recipe: str, results: Sequence[SeedResult], untested: str) -> None:
-    over = {} if untested else _spreads(results)
+    statistics = {} if untested else _spreads(results)
     content = {
         "recipe": recipe,
         "protocol": PROTOCOL,
         "untested": untested or None,
         "seeds": [
             {
-                "seed": one.seed,
-                "checkpoint": one.checkpoint,
-                **plain_values(one.figures or {}),
-                **({"best": {"checkpoint": one.best_checkpoint, **plain_values(one.best)}} if one.best else {}),
+                "seed": result.seed,
+                "checkpoint": result.checkpoint,
+                **plain_values(result.figures or {}),
+                **(
+                    {"best": {"checkpoint": result.best_checkpoint, **plain_values(result.best)}} if result.best else {}
+                ),
             }
-            for one in results
+            for result in results
         ],
-        "mean": plain_values({name: spread.mean for name, spread in over.items()}),
-        "std": plain_values({name: spread.std for name, spread in over.items()}),
+        "mean": plain_values({name: spread.mean for name, spread in statistics.items()}),
+        "std": plain_values({name: spread.std for name, spread in statistics.items()}),
     }
     write_json(path, content)

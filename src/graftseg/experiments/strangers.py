@@ -46,9 +46,9 @@ class Stranger:
         """Read a record."""
         content = read_object(path)
         try:
-            kind = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
+            about = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
             means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
-            values: dict[str, Any] = {**kind, **means, "lost": len(content["lost"])}
+            values: dict[str, Any] = {**about, **means, "lost": len(content["lost"])}
             return cls(**values)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             remedy = "restore the file, or run benchmarks/strangers/run.py again"
@@ -56,7 +56,7 @@ class Stranger:
 
     @property
     def gain(self) -> float:
-        """Points of Dice of the shipped network above the supervised baseline."""
+        """Dice of the shipped network minus Dice of the supervised baseline, in percentage points."""
         return self.shipped - self.supervised
 
 
@@ -65,11 +65,11 @@ def strangers_page(results: Path) -> str:
     groups: dict[tuple[str, str, int], list[Stranger]] = defaultdict(list)
     bounds: dict[tuple[str, str], float] = {}
     for path in sorted((results / NAME).glob("*.json")):
-        one = Stranger.read(path)
-        if one.all_labeled:
-            bounds[one.data, one.device] = one.supervised
+        run = Stranger.read(path)
+        if run.all_labeled:
+            bounds[run.data, run.device] = run.supervised
         else:
-            groups[one.data, one.device, one.labeled].append(one)
+            groups[run.data, run.device, run.labeled].append(run)
     rows = [_row(runs, bounds.get(key[:2])) for key, runs in sorted(groups.items())]
     return f"## Planned recipes with nothing set by hand\n\n{markdown([HEAD, *rows])}\n{NOTE}"
 

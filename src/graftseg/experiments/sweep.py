@@ -1,4 +1,4 @@
-"""Sweep: train, test and record the missing rows of a table. Finished work is reused."""
+"""Train, test and record the missing rows of a table. Finished work is reused."""
 
 import gc
 import logging
@@ -169,27 +169,27 @@ def sweep(
 
 
 def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
-    """Return the distinct recipes of a table: those of the paper or, with ``only``, all that match a pattern."""
+    """Return the recipes of a table: the rows of the paper or, with ``only``, all rows that match a pattern."""
     names = list(TABLES) if name.lower() == ALL else [name.lower()]
-    known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
+    recipes = list(dict.fromkeys(row.recipe for table in names for row in rows_of(table)))
     patterns = list(only)
     for pattern in patterns:
-        if not any(fnmatchcase(recipe, pattern) for recipe in known):
+        if not any(fnmatchcase(recipe, pattern) for recipe in recipes):
             finding = f"matches no row of table {name}"
-            raise UserError(Code.UNKNOWN_NAME, f"--only {pattern}", finding, _suggestion(name, pattern, known))
+            raise UserError(Code.UNKNOWN_NAME, f"--only {pattern}", finding, _suggestion(name, pattern, recipes))
     if patterns:
-        return [recipe for recipe in known if any(fnmatchcase(recipe, pattern) for pattern in patterns)]
-    return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
+        return [recipe for recipe in recipes if any(fnmatchcase(recipe, pattern) for pattern in patterns)]
+    return list(dict.fromkeys(row.recipe for table in names for row in TABLES[table].rows))
 
 
-def _suggestion(name: str, pattern: str, known: list[str]) -> str:
+def _suggestion(name: str, pattern: str, recipes: list[str]) -> str:
     """Suggest the pattern for a folder, the rows of a short table, or the most similar row of a long table."""
     folder = pattern.rstrip("/")
-    if any(recipe.startswith(f"{folder}/") for recipe in known):
+    if any(recipe.startswith(f"{folder}/") for recipe in recipes):
         return f"write --only '{folder}/*' for all recipes in {folder}"
-    if len(known) <= LISTED_ROWS:
-        return f"choose from {', '.join(known)}"
-    similar = suggest(pattern, known)
+    if len(recipes) <= LISTED_ROWS:
+        return f"choose from {', '.join(recipes)}"
+    similar = suggest(pattern, recipes)
     return f"list the rows with graftseg sweep {name} --dry-run" + (f" ({similar})" if similar else "")
 
 
@@ -227,16 +227,16 @@ def _trials(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, varia
 def open_stores(data: Stores, needed: set[str]) -> dict[str, Store]:
     """Open the store of each needed data set. ``data`` may be a single path if only one data set is needed."""
     if isinstance(data, Mapping):
-        given = {name: Path(path) for name, path in data.items()}
+        paths = {name: Path(path) for name, path in data.items()}
     else:
-        given = dict.fromkeys(needed, Path(data)) if data is not None and len(needed) == 1 else {}
-    if missing := sorted(needed - given.keys()):
+        paths = dict.fromkeys(needed, Path(data)) if data is not None and len(needed) == 1 else {}
+    if missing := sorted(needed - paths.keys()):
         wanted = " ".join(f"--data {name}=STORE" for name in sorted(needed))
         raise UserError(Code.STORE_MISSING, "--data", f"no store given for {' and '.join(missing)}", f"pass {wanted}")
     for name in sorted(needed):
-        if not is_store(given[name]):
-            raise UserError(Code.STORE_MISSING, given[name], "not a prepared store", _prepare(name))
-    return {name: open_store(given[name]) for name in needed}
+        if not is_store(paths[name]):
+            raise UserError(Code.STORE_MISSING, paths[name], "not a prepared store", _prepare(name))
+    return {name: open_store(paths[name]) for name in needed}
 
 
 def _prepare(benchmark: str) -> str:

@@ -67,7 +67,7 @@ Lines = Sequence[Sequence[str]]
 
 def tables_page(results: Path) -> str:
     """Return all tables with an explanation, as Markdown."""
-    parts = [f"## {one.title}\n\n{table(name, results)}" for name, one in TABLES.items()]
+    parts = [f"## {entry.title}\n\n{table(name, results)}" for name, entry in TABLES.items()]
     return "\n".join([INTRODUCTION, LEGEND, BASELINE_LEGEND, *parts])
 
 
@@ -84,7 +84,7 @@ def table(name: str, results: Path) -> str:
     records = {row.recipe: read_records(results, row.recipe) for row in rows}
     lines = [line for row in rows for line in _lines(row, records[row.recipe])]
     text = markdown([HEAD, *lines]) + "".join(
-        _store_warning(line) for one in records.values() for line in lines_of(one)
+        _store_warning(line) for recorded in records.values() for line in lines_of(recorded)
     )
     compared = gains(records) if TABLES[name].compares else []
     return f"{text}\n{BASELINE_TITLE}\n\n{markdown(compared)}" if compared else text
@@ -97,7 +97,7 @@ def rows_of(name: str) -> list[Row]:
     rows = list(TABLES[name].rows)
     if not TABLES[name].compares:
         return rows
-    in_paper = {row.recipe for one in TABLES.values() for row in one.rows}
+    in_paper = {row.recipe for entry in TABLES.values() for row in entry.rows}
     extra = [recipe for recipe in shipped_recipes() if benchmark_of(recipe) == name and recipe not in in_paper]
     return [*rows, *(Row(recipe.partition("/")[2], recipe) for recipe in sorted(extra, key=_labels_and_method))]
 
@@ -127,14 +127,14 @@ def _store_warning(members: Sequence[Record]) -> str:
 
 def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
     shipped = row.recipe in shipped_recipes()
-    theirs = _published(load_recipe(row.recipe).published if shipped else None)
+    published = _published(load_recipe(row.recipe).published if shipped else None)
     if not records:
-        return [[row.name, row.recipe, *[NO_VALUE] * 7, *theirs, NO_VALUE]]
+        return [[row.name, row.recipe, *[NO_VALUE] * 7, *published, NO_VALUE]]
     lines = []
     for members in lines_of(records):
         first, *others = result_lines(members)
-        lines.append([row.name, row.recipe, *first, *theirs, _oracle(members)])
-        lines += [[row.name, row.recipe, *other, *theirs, NO_VALUE] for other in others]
+        lines.append([row.name, row.recipe, *first, *published, _oracle(members)])
+        lines += [[row.name, row.recipe, *other, *published, NO_VALUE] for other in others]
     return lines
 
 
@@ -154,7 +154,7 @@ def _group(record: Record) -> tuple[str, str]:
     return record.variant, record.reported.chosen
 
 
-def ours(records: Sequence[Record]) -> list[str]:
+def reported_cells(records: Sequence[Record]) -> list[str]:
     """Return the cells of a line: variant, seeds, checkpoint and scores of the reported checkpoints."""
     return _cells(records, [record.reported for record in records])
 
@@ -166,19 +166,19 @@ def result_lines(records: Sequence[Record]) -> list[list[str]]:
     """
     best = _best_on("validation", records)
     report_last = all(record.reported.checkpoint.startswith("last") for record in records)
-    return [ours(records), *([_cells(records, best)] if best and report_last else [])]
+    return [reported_cells(records), *([_cells(records, best)] if best and report_last else [])]
 
 
 def _cells(records: Sequence[Record], scored: Sequence[Scored]) -> list[str]:
-    over = spreads([mean_metrics(one.evaluation) for one in scored])
+    statistics = spreads([mean_metrics(checkpoint.evaluation) for checkpoint in scored])
     seeds = ", ".join(str(record.seed) for record in records)
-    return [records[0].variant or NO_VALUE, seeds, scored[0].chosen, *(str(over[name]) for name in METRIC_NAMES)]
+    return [records[0].variant or NO_VALUE, seeds, scored[0].chosen, *(str(statistics[name]) for name in METRIC_NAMES)]
 
 
 def _best_on(split: str, records: Sequence[Record]) -> list[Scored]:
     """Return the best checkpoint of every run on a split, or an empty list if a run did not record it."""
-    found = [record.best_checkpoint for record in records]
-    best = [scored for scored in found if scored and scored.checkpoint.startswith(f"best on {split}")]
+    checkpoints = [record.best_checkpoint for record in records]
+    best = [scored for scored in checkpoints if scored and scored.checkpoint.startswith(f"best on {split}")]
     return best if len(best) == len(records) else []
 
 
@@ -187,15 +187,15 @@ def _oracle(records: Sequence[Record]) -> str:
     best = _best_on("test", records)
     if not best:
         return NO_VALUE
-    over = spreads([mean_metrics(scored.evaluation) for scored in best])
-    return " / ".join(format_value(over[name].mean) for name in METRIC_NAMES)
+    statistics = spreads([mean_metrics(scored.evaluation) for scored in best])
+    return " / ".join(format_value(statistics[name].mean) for name in METRIC_NAMES)
 
 
-def _published(theirs: Published | None) -> list[str]:
-    if theirs is None:
+def _published(published: Published | None) -> list[str]:
+    if published is None:
         return [NO_VALUE, NO_VALUE]
-    scores = " / ".join(format_value(getattr(theirs, name)) for name in METRIC_NAMES)
-    return [scores, theirs.selection + (f" ({theirs.note})" if theirs.note else "")]
+    scores = " / ".join(format_value(getattr(published, name)) for name in METRIC_NAMES)
+    return [scores, published.selection + (f" ({published.note})" if published.note else "")]
 
 
 BASELINE = "supervised"
@@ -222,13 +222,13 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     cases or references.
     """
     lines = []
-    for recipe, own in records.items():
+    for recipe, recorded in records.items():
         setting, _, method = recipe.partition("/")
         baseline = records.get(f"{setting}/{BASELINE}", ())
         if method == BASELINE:
             continue
-        for variant in sorted({record.variant for record in own}):
-            pairs = _pairs(baseline, own, variant)
+        for variant in sorted({record.variant for record in recorded}):
+            pairs = _pairs(baseline, recorded, variant)
             for pair in pairs:
                 check_same_cases(*pair)
             if pairs:
@@ -236,18 +236,18 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     return [GAINS_HEAD, *lines] if lines else []
 
 
-def _pairs(baseline: Sequence[Record], own: Sequence[Record], variant: str) -> list[tuple[Record, Record]]:
+def _pairs(baseline: Sequence[Record], records: Sequence[Record], variant: str) -> list[tuple[Record, Record]]:
     """Pair records with baselines of the same variant, seed, and rules for checkpoints and empty masks."""
-    known = {(one.seed, one.reported.chosen): one for one in baseline if one.variant == variant}
-    keys = [((one.seed, one.reported.chosen), one) for one in own if one.variant == variant]
-    return [(known[key], one) for key, one in keys if key in known]
+    baselines = {(record.seed, record.reported.chosen): record for record in baseline if record.variant == variant}
+    keys = [((record.seed, record.reported.chosen), record) for record in records if record.variant == variant]
+    return [(baselines[key], record) for key, record in keys if key in baselines]
 
 
 def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> tuple[str, ...]:
     """Return the line of a recipe: Dice of recipe and baseline, the difference and its interval over the test cases."""
     # `paired` returns items for each class and, if there are several classes, a last item for their mean
-    found = [paired(baseline.evaluation, record.evaluation) for baseline, record in pairs]
-    by_seed = [[one for one in seed if one.metric == COMPARED_METRIC][-1] for seed in found]
+    paired_by_seed = [paired(baseline.evaluation, record.evaluation) for baseline, record in pairs]
+    by_seed = [[item for item in items if item.metric == COMPARED_METRIC][-1] for items in paired_by_seed]
     shared = sorted(set.intersection(*(set(seed.cases) for seed in by_seed)))
     indices = [[seed.cases.index(case) for case in shared] for seed in by_seed]
     first = np.array([seed.first[index] for seed, index in zip(by_seed, indices, strict=True)])
@@ -270,8 +270,8 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
 
 def _same_factor(first: Record, second: Record) -> bool:
     """Return whether two records may have been trained with the same factor ``--shorter``."""
-    (least, most), (other_least, other_most) = map(_possible_factors, (first, second))
-    return least <= other_most and other_least <= most
+    (first_low, first_high), (second_low, second_high) = map(_possible_factors, (first, second))
+    return first_low <= second_high and second_low <= first_high
 
 
 def _possible_factors(record: Record) -> tuple[float, float]:
@@ -287,5 +287,5 @@ def _possible_factors(record: Record) -> tuple[float, float]:
 
 
 def _steps(records: Sequence[Record]) -> str:
-    known = sorted({record.steps for record in records if record.steps is not None})
-    return ", ".join(str(steps) for steps in known) or NO_VALUE
+    counts = sorted({record.steps for record in records if record.steps is not None})
+    return ", ".join(str(steps) for steps in counts) or NO_VALUE

@@ -86,25 +86,25 @@ def _is_finished(run: RunFolder) -> bool:
 
 def _check_baseline(run: RunFolder) -> None:
     """Raise if the run in the baseline folder has other settings or scans than a supervised baseline of this run."""
-    expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
-    other = training_differences(expected, found)
+    expected, actual = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
+    changed = training_differences(expected, actual)
     stores, baseline_stores = (
         {member.training_manifest()["store"]["identity"] for member in ensemble_members(folder)}
         for folder in (run, run.baseline)
     )
-    if other or stores != baseline_stores:
-        finding = f"not the supervised baseline of this run (different: {', '.join(other) or 'the scans'})"
+    if changed or stores != baseline_stores:
+        finding = f"not the supervised baseline of this run (different: {', '.join(changed) or 'the scans'})"
         remedy = "move it elsewhere, and compare the two runs with graftseg compare"
         raise UserError(Code.RUN_MISMATCH, run.baseline.path, finding, remedy)
 
 
 def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
     stores = [network.training_manifest()["store"] for network in networks]
-    known = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
-    if both := sorted(same_names(names, known)):
-        verb = "has the name of a training scan" if len(both) == 1 else "have the names of training scans"
+    trained = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
+    if shared := sorted(same_names(names, trained)):
+        verb = "has the name of a training scan" if len(shared) == 1 else "have the names of training scans"
         yield (
-            f"{len(both)} of {len(names)} test cases {verb} ({both[0]}): if they are the same scans, "
+            f"{len(shared)} of {len(names)} test cases {verb} ({shared[0]}): if they are the same scans, "
             "the scores do not apply to new scans"
         )
 
@@ -131,7 +131,8 @@ def _score(
     predicted: Mapping[Path, Predicted], scans: EvaluationScans, *, allow_missing: bool
 ) -> dict[Path, Evaluation]:
     """Score only the label maps in ``predicted``. The folders may also contain label maps of other scans."""
-    names = {case.case for one in predicted.values() for case in one.cases}
-    targets = {one.folder: one.folder / "metrics.csv" for one in predicted.values()}
+    names = {case.case for prediction in predicted.values() for case in prediction.cases}
+    folders = [prediction.folder for prediction in predicted.values()]
+    targets = {folder: folder / "metrics.csv" for folder in folders}
     scores = score_folders(targets, scans.labels, allow_missing=allow_missing, only=names)
     return dict(zip(predicted, scores, strict=True))

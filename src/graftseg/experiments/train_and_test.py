@@ -39,9 +39,9 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
     """Return the scores of a checkpoint on the test cases, from the cache or from a new prediction."""
     folder = run.predictions if checkpoint == "shipped" else run.predictions_best
     weights, cases = select_weights(run, checkpoint).sha256, stored_references(store)
-    known = find_cached_scores(folder, weights, store.path, PROTOCOL, cases, len(store.classes), store)
-    if known is not None:
-        return known
+    cached = find_cached_scores(folder, weights, store.path, PROTOCOL, cases, len(store.classes), store)
+    if cached is not None:
+        return cached
     remedy = f"move {folder} elsewhere and run the same command again"
     settings = PredictionSettings(checkpoint=checkpoint, remedy=remedy)
     predicted = predict_scans(run, store.path, folder, choose_device(device), settings)

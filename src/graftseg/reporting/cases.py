@@ -122,12 +122,12 @@ def cases_section(
             seen += views
         figures.append(figure | {"origin": entries[case].origin if case in entries else ""})
     axes = [view.axis for view in seen]
-    has_slices, known = any(axis is not None for axis in axes), all(view.marks is not None for view in seen)
+    has_slices, is_known = any(axis is not None for axis in axes), all(view.marks is not None for view in seen)
     return render(
         "cases",
         has_slices=not seen or has_slices,
         has_second_rows=any(view.shows for view in seen),
-        orientation=gallery.orientation.with_channel(view_sentence(axes, has_slices, known)) if seen else "",
+        orientation=gallery.orientation.with_channel(view_sentence(axes, has_slices, is_known)) if seen else "",
         classes=[*enumerate(gallery.classes)],
         figures=figures,
     )
@@ -145,7 +145,7 @@ def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
 def views_of(
     image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, orientation: Orientation
 ) -> tuple[View, ...]:
-    """Return the slice with most reference voxels, and if it lacks classes, a second slice with these classes.
+    """Return the slice with the most reference voxels. If classes are missing in it, add a second slice with them.
 
     Arrays are ``(*space)``. Slices are perpendicular to the axis with the largest spacing. An axial slice shows the
     patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
@@ -184,10 +184,10 @@ def _row(case: str, view: View, gallery: Gallery) -> dict[str, Any]:
     names = dict(enumerate(gallery.classes))
     shown, hidden = ([names.get(label, f"class {label}") for label in labels] for labels in (view.shows, view.hides))
     frames = [
-        (one.number, _pictures(f"{case}, slice {one.number}", one, gallery, MAX_SLICE_SIDE), False)
-        if one.number != view.number
-        else (one.number, _pictures(case, view, gallery), True)
-        for one in view.neighbors or (view,)
+        (neighbor.number, _pictures(f"{case}, slice {neighbor.number}", neighbor, gallery, MAX_SLICE_SIDE), False)
+        if neighbor.number != view.number
+        else (neighbor.number, _pictures(case, view, gallery), True)
+        for neighbor in view.neighbors or (view,)
     ]
     return {"frames": frames, "number": view.number, "slices": view.slices, "shown": shown, "hidden": hidden}
 
@@ -233,33 +233,33 @@ def read_arrays(case: str, predicted: Predicted | None, classes: Sequence[str] =
     if absent := [path.name for path in (*images, prediction) if not path.exists()]:
         return f"{absent[0]} has been moved or deleted"
     try:
-        scan, found = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction)
+        scan, predicted_labels = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction)
         expected = read_label(reference, images[0], dict(enumerate(classes)))
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
-    if not scan.geometry.shape == expected.array.shape == found.array.shape:
+    if not scan.geometry.shape == expected.array.shape == predicted_labels.array.shape:
         return DIFFERENT_SHAPES
-    return CaseArrays(scan.array[0], expected.array, found.array, scan.geometry)
+    return CaseArrays(scan.array[0], expected.array, predicted_labels.array, scan.geometry)
 
 
 def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
     """Return the arrays of a case of a store, in the orientation of the original scan."""
     try:
-        store, found = open_store(path), read_label(prediction)
-        labeled = [one for one in store.cases if one.label is not None and nfc(one.name) == nfc(case)]
-        if not labeled or labeled[0].grid.is_resampled:
+        store, predicted_labels = open_store(path), read_label(prediction)
+        matching = [stored for stored in store.cases if stored.label is not None and nfc(stored.name) == nfc(case)]
+        if not matching or matching[0].grid.is_resampled:
             return REFERENCE_MISSING
-        image, expected = np.asarray(store.image(labeled[0])), stored_reference(store, labeled[0]).read()
+        image, expected = np.asarray(store.image(matching[0])), stored_reference(store, matching[0]).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
-    if found.array.shape != expected.array.shape:
+    if predicted_labels.array.shape != expected.array.shape:
         return DIFFERENT_SHAPES
-    turned = to_source_axes(image[:1].astype(np.float32), labeled[0].grid)[0]
-    return CaseArrays(turned, expected.array, found.array, expected.geometry)
+    first_channel = to_source_axes(image[:1].astype(np.float32), matching[0].grid)[0]
+    return CaseArrays(first_channel, expected.array, predicted_labels.array, expected.geometry)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:
     if folder is None or not folder.is_dir():
         return None
-    found = (path for path in sorted(folder.iterdir()) if is_scan(path) and nfc(scan_stem(path)) == nfc(case))
-    return next(found, None)
+    matching = (path for path in sorted(folder.iterdir()) if is_scan(path) and nfc(scan_stem(path)) == nfc(case))
+    return next(matching, None)

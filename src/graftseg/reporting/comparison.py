@@ -45,9 +45,9 @@ def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
 
 def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
     """Return whether ``baseline`` is supervised, ``run`` is not, and both were trained on the same labeled cases."""
-    method, other = (str(one.facts.get("method")) for one in (run, baseline))
-    labeled = [one.facts.get("store", {}).get("labeled") for one in (run, baseline)]
-    return other == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
+    method, baseline_method = (str(evaluated.facts.get("method")) for evaluated in (run, baseline))
+    labeled = [evaluated.facts.get("store", {}).get("labeled") for evaluated in (run, baseline)]
+    return baseline_method == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
 
 
 def verdict_sentence(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN) -> str | None:
@@ -90,7 +90,7 @@ def comparison_section(
 
 
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
-    """Return why the comparison is missing, and which command adds it or where the page shows this command."""
+    """Return why the comparison is missing, with the command that adds it or a link to this command."""
     if baseline is None and not commands.by_test:
         return Missing(commands.reason, *commands.comparison)
     if run.results is None:
@@ -99,25 +99,28 @@ def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Command
     return Missing(sentence, *commands.scores)
 
 
-def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, other: Results) -> Markup:
+def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, baseline_results: Results) -> Markup:
     """Render a row for each class, and warnings about an unfair comparison."""
-    ours, theirs = _dice(results, None), _dice(other, None)
-    shared = len(ours.keys() & theirs.keys())
+    run_dice, baseline_dice_by_case = _dice(results, None), _dice(baseline_results, None)
+    shared = len(run_dice.keys() & baseline_dice_by_case.keys())
     if not shared:
         return render("comparison", empty=Missing("The two runs share no evaluated case."))
     names = {row.label: row.name for row in results.evaluation.rows}
-    lines = [_line(label, name, _dice(other, label), _dice(results, label)) for label, name in sorted(names.items())]
+    lines = [
+        _line(label, name, _dice(baseline_results, label), _dice(results, label))
+        for label, name in sorted(names.items())
+    ]
     if len(lines) > 1:
-        lines.append(_line(None, "mean", theirs, ours))
+        lines.append(_line(None, "mean", baseline_dice_by_case, run_dice))
     return render(
         "comparison",
         shared=shared,
-        unshared=len(ours) + len(theirs) - 2 * shared,
+        unshared=len(run_dice) + len(baseline_dice_by_case) - 2 * shared,
         lines=lines,
         titles=[baseline.title, run.title],
         is_baseline=_is_baseline(run, baseline),
-        protocols=[other.evaluation.protocol, results.evaluation.protocol],
-        checkpoints=[used_checkpoint(other, baseline.facts), used_checkpoint(results, run.facts)],
+        protocols=[baseline_results.evaluation.protocol, results.evaluation.protocol],
+        checkpoints=[used_checkpoint(baseline_results, baseline.facts), used_checkpoint(results, run.facts)],
     )
 
 
@@ -130,10 +133,12 @@ def _dice(results: Results, label: int | None) -> Scores:
     return {case: mean(values) for case, values in chosen.items()}
 
 
-def _line(label: int | None, name: str, theirs: Scores, ours: Scores) -> dict[str, Any]:
+def _line(label: int | None, name: str, baseline: Scores, run: Scores) -> dict[str, Any]:
     """Compare the mean Dice over shared cases. ``label`` is None for the mean over the classes."""
-    shared = ours.keys() & theirs.keys()
-    before, after = mean([theirs[case] for case in sorted(shared)]), mean([ours[case] for case in sorted(shared)])
-    won, lost = (sum(one[case] > two[case] for case in shared) for one, two in ((ours, theirs), (theirs, ours)))
+    shared = run.keys() & baseline.keys()
+    before, after = mean([baseline[case] for case in sorted(shared)]), mean([run[case] for case in sorted(shared)])
+    won, lost = (
+        sum(first[case] > second[case] for case in shared) for first, second in ((run, baseline), (baseline, run))
+    )
     counts = f"{won} / {lost} / {len(shared) - won - lost}"
     return {"label": label, "name": name, "before": before, "after": after, "counts": counts}

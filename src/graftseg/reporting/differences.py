@@ -25,9 +25,10 @@ def picture(comparisons: Sequence[Comparison]) -> str:
     """Return an SVG file with a panel for each metric. A panel has a row for each class of each run."""
     content: list[Markup] = []
     top = 8.0
-    for place, one in enumerate(comparisons, start=1):
+    for place, comparison in enumerate(comparisons, start=1):
         run = f" ({place})" if len(comparisons) > 1 else ""
-        content.append(element("text", f"{one.second.name}{run} minus {one.first.name}", x=8, y=f"{top + 12:g}"))
+        names = f"{comparison.second.name}{run} minus {comparison.first.name}"
+        content.append(element("text", names, x=8, y=f"{top + 12:g}"))
         top += 18
     top += GAP
     for metric in METRIC_NAMES:
@@ -62,11 +63,11 @@ def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[
 
 def _rows(metric: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
     """Return the name, the pairs and the effect of each class of each run."""
-    found = []
-    for place, one in enumerate(comparisons, start=1):
+    rows = []
+    for place, comparison in enumerate(comparisons, start=1):
         run = f"({place}) " if len(comparisons) > 1 else ""
-        found += [(run + pairs.name, pairs, effect) for pairs, effect in one.effects if pairs.metric == metric]
-    return found
+        rows += [(run + pairs.name, pairs, effect) for pairs, effect in comparison.effects if pairs.metric == metric]
+    return rows
 
 
 def _row(pairs: Pairs, effect: Effect, axis: Axis, middle: float) -> list[Markup]:

@@ -51,7 +51,7 @@ class Snapshot:
 
 
 class _Entry(BaseModel):
-    """Types of the used values of an entry. The label map is in the folder of the manifest."""
+    """Types of the values of an entry that a page uses. ``output`` is a file name without a folder."""
 
     output: str = Field(pattern=r"^[^/\x00]+$")
     images: list[str] = Field(default_factory=list)

@@ -58,11 +58,11 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         finding, remedy = "not every fold has been trained and scored", "resume the training with --resume"
         raise UserError(Code.RUN_UNFINISHED, missing[0] if missing else run.path, finding, remedy)
     baseline = run.baseline.path / "metrics.csv"
-    other = read_csv(baseline) if baseline.is_file() else None
+    baseline_scores = read_csv(baseline) if baseline.is_file() else None
     folds = [run.fold(number).manifest() for number in range(len(parts))]
     facts = folds[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
     recipe, store = read_recipe(run), read_store(run.fold(0))
-    tested, tested_other = read_results(run.predictions), read_results(run.baseline.predictions)
+    tested, tested_baseline = read_results(run.predictions), read_results(run.baseline.predictions)
     orientation = orientation_of(recipe, store, results.evaluation.has_volumes, channels_of(facts) or 1)
     names = provenance_of(store, tested)
     trained = (
@@ -70,18 +70,18 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         f"cases, seed {description.get('seed', 'unknown')}."
     )
     sections = {
-        "results": results_section(results, facts, baseline=baseline_dice(results, other)),
-        "cases": _cases(run, parts, results, other, Gallery(class_names(facts), Album(), orientation)),
-        "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, other)),
+        "results": results_section(results, facts, baseline=baseline_dice(results, baseline_scores)),
+        "cases": _cases(run, parts, results, baseline_scores, Gallery(class_names(facts), Album(), orientation)),
+        "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline_scores)),
         "folds": _folds(parts, results.evaluation, folds),
         "training": fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))]),
-        "test": _test(tested, tested_other, len(parts), names.scans),
+        "test": _test(tested, tested_baseline, len(parts), names.scans),
         "run": run_section(recipe, run_facts(folds, names, parts)),
         "notes": notes_section(facts, results.evaluation, folds=trained),
     }
-    verdicts = [_verdict(HELD_OUT, results.evaluation, other), *missed(results)]
-    if tested is not None and tested_other is not None:
-        verdicts.append(_verdict("Test scans", tested.evaluation, tested_other.evaluation))
+    verdicts = [_verdict(HELD_OUT, results.evaluation, baseline_scores), *missed(results)]
+    if tested is not None and tested_baseline is not None:
+        verdicts.append(_verdict("Test scans", tested.evaluation, tested_baseline.evaluation))
     counts: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
     summary = render("fold_summary", verdicts=verdicts, description=description, notices=notices_of(run), **counts)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
@@ -98,7 +98,7 @@ def _verdict(cases: str, evaluation: Evaluation, baseline: Evaluation | None) ->
 
 
 def _cases(
-    run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, other: Evaluation | None, gallery: Gallery
+    run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, baseline: Evaluation | None, gallery: Gallery
 ) -> Markup:
     """Render cases of all folds, each predicted by the network that was not trained on it."""
     held_out: dict[str, Predicted] = {}
@@ -106,7 +106,7 @@ def _cases(
         of_fold = read_results(run.fold(number).predictions)
         if of_fold is not None:
             held_out |= predicted_in(of_fold, part, f"held out of fold {number}")
-    return cases_section(results, gallery, held_out, baseline_dice(results, other))
+    return cases_section(results, gallery, held_out, baseline_dice(results, baseline))
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
@@ -139,7 +139,7 @@ def _test(tested: Results | None, baseline: Results | None, count: int, scans: s
         return Markup()
     comparison = None
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
-        both = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
-        comparison = _table(both)
+        compared = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
+        comparison = _table(compared)
     scores = scores_view(tested.evaluation, used_checkpoint(tested, {}))
     return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison)

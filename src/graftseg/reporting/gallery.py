@@ -52,7 +52,7 @@ def mixed_section(paths: dict[int, Path], log: Log | None, gallery: Gallery) -> 
 
 
 def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
-    """Render the pseudo-labels of the same unlabeled scans (rows) in several snapshots (columns)."""
+    """Render pseudo-labels, with a row for each watched scan and a column for each snapshot."""
     steps = [step for step, path in paths.items() if any(map(_is_watched, snapshot_names(path)))]
     if not steps:
         sentence = "This run has no snapshots of pseudo-labels. Only methods with a teacher save them."

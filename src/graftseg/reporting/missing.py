@@ -59,7 +59,7 @@ def commands_for(run: RunFolder) -> Commands:
     test = Remedy(f"graftseg test {name}")
     scores = test if has_test_scans(run) else Remedy(f"{test.command} DATA", TEST_SCANS)
     baselines = existing_baselines(run)
-    if any(one.manifest().get("status") == "finished" for one in baselines):
+    if any(baseline.manifest().get("status") == "finished" for baseline in baselines):
         return Commands(scores, scores, BASELINE_UNTESTED, by_test=True)
     if run.manifest().get("method") == SUPERVISED:
         # a supervised run needs no supervised baseline
@@ -71,8 +71,8 @@ def baseline_for(run: RunFolder) -> Remedy:
     """Return the command that trains or resumes the baseline of a run or of folds."""
     folds, name = fold_count(run), command_path(run)
     # unlike RECIPE, recipe.yaml includes settings from the command line
-    recipe, many = ("RECIPE", f" --folds {folds}") if folds else (f"{name}/recipe.yaml", "")
-    command = f"graftseg train {recipe} --data DATA --out {name}{many} --resume --baseline"
+    recipe, fold_option = ("RECIPE", f" --folds {folds}") if folds else (f"{name}/recipe.yaml", "")
+    command = f"graftseg train {recipe} --data DATA --out {name}{fold_option} --resume --baseline"
     return Remedy(command, "" if folds else "and then test the run")
 
 

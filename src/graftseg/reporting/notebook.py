@@ -17,7 +17,7 @@ from graftseg.reporting.viewer.volumes import as_nifti
 
 LABEL_LAYERS = ("reference", "prediction", "difference")
 DIFFERENCES = {"missed": 1, "extra": 4, "another class": 8}
-"""Kinds of differences by value, with the number of their color in ``core.colors``."""
+"""Names of the differences with the values 1, 2 and 3, each with the class whose color is used."""
 OPACITY = 0.5
 SCREEN: dict[str, Any] = {
     "is_radiological_convention": True,
@@ -49,10 +49,10 @@ def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
     niivue, widgets = _import("ipyniivue"), _import("ipywidgets")
     shown = collect(Path(what))
     require_case(shown, case, Path(what))
-    first = next((number for number, one in enumerate(shown.cases) if one.name == case), 0)
+    first = next((number for number, viewed in enumerate(shown.cases) if viewed.name == case), 0)
     reader, screen = CaseReader(shown.cases), niivue.NiiVue(height=height, **SCREEN)
     cases = widgets.Dropdown(
-        options=[(_title(one), number) for number, one in enumerate(shown.cases)], value=first, description="Case"
+        options=[(_title(viewed), number) for number, viewed in enumerate(shown.cases)], value=first, description="Case"
     )
     layer = widgets.ToggleButtons(options=["none"], style={"button_width": "auto"})
 
@@ -64,10 +64,10 @@ def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
         layers = layers_of(shown, reader, cases.value)
         is_flat = len(reader.scan(cases.value).geometry.shape) == 2
         screen.set_slice_type(niivue.SliceType.AXIAL if is_flat else niivue.SliceType.MULTIPLANAR)
-        names = [one.name for one in layers[1:]]
+        names = [label_layer.name for label_layer in layers[1:]]
         layer.options = [*names, "none"]
         layer.value = "prediction" if "prediction" in names else layer.options[0]
-        screen.load_volumes([_volume(niivue, one) for one in layers])
+        screen.load_volumes([_volume(niivue, each) for each in layers])
         show_layer()
 
     show_case()

@@ -1,10 +1,9 @@
-"""Notices at the top of a report: the network for prediction, a continued training, checks, and warnings."""
+"""Notices at the top of a report: the network for prediction, the start of a continued run, checks and warnings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graftseg.core.errors import Code, UserError
-from graftseg.core.run_folder import LOG_REMEDY, RunFolder, fold_count
+from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.training.teacher_check import TeacherCheck
 
 
@@ -29,23 +28,18 @@ def notices_of(run: RunFolder) -> list[Notice]:
 def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
     """Yield the start and the gain of a continued run."""
     manifest = run.manifest()
-    if known := manifest.get("continued_from"):
-        count = len(known["new_labels"])
+    if origin := manifest.get("continued_from"):
+        count = len(origin["new_labels"])
         labels = "1 new label" if count == 1 else f"{count} new labels"
-        yield Notice("Continued training", f"Started from the network of {known['run']}, with {labels}.")
+        yield Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}.")
     if gain := manifest.get("gain"):
         yield Notice("Gain", _closed(str(gain["sentence"])))
 
 
 def _training_notices(run: RunFolder, suffix: str) -> Iterator[Notice]:
     """Yield the checks of the teacher, in order, and the warnings of a run."""
-    try:
-        checks = [TeacherCheck(**check) for check in run.teacher_checks()]
-        sentences = [check.sentence for check in checks]
-    except (AttributeError, KeyError, StopIteration, TypeError):
-        raise UserError(Code.DAMAGED_FILE, run.teacher_file, "damaged or edited", LOG_REMEDY) from None
-    for check, sentence in zip(checks, sentences, strict=True):
-        yield Notice(f"Check of unlabeled scans{suffix}", _closed(sentence), check.decision in ("skip", "stop"))
+    for check in (TeacherCheck(**facts) for facts in run.teacher_checks()):
+        yield Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), check.decision in ("skip", "stop"))
     for warning in run.manifest().get("warnings") or ():
         yield Notice(f"Warning{suffix}", _closed(str(warning)), is_warning=True)
 

@@ -119,8 +119,8 @@ def orientation_of(
 ) -> Orientation:
     """Return the orientation from the settings of a run, its store if it still exists, and its predictions.
 
-    ``has_volumes`` is true if the tested scans are volumes, and None if nothing was tested. Without a store, it is then
-    unknown whether a 2-D network was trained on slices of volumes. Training rejects arrays in another orientation.
+    ``has_volumes`` is true if the tested scans are volumes, and None if nothing was tested. In this case, only the
+    store shows whether a 2-D network was trained on slices of volumes.
     """
     data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
     augment = batches.get("augment", {})

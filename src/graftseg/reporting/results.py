@@ -63,8 +63,8 @@ def case_dice(evaluation: Evaluation) -> dict[str, float]:
 
 def mean(values: Sequence[float]) -> float:
     """Return the mean of the values that are not NaN, or NaN without such values."""
-    known = [value for value in values if not math.isnan(value)]
-    return fmean(known) if known else math.nan
+    finite = [value for value in values if not math.isnan(value)]
+    return fmean(finite) if finite else math.nan
 
 
 def unit_of(evaluation: Evaluation) -> str:
@@ -132,8 +132,8 @@ def _cases_view(results: Results, baseline: Mapping[str, float] | None) -> dict[
         dice = {row.label: row.dice for row in by_case[case]}
         of_classes = [dice.get(label, math.nan) for label, _ in classes]
         means = {name: mean([getattr(row, name) for row in by_case[case]]) for name in (*OVERLAPS, *distances)}
-        others = [] if baseline is None else [baseline.get(case, math.nan)]
-        cases.append({"name": case, "baseline": others, "classes": of_classes, "means": means})
+        of_baseline = [] if baseline is None else [baseline.get(case, math.nan)]
+        cases.append({"name": case, "baseline": of_baseline, "classes": of_classes, "means": means})
     return {"case_classes": classes, "distances": distances, "cases": cases, "has_baseline": baseline is not None}
 
 

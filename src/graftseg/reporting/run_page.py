@@ -45,27 +45,35 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     folder = RunFolder(run)
     if folder.folds_file.is_file():
         return render_folds(folder, out)
-    this, log, snapshots = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder)
-    other = None if baseline is None else EvaluatedRun.load(RunFolder(baseline))
-    facts, results = this.facts, this.results
+    evaluated, log, snapshots = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder)
+    evaluated_baseline = None if baseline is None else EvaluatedRun.load(RunFolder(baseline))
+    facts, results = evaluated.facts, evaluated.results
     recipe, store = read_recipe(folder), read_store(folder)
     evaluation = None if results is None else results.evaluation
     has_volumes = None if evaluation is None else evaluation.has_volumes
     orientation = orientation_of(recipe, store, has_volumes, channels_of(facts) or 1)
     gallery = Gallery(class_names(facts), Album(), orientation)
     names = provenance_of(store, results)
-    of_baseline = baseline_dice(results, None if other is None or other.results is None else other.results.evaluation)
+    of_baseline = baseline_dice(
+        results,
+        None
+        if evaluated_baseline is None or evaluated_baseline.results is None
+        else evaluated_baseline.results.evaluation,
+    )
     sections = [
         results_section(results, facts, commands_for(folder).scores, names.scans, of_baseline, has_links),
         cases_section(results, gallery, baseline=of_baseline),
-        comparison_section(this, other, _comparison_commands(folder, baseline)),
+        comparison_section(evaluated, evaluated_baseline, _comparison_commands(folder, baseline)),
         training_section(log, facts),
         mixed_section(snapshots, log, gallery),
         watched_section(snapshots, gallery),
         run_section(recipe, run_facts([facts], names)),
         notes_section(facts, evaluation, used_checkpoint(results, facts)),
     ]
-    verdicts, state = [verdict_of(this, other), *missed(results)], STATES.get(str(facts.get("status", "")), "")
+    verdicts, state = (
+        [verdict_of(evaluated, evaluated_baseline), *missed(results)],
+        STATES.get(str(facts.get("status", "")), ""),
+    )
     counts, notices = case_counts(facts), notices_of(folder)
     summary = render("run_summary", verdicts=verdicts, facts=facts, counts=counts, state=state, notices=notices)
     version = facts.get("versions", {}).get("graftseg", "")
@@ -75,6 +83,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
 
 
 def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
-    """Return the commands that fill the comparison section: for the run, or for a ``baseline`` that is not its own."""
-    own = [one.path.resolve() for one in existing_baselines(run)]  # the run's commands also test these
-    return commands_for(run if baseline is None or baseline.resolve() in own else RunFolder(baseline))
+    """Return the commands that fill the comparison section."""
+    # the commands for a run also test its baselines, but not a baseline in another folder
+    tested_too = [existing.path.resolve() for existing in existing_baselines(run)]
+    return commands_for(run if baseline is None or baseline.resolve() in tested_too else RunFolder(baseline))

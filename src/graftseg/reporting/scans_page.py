@@ -60,8 +60,8 @@ def render_check(examination: Examination, out: Path) -> Path:
 
 def _summary(examination: Examination) -> Markup:
     """Render the verdict, and the number of findings, cases and classes."""
-    severities = [found.severity for found in examination.findings]
-    findings = ", ".join(counted(severities.count(kind), kind) for kind in SEVERITIES)
+    severities = [finding.severity for finding in examination.findings]
+    findings = ", ".join(counted(severities.count(severity), severity) for severity in SEVERITIES)
     counts = [(split, count) for split, count in examination.counts.items() if count or split != "validation"]
     values = examination.dataset.classes or examination.fingerprint.label_counts
     counts.append(("classes", len([value for value in values if value])))
@@ -76,8 +76,9 @@ def _summary(examination: Examination) -> Markup:
 
 def _findings(findings: Sequence[Finding]) -> Markup:
     """Render a table of findings for each severity, errors first."""
-    tables = [(one, TITLES[one], [found for found in findings if found.severity == one]) for one in SEVERITIES]
-    return render("findings", tables=[table for table in tables if table[2]], listed_cases=LISTED_CASES)
+    by_severity = {each: [finding for finding in findings if finding.severity == each] for each in SEVERITIES}
+    tables = [(severity, TITLES[severity], listed) for severity, listed in by_severity.items() if listed]
+    return render("findings", tables=tables, listed_cases=LISTED_CASES)
 
 
 def _together(examination: Examination) -> Markup:
@@ -133,10 +134,10 @@ def _spacing(summaries: Fingerprint) -> Markup:
 def _sizes(cases: Sequence[CaseFingerprint]) -> Iterator[list[str]]:
     """Yield the smallest, the median and the largest size of each split, and its orientations."""
     for split in SPLITS:
-        own = [case for case in cases if case.split == split]
-        if own:
-            sizes = np.percentile(np.array([case.canonical_shape for case in own]), (0, 50, 100), axis=0)
-            orientations = ", ".join(sorted({case.orientation for case in own}))
+        of_split = [case for case in cases if case.split == split]
+        if of_split:
+            sizes = np.percentile(np.array([case.canonical_shape for case in of_split]), (0, 50, 100), axis=0)
+            orientations = ", ".join(sorted({case.orientation for case in of_split}))
             yield [split, *("×".join(f"{value:.0f}" for value in size) for size in sizes), orientations]
 
 
@@ -172,16 +173,16 @@ def _class_row(sizes: dict[str, float], cases: Sequence[CaseFingerprint], value:
 def _pictures(examination: Examination, album: Album) -> Markup:
     """Render one slice, with its label map, of each of the first cases that are named in findings."""
     reasons: dict[str, list[str]] = {}
-    for found in examination.findings:
-        for name in found.cases[:LISTED_CASES]:
-            reasons.setdefault(name, []).append(found.what)
+    for finding in examination.findings:
+        for name in finding.cases[:LISTED_CASES]:
+            reasons.setdefault(name, []).append(finding.what)
     shown = [name for name in reasons if name in examination.thumbnails][:MAX_PICTURES]
     figures = []
     for name in shown:
-        thumbnail, why = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
+        thumbnail, reason = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
         layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
-        picture = album.picture(thumbnail.image, layer, alt=f"{name}: {why}", aspect=thumbnail.aspect)
-        figures.append((name, why, picture))
+        picture = album.picture(thumbnail.image, layer, alt=f"{name}: {reason}", aspect=thumbnail.aspect)
+        figures.append((name, reason, picture))
     return render("pictures", figures=figures, classes=_class_legend(examination))
 
 

@@ -97,7 +97,7 @@ class Axis:
         """
         drawn = []
         for tick in self.ticks:
-            x, kind = f"{self.at(tick):.1f}", "zero" if class_ and tick == 0 else "grid"
-            drawn.append(element("line", class_=kind, x1=x, x2=x, y1=f"{top:g}", y2=f"{bottom:g}"))
+            x, line_class = f"{self.at(tick):.1f}", "zero" if class_ and tick == 0 else "grid"
+            drawn.append(element("line", class_=line_class, x1=x, x2=x, y1=f"{top:g}", y2=f"{bottom:g}"))
             drawn.append(element("text", number(tick), class_=class_, x=x, y=f"{label:g}", text_anchor="middle"))
         return drawn

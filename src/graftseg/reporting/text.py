@@ -18,7 +18,7 @@ LISTED_NAMES = 3
 
 
 def visible_value(value: Any) -> Any:
-    """Return a value of a page, with the hidden characters of plain text as escapes."""
+    """Escape hidden characters if the value is plain text. Return other values unchanged."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -29,17 +29,17 @@ def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:
 
 def fold_curves_section(logs: Sequence[Log | None]) -> Markup:
     """Render the total loss and the validation scores of every fold. All charts have the same step axis."""
-    known = {number: log for number, log in enumerate(logs) if log is not None and log.total is not None}
-    if not known:
+    logged = {number: log for number, log in enumerate(logs) if log is not None and log.total is not None}
+    if not logged:
         return render("training", empty=NOT_LOGGED, has_phases=False)
-    spans = [_span(log) for log in known.values()]
+    spans = [_span(log) for log in logged.values()]
     frame = Frame(NARROW, 170.0, min(first for first, _ in spans), max(last for _, last in spans))
     charts = [
         panel(f"Fold {number}: {name}", curve, frame, stages=_unnamed(log.stages), style=style)
-        for number, log in known.items()
+        for number, log in logged.items()
         for name, curve, style in _fold_curves(log)
     ]
-    longest = max(known.values(), key=lambda log: _span(log)[1])
+    longest = max(logged.values(), key=lambda log: _span(log)[1])
     return render("training", charts=[], small_charts=charts, caption=_caption(longest), has_phases=False)
 
 

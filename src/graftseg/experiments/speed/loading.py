@@ -26,8 +26,8 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
-# number of unlabeled scans that are written; the time of a step does not depend on it, because every batch reads its
-# scans from disk again
+# number of unlabeled scans that are written. The time of a step does not depend on this number, because every batch
+# reads its scans from disk again
 UNLABELED_SCANS = 24
 Array = npt.NDArray[Any]
 
@@ -59,7 +59,7 @@ class H5Scans(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         with import_h5py().File(self.files[index], "r") as file:
             image, label = file["image"][:], file["label"][:]
-        # torch gives every worker its own seed
+        # torch seeds every worker differently
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         image, label = augmented(rng, image, label[None], self.patch, self.augment)
         return torch.from_numpy(image.astype(np.float32)), torch.from_numpy(label[0].astype(np.int64))
@@ -80,12 +80,12 @@ class TwoStreams(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         first, second = self.sizes
         copies = ceil(first / self.labeled)
-        known = np.random.permutation(np.tile(np.arange(self.labeled), copies))
+        labeled = np.random.permutation(np.tile(np.arange(self.labeled), copies))
         rounds = ceil(len(self) * second / self.unlabeled)
-        others = np.concatenate([np.random.permutation(self.unlabeled) for _ in range(rounds)]) + self.labeled
+        unlabeled = np.concatenate([np.random.permutation(self.unlabeled) for _ in range(rounds)]) + self.labeled
         for step in range(len(self)):
-            a, b = known[step * first :][:first], others[step * second :][:second]
-            yield [*a.tolist(), *b.tolist()]
+            batch = (*labeled[step * first :][:first], *unlabeled[step * second :][:second])
+            yield [int(index) for index in batch]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from graftseg.core.devices import devices, versions
 from graftseg.core.errors import Code, UserError
 from graftseg.data.store import open_store
-from graftseg.experiments.speed import own, usual
+from graftseg.experiments.speed import package_step, usual
 from graftseg.experiments.speed.loading import WORKERS, Files, import_h5py, usual_batches
 from graftseg.experiments.speed.memory import peak_memory
 from graftseg.experiments.speed.stopwatch import Split
@@ -92,19 +92,19 @@ class Measurement:
     """The times of both implementations. ``facts`` describes recipe, data, device and settings."""
 
     facts: dict[str, Any]
-    own: Times
+    graftseg: Times
     usual: Times | None
 
     @property
     def ratio(self) -> float | None:
         """The time of a usual step divided by the time of this package's step."""
-        return None if self.usual is None else self.usual.step_ms / self.own.step_ms
+        return None if self.usual is None else self.usual.step_ms / self.graftseg.step_ms
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file written by ``--json``."""
         return {
             **self.facts,
-            "graftseg": self.own.to_json(),
+            "graftseg": self.graftseg.to_json(),
             "usual": None if self.usual is None else self.usual.to_json(),
             "ratio": None if self.ratio is None else round(self.ratio, 3),
         }
@@ -128,22 +128,24 @@ def measure(recipe: Recipe, data: Path | None, device: torch.device, plan: Plan)
 
 def _measure(subject: Subject, plan: Plan, folder: Path, data: str) -> Measurement:
     files = Files(subject, folder / "h5") if plan.usual else None
-    own_times, usual_times = Times(), Times()
+    package_times, usual_times = Times(), Times()
     for index in range(plan.rounds):
-        _run_own(own_times, subject, plan, folder / f"run-{index}")
+        _run_package(package_times, subject, plan, folder / f"run-{index}")
         if files is not None:
             _run_usual(usual_times, subject, plan, files)
-    return Measurement(_facts(subject, plan, data), own_times, usual_times if plan.usual else None)
+    return Measurement(_facts(subject, plan, data), package_times, usual_times if plan.usual else None)
 
 
-def _run_own(times: Times, subject: Subject, plan: Plan, folder: Path) -> None:
+def _run_package(times: Times, subject: Subject, plan: Plan, folder: Path) -> None:
     every, warm_up = READ_EVERY[subject.device.type], WARM_UP[subject.device.type]
     with peak_memory(subject.device) as peak:
         batches = subject.batches()
-        seconds, method = own.time_whole(subject, batches, folder, warm_up, plan.steps_a_round, every)
+        seconds, method = package_step.time_whole(subject, batches, folder, warm_up, plan.steps_a_round, every)
     times.steps.append(seconds)
     times.peaks.append(peak.value)
-    times.splits.append(own.time_phases(subject, batches, method, max(1, warm_up // 4), plan.split_steps_a_round))
+    times.splits.append(
+        package_step.time_phases(subject, batches, method, max(1, warm_up // 4), plan.split_steps_a_round)
+    )
 
 
 def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None:
@@ -158,7 +160,7 @@ def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None
 
 
 def whole_epochs(steps: int, epoch: int) -> int:
-    """Round steps up to full epochs, because the start of an epoch is slow, unless an epoch is over twice as long."""
+    """Round steps up to full epochs, because an epoch starts slowly. Do not round to more than twice the steps."""
     return epoch * ceil(steps / epoch) if epoch <= 2 * steps else steps
 
 

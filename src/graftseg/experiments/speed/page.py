@@ -10,7 +10,7 @@ def table(result: Measurement) -> str:
     """Return a table with the times of the phases and of a step, the memory, and the ratio of both implementations."""
     facts = result.facts
     size, batch = "x".join(map(str, facts["patch"])), facts["batch"]
-    both = [result.own] if result.usual is None else [result.own, result.usual]
+    both = [result.graftseg] if result.usual is None else [result.graftseg, result.usual]
     usual_warm_up = f" ({facts['usual_warm_up']} for the usual way)" if result.usual else ""
     heads = ["graftseg", "usual way"][: len(both)]
     settings = [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
@@ -29,7 +29,7 @@ def table(result: Measurement) -> str:
         f"({facts['rounds'] * facts['steps_a_round']} in total) after {facts['warm_up']} warm-up steps{usual_warm_up}.",
     ]
     if result.usual is not None:
-        ratios = [usual / own for own, usual in zip(result.own.steps, result.usual.steps, strict=True)]
+        ratios = [usual / ours for ours, usual in zip(result.graftseg.steps, result.usual.steps, strict=True)]
         low, high = min(ratios), max(ratios)
         lines.append(f"The usual way takes {result.ratio:.2f} times as long ({low:.2f} to {high:.2f} by round).")
         if high > (1 + MAX_SPREAD) * low:

@@ -25,7 +25,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block or decorated function to a phase, except the time of phases inside it."""
+        """Add the time of the block or decorated function to a phase, without the time of nested phases."""
         self._add_elapsed()
         self._open.append(name)
         try:

@@ -49,23 +49,23 @@ def synthetic_store(recipe: Recipe, folder: Path) -> Store:
         label = phantom.label if recipe.data.dimensions == 2 else (phantom.label > 0).astype(np.uint8)
         write_scan(_file(scans, "imagesTr", index), image.astype(np.float32), geometry)
         write_label(_file(scans, "labelsTr", index), label, geometry)
-    for kind, count in (("imagesTr", labeled), ("labelsTr", labeled), ("imagesUn", 2 * settings.unlabeled)):
-        _repeat(scans, kind, distinct, count)
+    for subfolder, count in (("imagesTr", labeled), ("labelsTr", labeled), ("imagesUn", 2 * settings.unlabeled)):
+        _repeat(scans, subfolder, distinct, count)
     names = CLASS_NAMES[recipe.data.dimensions]
     write_json(scans / "dataset.json", {"name": "phantoms", "labels": {name: value for value, name in names.items()}})
     return prepare(read_layout(scans), folder / "store", recipe.data)
 
 
-def _file(scans: Path, kind: str, index: int) -> Path:
-    stem = f"{'other' if kind == 'imagesUn' else 'case'}_{index:03d}"
-    return scans / kind / (f"{stem}.nii.gz" if kind == "labelsTr" else f"{stem}_0000.nii.gz")
+def _file(scans: Path, subfolder: str, index: int) -> Path:
+    stem = f"{'other' if subfolder == 'imagesUn' else 'case'}_{index:03d}"
+    return scans / subfolder / (f"{stem}.nii.gz" if subfolder == "labelsTr" else f"{stem}_0000.nii.gz")
 
 
-def _repeat(scans: Path, kind: str, distinct: int, count: int) -> None:
-    """Repeat the first ``distinct`` files of a kind until there are ``count`` files."""
-    source = "imagesTr" if kind == "imagesUn" else kind
+def _repeat(scans: Path, subfolder: str, distinct: int, count: int) -> None:
+    """Repeat the first ``distinct`` files of a folder until the folder has ``count`` files."""
+    source = "imagesTr" if subfolder == "imagesUn" else subfolder
     for index in range(count):
-        target = _file(scans, kind, index)
+        target = _file(scans, subfolder, index)
         target.parent.mkdir(exist_ok=True)
         if not target.exists():
             shutil.copy(_file(scans, source, index % distinct), target)

@@ -107,8 +107,8 @@ def average(teacher: nn.Module, student: nn.Module, decay: float, scope: Scope) 
     for parameter, source in zip(teacher.parameters(), student.parameters(), strict=True):
         parameter.mul_(decay).add_(source, alpha=1 - decay)
     if scope == "state":
-        for buffer, other in zip(teacher.buffers(), student.buffers(), strict=True):
-            buffer.copy_(decay * buffer + (1 - decay) * other)
+        for buffer, new in zip(teacher.buffers(), student.buffers(), strict=True):
+            buffer.copy_(decay * buffer + (1 - decay) * new)
 
 
 def time_whole(trainer: UsualTrainer, batches: Iterator[Batch], warm_up: int, steps: int) -> float:

@@ -50,11 +50,11 @@ def draw_density(
     sampled = [
         sample_features(RunFolder(path), device, voxels=VOXELS, seed=seed, hidden_labels=hidden_labels) for path in runs
     ]
-    panels = [[panel_of(one, label) for label in one.labeled] for one in sampled]
+    panels = [[panel_of(features, label) for label in features.labeled] for features in sampled]
     _draw(out, names, sampled, panels, hidden_labels=hidden_labels)
     rows = [
-        (name, one.classes[label], str(len(panel.labeled)), str(len(panel.unlabeled)), _number(panel.overlap))
-        for name, one, line in zip(names, sampled, panels, strict=True)
+        (name, features.classes[label], str(len(panel.labeled)), str(len(panel.unlabeled)), _number(panel.overlap))
+        for name, features, line in zip(names, sampled, panels, strict=True)
         for label, panel in enumerate(line, start=1)
     ]
     return FigureResult(out, _caption(sampled, hidden_labels), HEAD, tuple(rows))
@@ -94,11 +94,11 @@ def _draw(
     width, height = max(TEXT_WIDTH, 1.5 * columns), 1.35 * len(panels) + 0.75
     with drawing(width, height) as figure:
         grid = figure.subplots(len(panels), columns, squeeze=False)
-        for row, (name, one, line) in enumerate(zip(names, sampled, panels, strict=True)):
+        for row, (name, features, line) in enumerate(zip(names, sampled, panels, strict=True)):
             for label, (axes, panel) in enumerate(zip(grid[row], line, strict=False), start=1):
                 _draw_panel(axes, panel)
-                if row == 0 or one.classes != sampled[0].classes:
-                    axes.set_title(shortened(one.classes[label]))
+                if row == 0 or features.classes != sampled[0].classes:
+                    axes.set_title(shortened(features.classes[label]))
             for axes in grid[row][len(line) :]:
                 axes.set_visible(False)
             row_label(grid[row][0], name)
@@ -142,12 +142,12 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
 
 def _caption(sampled: Sequence[RunFeatures], hidden_labels: bool) -> str:
     grouping = "labels that training did not use" if hidden_labels else "the predictions of the run"
-    counts = sorted({one.scans for one in sampled})
+    counts = sorted({features.scans for features in sampled})
     scans = " or ".join(f"{labeled} labeled and {unlabeled} unlabeled" for labeled, unlabeled in counts)
     return (
         f"Densities of features of the last decoder layer, in {scans} training scans. Voxels of unlabeled scans are "
         f"grouped by {grouping}. Features are projected to the first principal component of the labeled features of "
-        "the class. Overlap is the integral of the smaller density: 1 means that both densities are equal."
+        "the class. Overlap is the integral of the minimum of both densities: 1 means that both densities are equal."
     )
 
 

@@ -67,8 +67,8 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
         )
         save(figure, out)
     rows = [
-        (name, str(one.steps[-1]), f"{100 * one.labeled[-1]:.1f}", f"{100 * one.unlabeled[-1]:.1f}", _points(one.gap))
-        for name, one in zip(names, scores, strict=True)
+        (name, str(run.steps[-1]), f"{100 * run.labeled[-1]:.1f}", f"{100 * run.unlabeled[-1]:.1f}", _points(run.gap))
+        for name, run in zip(names, scores, strict=True)
     ]
     caption = (
         "Mean Dice of the labeled and of the unlabeled training scans during training. Training did not use the labels "

@@ -109,10 +109,10 @@ def shortened(text: str, length: int = 24) -> str:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest ends of the paths that are all different, such as ``bcp`` and ``bcp/baseline``."""
+    """Return different names for all paths: their last parts, as few as possible, such as ``run-1/bcp``."""
     parts = [path.resolve().parts for path in paths]
     for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(one[-length:]) for one in parts]
+        names = ["/".join(of_path[-length:]) for of_path in parts]
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]

@@ -41,8 +41,8 @@ def sample_features(
     """Sample about ``voxels`` voxels of every class from the labeled and from the unlabeled scans of a run.
 
     Voxels of labeled scans are grouped by their true label. Voxels of unlabeled scans are grouped by the prediction of
-    the run, or with ``hidden_labels`` by the labels that the store has, but that training did not use. Every scan
-    contributes the same number of voxels, as far as it has enough voxels of the class.
+    the run. With ``hidden_labels``, they are grouped by labels in the store that training did not use. Every scan
+    contributes the same number of voxels if it has enough voxels of the class.
     """
     network, store = load_network(run, device), open_store(find_store(run, "restore the store of the run"))
     cases = training_cases(store, network.recipe.batches)
@@ -53,15 +53,15 @@ def sample_features(
         raise UserError(Code.TOO_FEW_CASES, store.path, finding, remedy)
 
     def collect(chosen: Sequence[StoredCase], split: int, has_labels: bool) -> dict[int, Features]:
-        found: dict[int, list[Features]] = {label: [] for label in range(1, len(store.classes))}
+        collected: dict[int, list[Features]] = {label: [] for label in range(1, len(store.classes))}
         quota = -(-voxels // len(chosen))
         for number, case in enumerate(track(chosen, f"Features of {run.path.name}", len(chosen))):
             image = _image(store, case)
             labels = _label(store, case) if has_labels else predicted_labels(network, image, case)
             rng = np.random.default_rng((seed, split, number))
             for label, features in features_at(network, image, labels, quota, rng).items():
-                found[label].append(features)
-        return {label: np.concatenate(parts) for label, parts in found.items()}
+                collected[label].append(features)
+        return {label: np.concatenate(parts) for label, parts in collected.items()}
 
     sizes = len(cases.labeled), len(unlabeled)
     return RunFeatures(store.classes, collect(cases.labeled, 0, True), collect(unlabeled, 1, hidden_labels), sizes)
@@ -86,7 +86,7 @@ def features_at(
             inside = torch.from_numpy(places[(places >= first) & (places < last)] - first).to(slab.device)
             parts[label].append(slab.reshape(channels, -1)[:, inside].T.cpu().numpy())
     empty = np.empty((0, channels), np.float32)
-    return {label: np.concatenate([empty, *found]) for label, found in parts.items()}
+    return {label: np.concatenate([empty, *of_slabs]) for label, of_slabs in parts.items()}
 
 
 def predicted_labels(network: TrainedNetwork, image: Tensor, case: StoredCase) -> Tensor:

@@ -20,7 +20,7 @@ OPTIONS: dict[str, tuple[str, FigureName]] = {
     "view": ("--view", "methods"),
     "hidden_labels": ("--hidden-labels", "density"),
 }
-"""Options that only one figure has: how the command line spells them, and the figure."""
+"""Options that only one figure has: the option on the command line, and the figure."""
 
 
 def figure(
@@ -37,8 +37,8 @@ def figure(
 
     ``cases`` are the test cases of ``methods``, by default the worst, the median and the best case. ``view`` is
     ``slices``, ``surfaces`` or ``both``, by default both for volumes. ``seed`` is for the masks of ``masks`` and for
-    the sampled voxels of ``density``. ``hidden_labels`` lets ``density`` read labels of the store that training did not
-    use, and group the voxels of unlabeled scans by them.
+    the sampled voxels of ``density``. With ``hidden_labels``, ``density`` groups voxels of unlabeled scans by labels in
+    the store that training did not use.
     """
     paths, target = [Path(run) for run in runs], Path(out)
     if not paths:
@@ -56,8 +56,8 @@ def figure(
     raise UserError(Code.UNKNOWN_NAME, name, "unknown figure", f"choose one of {', '.join(NAMES)}")
 
 
-def _check_options(name: str, given: Mapping[str, bool]) -> None:
-    for key, is_given in given.items():
+def _check_options(name: str, options: Mapping[str, bool]) -> None:
+    for key, is_used in options.items():
         option, owner = OPTIONS[key]
-        if is_given and name != owner:
+        if is_used and name != owner:
             raise UserError(Code.OPTION_CONFLICT, option, f"has no effect on the figure {name}", f"omit {option}")

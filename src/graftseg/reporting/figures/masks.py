@@ -39,13 +39,12 @@ def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
         for name, (recipe, used, masks), panels in zip(names, drawn, grid, strict=True):
             row_label(panels[0], name)
             for axes, (kind, mask) in zip(panels, masks.items(), strict=True):
-                share = 100 * float(1 - mask.mean())
+                share, is_used = 100 * float(1 - mask.mean()), kind == used.name
                 title = f"{kind}, {share:.0f} %"
-                axes.set_title(f"{title} (used)" if kind == used.name else title, **_weight(kind == used.name))
+                axes.set_title(f"{title} (used)" if is_used else title, fontweight="bold" if is_used else "normal")
                 _draw(axes, ~mask)
                 patch = " x ".join(map(str, mask.shape))
-                is_used = "yes" if kind == used.name else "no"
-                rows.append((name, kind, is_used, patch, f"{_beta(recipe):.3g}", f"{share:.1f}"))
+                rows.append((name, kind, "yes" if is_used else "no", patch, f"{_beta(recipe):.3g}", f"{share:.1f}"))
         figure.subplots_adjust(left=0.07, right=0.98, top=1 - 0.25 / height, bottom=0.01, wspace=0.08, hspace=0.18)
         save(figure, out)
     caption = (
@@ -53,10 +52,6 @@ def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
         "A run uses one of the masks. The others have their default sizes for the same patch and β."
     )
     return FigureResult(out, caption, HEAD, tuple(rows))
-
-
-def _weight(is_used: bool) -> dict[str, str]:
-    return {"fontweight": "bold" if is_used else "normal"}
 
 
 def _masks_of(path: Path, seed: int) -> tuple[Recipe, MaskSettings, dict[str, Mask]]:
@@ -85,8 +80,8 @@ def _used_mask(path: Path, recipe: Recipe) -> MaskSettings:
     if settings is None:
         finding = f"the methods of recipe {recipe.name} paste no crops, so there is no mask"
         raise UserError(Code.RECIPE_MISMATCH, path, finding, "choose a run of a copy-paste method, such as bcp")
-    given = settings.get("mask") or {"name": "box"}
-    mask: Box | RandomCubes | ContactSlab = TypeAdapter(MaskSettings).validate_python(given)
+    mask_settings = settings.get("mask") or {"name": "box"}
+    mask: Box | RandomCubes | ContactSlab = TypeAdapter(MaskSettings).validate_python(mask_settings)
     return mask
 
 
@@ -109,7 +104,7 @@ def _draw_volume(axes: Any, pasted: Mask) -> None:
     view = View.around([np.ones(pasted.shape, bool)], spacing, 2 * SIDE, CAMERA)
     # one voxel of background on each side, so that the region has a surface at the edge of the patch
     padded = np.pad(pasted, 1)
-    moved = replace(view, center=tuple(one + 1 for one in view.center))
+    moved = replace(view, center=tuple(coordinate + 1 for coordinate in view.center))
     picture = antialiased(render(padded.astype(np.uint8), spacing, moved, {1: np.array(PASTED)}, smoothing=0.0))
     extent = (-view.radius, view.radius, -view.radius, view.radius)
     axes.imshow(picture, extent=extent, interpolation="antialiased", zorder=2)

@@ -74,7 +74,7 @@ def draw_methods(
     Without ``cases``, the worst, the median and the best case are shown, by the mean Dice of all runs.
     """
     tested = [_tested(name, path) for name, path in zip(run_names(runs), runs, strict=True)]
-    chosen = _given(tested, cases) if cases else chosen_cases(tested)
+    chosen = _requested_cases(tested, cases) if cases else chosen_cases(tested)
     classes = class_names(RunFolder(runs[0]).manifest())
     rows = [_row(case, rank, tested, classes) for case, rank in chosen.items()]
     has_volumes = all(row.arrays.reference.ndim == 3 for row in rows)
@@ -116,12 +116,12 @@ def _common(tested: Sequence[RunScores]) -> list[str]:
     return common
 
 
-def _given(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[str, str]:
+def _requested_cases(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[str, str]:
     common = _common(tested)
     if unknown := [case for case in cases if nfc(case) not in common]:
-        few = ", ".join(common[:3])
+        examples = ", ".join(common[:3])
         raise UserError(
-            Code.UNKNOWN_NAME, f"--case {unknown[0]}", "not a test case of all runs", f"choose one such as {few}"
+            Code.UNKNOWN_NAME, f"--case {unknown[0]}", "not a test case of all runs", f"choose one such as {examples}"
         )
     return {nfc(case): "" for case in cases}
 
@@ -129,15 +129,16 @@ def _given(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[str, str]:
 def _row(case: str, rank: str, tested: Sequence[RunScores], classes: Sequence[str]) -> Row:
     arrays = []
     for run in tested:
-        entries = {nfc(name): one for name, one in predicted_in(run.results).items()}
-        found = read_arrays(case, entries.get(case), classes)
-        if isinstance(found, str):
-            raise UserError(Code.PREDICTIONS_MISMATCH, run.path, f"case {case}: {found}", "test the run again")
-        arrays.append(found)
-        if found.reference.shape != arrays[0].reference.shape:
+        entries = {nfc(name): entry for name, entry in predicted_in(run.results).items()}
+        case_arrays = read_arrays(case, entries.get(case), classes)
+        if isinstance(case_arrays, str):
+            raise UserError(Code.PREDICTIONS_MISMATCH, run.path, f"case {case}: {case_arrays}", "test the run again")
+        arrays.append(case_arrays)
+        if case_arrays.reference.shape != arrays[0].reference.shape:
             finding = f"case {case} has another shape than in {tested[0].path}"
             raise UserError(Code.NOT_COMPARABLE, run.path, finding, "choose runs that were tested on the same scans")
-    return Row(case, rank, arrays[0], tuple(one.prediction for one in arrays), tuple(run.dice[case] for run in tested))
+    predictions = tuple(case_arrays.prediction for case_arrays in arrays)
+    return Row(case, rank, arrays[0], predictions, tuple(run.dice[case] for run in tested))
 
 
 def _draw(
@@ -206,17 +207,17 @@ def _upright(volumes: Sequence[Any], geometry: Geometry) -> tuple[list[Any], tup
 
 def _window(maps: Sequence[Any], shape: Sequence[int]) -> tuple[Floats, Floats]:
     """Return the first and the last row and column of a square around the labels of all maps, or of the slice."""
-    found = np.argwhere(np.logical_or.reduce([labels > 0 for labels in maps]))
-    if not len(found):
+    labeled = np.argwhere(np.logical_or.reduce([labels > 0 for labels in maps]))
+    if not len(labeled):
         return np.zeros(2), np.asarray(shape, dtype=np.float64)
-    low, high = found.min(axis=0), found.max(axis=0) + 1
+    low, high = labeled.min(axis=0), labeled.max(axis=0) + 1
     half = (0.5 + MARGIN) * float((high - low).max())
     center = (low + high) / 2
     return np.maximum(center - half, 0.0), np.minimum(center + half, np.asarray(shape, dtype=np.float64))
 
 
-def _caption(rows: Sequence[Row], is_given: bool, kinds: Sequence[str]) -> str:
-    choice = "" if is_given else " The worst, the median and the best case by the mean Dice of all runs are shown."
+def _caption(rows: Sequence[Row], is_requested: bool, kinds: Sequence[str]) -> str:
+    choice = "" if is_requested else " The worst, the median and the best case by the mean Dice of all runs are shown."
     parts = ["Scan, reference and label maps of the runs on the same test cases." + choice]
     if "slices" in kinds and rows[0].arrays.reference.ndim == 3:
         parts.append("Slices are those with the most reference voxels.")

@@ -1,4 +1,4 @@
-"""What a command for a figure returns."""
+"""The result of the command ``figure``."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Shaded pictures of label surfaces, by casting parallel rays through a volume.
 
 The depth of a pixel is the distance from the front of the view to the first point of its ray inside the surface.
-Surfaces of several classes are combined by depth: nearer surfaces are translucent, so that enclosed classes are seen.
+Surfaces of several classes are combined by depth. Nearer surfaces are translucent, so that enclosed classes can be
+seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ class Camera:
 
 @dataclass(frozen=True)
 class View:
-    """A camera and the square that it sees: ``center`` and half its side, ``radius``, in mm, in ``size`` pixels.
+    """A camera and the square that it sees. ``radius`` is half the side in mm, and ``size`` is the side in pixels.
 
     Rays start ``distance`` mm in front of the center.
     """
@@ -64,10 +65,10 @@ class View:
     def around(
         cls, masks: Sequence[npt.NDArray[np.bool_]], spacing: Sequence[float], size: int, camera: Camera
     ) -> "View":
-        """Return a view of everything that is true in one of the masks, or of the whole volume if nothing is."""
+        """Return a view of the union of the masks, or of the whole volume if all masks are empty."""
         inside = np.logical_or.reduce(masks)
-        found = np.argwhere(inside) if inside.any() else np.indices(inside.shape).reshape(3, -1).T
-        seen = found * np.asarray(spacing) @ camera.axes.T
+        voxels = np.argwhere(inside) if inside.any() else np.indices(inside.shape).reshape(3, -1).T
+        seen = voxels * np.asarray(spacing) @ camera.axes.T
         low, high = seen.min(axis=0), seen.max(axis=0)
         half, voxel = (high - low) / 2, float(np.linalg.norm(spacing))
         center = (low + high) / 2 @ camera.axes
@@ -76,7 +77,7 @@ class View:
 
 @dataclass(frozen=True)
 class Surface:
-    """What the rays of a view meet: ``depth`` in mm ``(H, W)``, infinite without a hit, and ``shade`` from 0 to 1."""
+    """The hits of the rays of a view: ``depth`` in mm ``(H, W)``, infinite without a hit, and ``shade`` from 0 to 1."""
 
     depth: Floats
     shade: Floats
@@ -84,9 +85,9 @@ class Surface:
 
 def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoothing: float = SMOOTHING) -> Surface:
     """Return the surface of a mask ``(X, Y, Z)``, whose axes are right, anterior, superior."""
-    nothing = Surface(np.full((view.size, view.size), np.inf), np.zeros((view.size, view.size)))
+    empty = Surface(np.full((view.size, view.size), np.inf), np.zeros((view.size, view.size)))
     if not mask.any():
-        return nothing
+        return empty
     volume = _Volume.of(mask, np.asarray(spacing, dtype=np.float64), smoothing)
     toward, up, right = view.camera.axes
     across = np.linspace(-view.radius, view.radius, view.size)
@@ -113,7 +114,7 @@ def render(
     ``colors`` are the red, green and blue of each shown label.
     """
     surfaces = {label: cast(labels == label, spacing, view, smoothing) for label in colors}
-    return blend([(one, colors[label]) for label, one in surfaces.items()])
+    return blend([(surface, colors[label]) for label, surface in surfaces.items()])
 
 
 def blend(layers: Sequence[tuple[Surface, Floats]]) -> Floats:
@@ -122,18 +123,19 @@ def blend(layers: Sequence[tuple[Surface, Floats]]) -> Floats:
     shaded = np.stack([surface.shade[..., None] * np.asarray(color) for surface, color in layers])
     order = np.argsort(depths, axis=0, kind="stable")
     hits = np.isfinite(depths).sum(axis=0)
-    picture, left = np.zeros((*hits.shape, 4)), np.ones(hits.shape)
+    picture, transparency = np.zeros((*hits.shape, 4)), np.ones(hits.shape)
     for place in range(len(layers)):
         color = np.take_along_axis(shaded, order[place][None, ..., None], axis=0)[0]
         opacity = np.where(place + 1 == hits, 1.0, OPACITY) * (place < hits)
-        picture[..., :3] += (left * opacity)[..., None] * color
-        left = left * (1 - opacity)
+        picture[..., :3] += (transparency * opacity)[..., None] * color
+        transparency = transparency * (1 - opacity)
     picture[..., 3] = hits > 0
     return picture
 
 
-def antialiased(picture: Floats, factor: int = 2) -> Floats:
-    """Average blocks of pixels ``(H, W, 4)``, weighted by their opacity."""
+def antialiased(picture: Floats) -> Floats:
+    """Average blocks of 2x2 pixels of ``(H, W, 4)``, weighted by their opacity."""
+    factor = 2
     height, width = (side // factor for side in picture.shape[:2])
     blocks = picture[: height * factor, : width * factor].reshape(height, factor, width, factor, 4)
     alpha = blocks[..., 3].mean(axis=(1, 3))
@@ -158,8 +160,8 @@ class _Volume:
     def of(cls, mask: npt.NDArray[np.bool_], spacing: Floats, smoothing: float) -> "_Volume":
         """Crop and smooth a mask."""
         margin = int(np.ceil(3 * smoothing)) + 1
-        found = np.argwhere(mask)
-        low, high = found.min(axis=0), found.max(axis=0) + 1
+        voxels = np.argwhere(mask)
+        low, high = voxels.min(axis=0), voxels.max(axis=0) + 1
         cropped = np.pad(mask[tuple(map(slice, low, high))], margin).astype(np.float32)
         field = ndimage.gaussian_filter(cropped, smoothing, mode="constant") if smoothing else cropped
         # the surface is at most one voxel away from the center of a voxel above the level
@@ -185,24 +187,24 @@ class _Volume:
         inside, the surface is found by bisection.
         """
         smallest = MIN_STEP * self.spacing.min()
-        t, last, found = enter.copy(), enter.copy(), np.full(len(starts), np.inf)
+        t, last, hit_at = enter.copy(), enter.copy(), np.full(len(starts), np.inf)
         active = np.arange(len(starts))
         while len(active):
             points = starts[active] + t[active, None] * direction
             is_inside = self.at(self.field, points) > LEVEL
-            found[active[is_inside]] = t[active[is_inside]]
+            hit_at[active[is_inside]] = t[active[is_inside]]
             active, points = active[~is_inside], points[~is_inside]
             last[active] = t[active]
             t[active] += np.maximum(self.at(self.distance, points), smallest)
             active = active[t[active] <= leave[active]]
-        hits = np.isfinite(found)
-        low, high = last[hits], found[hits]
+        hits = np.isfinite(hit_at)
+        low, high = last[hits], hit_at[hits]
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             is_inside = self.at(self.field, starts[hits] + middle[:, None] * direction) > LEVEL
             low, high = np.where(is_inside, low, middle), np.where(is_inside, middle, high)
-        found[hits] = high
-        return found
+        hit_at[hits] = high
+        return hit_at
 
     def normals(self, points: Floats) -> Floats:
         """Return outward unit normals at points on the surface."""

@@ -35,7 +35,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 REQUEST_HEADER = "x-graftseg"
-"""Required header of all POST requests. Browsers let other pages send it only with a permission that is never given."""
+"""Required header of all POST requests. Pages of other origins cannot send it, because no CORS response allows it."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Gate:
             cookies.load(headers.get("cookie", ""))
         except CookieError:
             return None
-        found = cookies.get(self._access.cookie)
-        return None if found is None else found.value
+        cookie = cookies.get(self._access.cookie)
+        return None if cookie is None else cookie.value
 
     def _opening(self, scope: Scope) -> Response | None:
         """Return the answer to the address with the token: a cookie, and the same address without the token."""

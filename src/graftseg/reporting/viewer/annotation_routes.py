@@ -16,7 +16,7 @@ from graftseg.data.annotation.strokes import RUN, parse_runs
 from graftseg.reporting.viewer.annotator import Annotator
 from graftseg.reporting.viewer.leases import Leases
 from graftseg.reporting.viewer.retraining import Retraining
-from graftseg.reporting.viewer.server import NIFTI
+from graftseg.reporting.viewer.server import BYTES
 from graftseg.reporting.viewer.volumes import as_nifti
 
 MAX_JSON_BYTES = 1000
@@ -69,10 +69,10 @@ class AnnotationRoutes:
         turn = self._annotator.reader.turn(number)
         count, drawing = draft.snapshot()
         volume = drawing.reshape(turn.to_volume(scan.array[0]).shape, order="F")
-        return Response(as_nifti(volume, turn.spacing), media_type=NIFTI, headers={"x-seq": str(count)})
+        return Response(as_nifti(volume, turn.spacing), media_type=BYTES, headers={"x-seq": str(count)})
 
     async def open(self, request: Request) -> Response:
-        """Give a case to a tab, or say that another tab has it."""
+        """Give the lease of a case to a tab. Answer whether the tab may change the case."""
         number, body = self._number(request), await _parsed(request, _TabRequest)
         writable = self._leases.take(number, body.tab)
         draft = await run_in_threadpool(self._annotator.draft, number)
@@ -90,7 +90,7 @@ class AnnotationRoutes:
         return JSONResponse({"seq": await run_in_threadpool(draft.add, int(query["seq"]), runs)})
 
     async def reset(self, request: Request) -> Response:
-        """Go back to the beginning of a draft."""
+        """Undo all strokes of a draft."""
         number, body = self._number(request), await _parsed(request, _TabRequest)
         self._require_lease(number, body.tab)
         draft = await run_in_threadpool(self._annotator.draft, number)
@@ -144,9 +144,9 @@ async def _body(request: Request, limit: int) -> bytes:
     return bytes(content)
 
 
-async def _parsed(request: Request, kind: type[Any]) -> Any:
+async def _parsed(request: Request, model: type[Any]) -> Any:
     """Parse the JSON body of a request."""
     try:
-        return kind.model_validate_json(await _body(request, MAX_JSON_BYTES))
+        return model.model_validate_json(await _body(request, MAX_JSON_BYTES))
     except ValidationError:
         raise HTTPException(400) from None

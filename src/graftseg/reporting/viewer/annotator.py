@@ -1,4 +1,4 @@
-"""The cases that can be annotated, their drafts and what happened to them."""
+"""The cases that can be annotated, with their drafts and states."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ class Annotator:
                 del self._drafts[number]
 
     def state(self, number: int) -> str:
-        """Return what happened to a case: open, accepted, skipped or rejected."""
+        """Return the state of a case: open, accepted, skipped or rejected."""
         return self._states.get(self.cases[number].name, "open")
 
     def order(self) -> list[int]:
@@ -156,8 +156,8 @@ class Annotator:
         """Return the most useful case that is neither labeled nor rejected, open cases before skipped cases."""
         wanted = [number for number in self.order() if self.cases[number].label is None]
         for state in ("open", "skipped"):
-            if found := [number for number in wanted if self.state(number) == state]:
-                return found[0]
+            if numbers := [number for number in wanted if self.state(number) == state]:
+                return numbers[0]
         return None
 
     def prefetch(self) -> None:

@@ -2,7 +2,8 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from threading import Lock
+from contextlib import suppress
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,14 @@ class CaseReader:
         """Return the scan of a case."""
         return self._read(number, "image", self.cases[number].image)
 
+    def read_ahead(self, number: int) -> None:
+        """Start to read the scan of a case that will be asked for."""
+        Thread(target=self._try_scan, args=(number,), daemon=True).start()
+
+    def _try_scan(self, number: int) -> None:
+        with suppress(UserError):  # the request for this case reports the error
+            self.scan(number)
+
     def turn(self, number: int) -> Turn:
         """Return the reorientation of a case for the browser."""
         return Turn.of(self.scan(number).geometry)
@@ -36,8 +45,8 @@ class CaseReader:
         """Return a map of a case on the grid of its scan. ``difference`` compares reference and prediction."""
         if name == "difference":
             return difference(self._map(number, "reference"), self._map(number, "prediction"))
-        known: MapName = next(one for one in self.cases[number].maps if one == name)
-        return self._map(number, known)
+        map_name: MapName = next(each for each in self.cases[number].maps if each == name)
+        return self._map(number, map_name)
 
     def _map(self, number: int, name: MapName) -> NDArray[Any]:
         case = self.cases[number]
@@ -59,7 +68,7 @@ class CaseReader:
             if key not in self._kept:
                 self._kept[key] = _as_bytes_if_possible(read())
             self._kept.move_to_end(key)
-            while len(self._kept) > 1 and sum(one.array.nbytes for one in self._kept.values()) > CACHE_BYTES:
+            while len(self._kept) > 1 and sum(scan.array.nbytes for scan in self._kept.values()) > CACHE_BYTES:
                 self._kept.popitem(last=False)
             return self._kept[key]
 

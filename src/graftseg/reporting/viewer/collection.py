@@ -14,6 +14,7 @@ from graftseg.core.predictions import MANIFEST, PredictedCase, read_manifest
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
+from graftseg.data.formats.nifti import first_voxels, is_nifti
 from graftseg.data.formats.scan import Scan
 from graftseg.data.grid import to_source_axes
 from graftseg.data.layouts import read_layout
@@ -32,6 +33,8 @@ MAX_LABEL_VALUES = 64
 """Scans with more different values than this are images, not label maps."""
 MAX_LABEL = 255
 """Scans with larger values are images, not label maps."""
+PEEKED = 2**20
+"""Voxels at the start of a file that may already show that it is an image, because a whole CT takes seconds to read."""
 REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"
 
 
@@ -48,7 +51,7 @@ class ClassScore:
 class ViewedCase:
     """A case with the functions that read its image ``(C, *space)`` and its maps ``(*space)``.
 
-    ``dice`` is the mean over the classes. ``rank`` and ``reasons`` are those of ``graftseg rank``.
+    ``dice`` is the mean over the classes.
     """
 
     name: str
@@ -58,8 +61,6 @@ class ViewedCase:
     dice: float | None = None
     uncertainty: float | None = None
     scores: tuple[ClassScore, ...] = ()
-    rank: int | None = None
-    reasons: tuple[str, ...] = ()
 
     @property
     def layers(self) -> list[str]:
@@ -94,14 +95,14 @@ def collect(what: Path) -> Collection:
         )
     if (what / MANIFEST).is_file():
         manifest = read_manifest(what, REMEDY)
-        cases = tuple(_of_prediction(what, one) for one in manifest.cases) if manifest else ()
+        cases = tuple(_of_prediction(what, predicted) for predicted in manifest.cases) if manifest else ()
         return Collection("labels", title, manifest.classes if manifest else (), cases)
     return _of_scans(what, title)
 
 
 def require_case(shown: Collection, case: str, what: Path) -> None:
     """Raise a UserError if there are no cases, or if the requested case is not among them."""
-    names = [one.name for one in shown.cases]
+    names = [viewed.name for viewed in shown.cases]
     if not names:
         raise UserError(Code.TOO_FEW_CASES, what, "there is no case to show", "choose a folder with scans")
     if case and case not in names:
@@ -109,13 +110,20 @@ def require_case(shown: Collection, case: str, what: Path) -> None:
         raise UserError(Code.UNKNOWN_NAME, f"--case {case}", finding, f"choose a case such as {names[0]}")
 
 
+def first_case(shown: Collection, case: str) -> int | None:
+    """Return the number of the case that the page opens first, or None if the page chooses by name."""
+    if case:
+        return next(number for number, one in enumerate(shown.cases) if one.name == case)
+    return 0 if shown.kind in ("run", "scan") else None
+
+
 def collect_run(run: RunFolder) -> Collection:
     """Return the tested cases of a run, worst first, and then the scans that it was trained on."""
     folder, _ = folder_of_network(run, "shipped", None)
     facts = folder.training_manifest() if folder.exists else folder.fold(0).training_manifest()
     tested = _tested_cases(folder.predictions, tuple(facts["store"]["classes"]))
-    known = {case.name for case in tested}
-    others = [case for case in _training_cases(folder) if case.name not in known]
+    tested_names = {case.name for case in tested}
+    others = [case for case in _training_cases(folder) if case.name not in tested_names]
     return Collection("run", run.path.resolve().name, tuple(facts["store"]["classes"]), (*tested, *others))
 
 
@@ -125,7 +133,9 @@ def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCas
         return []
     results = read_results(predictions)
     references = _references(results, manifest.cases, predictions, classes)
-    cases = [_of_prediction(predictions, one, references.get(one.case), results) for one in manifest.cases]
+    cases = [
+        _of_prediction(predictions, predicted, references.get(predicted.case), results) for predicted in manifest.cases
+    ]
     return sorted(cases, key=lambda case: (case.dice is None, case.dice, case.name))
 
 
@@ -135,40 +145,40 @@ def _references(
     """Return the functions that read the reference label maps. Without scores, the references are unknown."""
     if results is None or results.references is None or not results.references.exists():
         return {}
-    images = {one.case: folder / one.images[0] for one in cases if one.images}
-    found = references_in(results.references, images.keys(), images, dict(enumerate(classes)))
-    return {case: reference.read for case, reference in found.items()}
+    images = {predicted.case: folder / predicted.images[0] for predicted in cases if predicted.images}
+    references = references_in(results.references, images.keys(), images, dict(enumerate(classes)))
+    return {case: reference.read for case, reference in references.items()}
 
 
 def _of_prediction(
-    folder: Path, one: PredictedCase, reference: ReadScan | None = None, results: Results | None = None
+    folder: Path, predicted: PredictedCase, reference: ReadScan | None = None, results: Results | None = None
 ) -> ViewedCase:
     maps: dict[MapName, ReadScan] = {} if reference is None else {"reference": reference}
-    maps["prediction"] = partial(read_label, folder / one.output)
-    if one.uncertainty is not None:
-        maps["uncertainty"] = partial(_read_levels, folder / one.uncertainty)
-    rows = [] if results is None else [row for row in results.evaluation.rows if row.case == one.case]
+    maps["prediction"] = partial(read_label, folder / predicted.output)
+    if predicted.uncertainty is not None:
+        maps["uncertainty"] = partial(_read_levels, folder / predicted.uncertainty)
+    rows = [] if results is None else [row for row in results.evaluation.rows if row.case == predicted.case]
     return ViewedCase(
-        one.case,
+        predicted.case,
         "test",
-        partial(_predicted_image, folder, one),
+        partial(_predicted_image, folder, predicted),
         maps,
-        dice=case_dice(results.evaluation).get(one.case) if results is not None else None,
-        uncertainty=one.mean_uncertainty,
+        dice=case_dice(results.evaluation).get(predicted.case) if results is not None else None,
+        uncertainty=predicted.mean_uncertainty,
         scores=tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows),
     )
 
 
-def _predicted_image(folder: Path, one: PredictedCase) -> Scan:
+def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:
     """Read the scan of a predicted case, from its files or from the store that it was predicted from."""
-    images = [folder / path for path in one.images]
+    images = [folder / path for path in predicted.images]
     if not images or not all(path.exists() for path in images):
         raise UserError(
-            Code.FILE_MISSING, one.case, "the scan has been moved or deleted", "put it back or predict again"
+            Code.FILE_MISSING, predicted.case, "the scan has been moved or deleted", "put it back or predict again"
         )
-    if one.sha256 is None:
+    if predicted.sha256 is None:
         return read_case(images, VOLUMES_ARE_CHANNELS)
-    return _stored_image(open_store(images[0].parents[1]), one.case)
+    return _stored_image(open_store(images[0].parents[1]), predicted.case)
 
 
 def _stored_image(store: Store, name: str) -> Scan:
@@ -215,20 +225,26 @@ def _of_scans(what: Path, title: str) -> Collection:
     if values := _label_values(first):
         labels = tuple(_of_label(case.images[0]) for case in cases)
         return Collection("labels", title, _class_names({value: f"class {value}" for value in values}), labels)
-    scans = tuple(ViewedCase(one.name, "", partial(read_case, one.images, VOLUMES_ARE_CHANNELS)) for one in cases)
+    scans = tuple(ViewedCase(case.name, "", partial(read_case, case.images, VOLUMES_ARE_CHANNELS)) for case in cases)
     return Collection("scan" if len(scans) == 1 else "data", title, (), scans)
 
 
 def _label_values(path: Path) -> list[int]:
     """Return the values of a scan if it is a label map, else an empty list."""
-    if not is_label_map(path):
-        return []
     try:
+        if not is_label_map(path) or (is_nifti(path) and not _may_be_labels(np.unique(first_voxels(path, PEEKED)))):
+            return []
         values = np.unique(read_label(path).array)
     except UserError:
         return []
-    is_label = len(values) <= MAX_LABEL_VALUES and values[0] == 0 and values[-1] <= MAX_LABEL
+    is_label = _may_be_labels(values) and values[0] == 0
     return [int(value) for value in values if value] if is_label else []
+
+
+def _may_be_labels(values: NDArray[Any]) -> bool:
+    """Return whether these values, sorted, can be class numbers."""
+    is_class = values[0] >= 0 and values[-1] <= MAX_LABEL and np.array_equal(values, np.rint(values))
+    return bool(is_class) and len(values) <= MAX_LABEL_VALUES
 
 
 def _of_label(path: Path) -> ViewedCase:
@@ -246,9 +262,9 @@ def _class_names(classes: Mapping[int, str]) -> tuple[str, ...]:
 
 
 def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return 1 for missed voxels, 2 for extra voxels, 3 where both have a class but not the same one, else 0."""
-    found = np.zeros(reference.shape, np.uint8)
-    found[(reference > 0) & (prediction == 0)] = 1
-    found[(reference == 0) & (prediction > 0)] = 2
-    found[(reference > 0) & (prediction > 0) & (reference != prediction)] = 3
-    return found
+    """Return 1 for missed voxels, 2 for extra voxels, 3 for voxels with two different classes, else 0."""
+    values = np.zeros(reference.shape, np.uint8)
+    values[(reference > 0) & (prediction == 0)] = 1
+    values[(reference == 0) & (prediction > 0)] = 2
+    values[(reference > 0) & (prediction > 0) & (reference != prediction)] = 3
+    return values

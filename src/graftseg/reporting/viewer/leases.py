@@ -1,4 +1,4 @@
-"""The right of one browser tab to change a case. Other tabs can only look at it."""
+"""Leases: only one browser tab at a time may change a case. Other tabs can only show the case."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -16,7 +16,7 @@ class Leases:
         self._held: dict[int, tuple[str, float]] = {}
 
     def take(self, case: int, tab: str) -> bool:
-        """Give the case to a tab, unless another tab has it. Return whether the tab has it now."""
+        """Give the lease of a case to a tab, unless another tab has it. Return whether the tab has the lease."""
         with self._lock:
             now = self._clock()
             holder, seen = self._held.get(case, (tab, now))
@@ -26,6 +26,6 @@ class Leases:
             return True
 
     def release(self, case: int) -> None:
-        """Let any tab take the case."""
+        """End the lease of a case."""
         with self._lock:
             self._held.pop(case, None)

@@ -1,7 +1,8 @@
-"""A run while it trains: its state, new points of its curves, and new snapshots, read from the files of the run."""
+"""State, new curve points and new snapshots of a run during training, read from the files of the run."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from os import SEEK_END
 from time import monotonic
 from typing import Any
@@ -12,9 +13,9 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import parse_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.gray_window import to_gray
-from graftseg.recipes.recipe import load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.reporting.folder import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
-from graftseg.reporting.orientation import Orientation, orientation_of
+from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Pixels, encode_png, rgb_table
 
 MAX_POINTS = 400
@@ -32,7 +33,8 @@ class LiveRun:
         self._run, self._clock = run, clock
         self._offset, self._step, self._snapshot = 0, 0, 0
         self._times: deque[tuple[float, int]] = deque()
-        self._total = sum(stage.steps for stage in load_recipe(run.recipe_file).stages)
+        self._stages = stages_of(load_recipe(run.recipe_file))
+        self._total = self._stages[-1]["last"]
 
     @property
     def is_running(self) -> bool:
@@ -51,7 +53,7 @@ class LiveRun:
                 yield "snapshot", {"step": step, "pictures": sorted(snapshot_names(path))}
 
     def _new_lines(self) -> list[dict[str, Any]]:
-        """Return the lines that were added to the log. A line without its end is read the next time."""
+        """Return the lines that were added to the log. An incomplete last line is read in the next call."""
         if not self._run.log_file.is_file():
             return []
         with self._run.log_file.open("rb") as stream:
@@ -73,7 +75,7 @@ class LiveRun:
             "total": self._total,
             "steps_per_second": rate,
             "remaining": left,
-            "stages": self._stages(),
+            "stages": self._stages,
         }
 
     def _rate(self) -> float | None:
@@ -84,12 +86,14 @@ class LiveRun:
         began, first = self._times[0]
         return (self._step - first) / (now - began) if now > began and self._step > first else None
 
-    def _stages(self) -> list[dict[str, Any]]:
-        stages, first = [], 1
-        for stage in load_recipe(self._run.recipe_file).stages:
-            stages.append({"method": stage.method, "first": first, "last": first + stage.steps - 1})
-            first += stage.steps
-        return stages
+
+def stages_of(recipe: Recipe) -> list[dict[str, Any]]:
+    """Return the method, the first and the last step of each stage."""
+    ends = list(accumulate(stage.steps for stage in recipe.stages))
+    return [
+        {"method": stage.method, "first": end - stage.steps + 1, "last": end}
+        for stage, end in zip(recipe.stages, ends, strict=True)
+    ]
 
 
 def curves_of(lines: list[dict[str, Any]]) -> dict[str, list[Point]]:
@@ -118,11 +122,10 @@ def snapshot_picture(run: RunFolder, step: int, name: str) -> bytes | None:
         array = None if path is None else read_snapshot(path).arrays.get(name)
     except UserError:
         return None
-    return None if array is None else encode_png(_pixels(name, _orientation(run).plane(array)))
-
-
-def _orientation(run: RunFolder) -> Orientation:
-    return orientation_of(read_recipe(run), read_store(run), None)
+    if array is None:
+        return None
+    orientation = orientation_of(read_recipe(run), read_store(run), has_volumes=None)
+    return encode_png(_pixels(name, orientation.plane(array)))
 
 
 def _pixels(name: str, plane: Any) -> Pixels:

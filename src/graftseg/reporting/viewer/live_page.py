@@ -11,7 +11,7 @@ from graftseg.core.run_folder import RunFolder
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 20.0
-"""Time after the training in which open pages load the report."""
+"""Seconds that the server stays up after the training, so that open pages can load the report."""
 
 
 def start_live_page(run: Path) -> "subprocess.Popen[bytes]":
@@ -20,7 +20,7 @@ def start_live_page(run: Path) -> "subprocess.Popen[bytes]":
     Keep the result: the child process ends some seconds after its input is closed.
     """
     command = [sys.executable, "-m", "graftseg", "view", str(run), "--follow"]
-    # its own session, so that Ctrl-C stops the training and not the page
+    # a new session, so that Ctrl-C stops the training and not the page
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own command
 
 

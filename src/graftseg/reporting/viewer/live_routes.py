@@ -33,7 +33,7 @@ def live_routes(run: RunFolder) -> list[Route]:
 
 
 async def _events(live: LiveRun) -> AsyncIterator[str]:
-    """Yield all news of a run, and ``end`` after its training has ended."""
+    """Yield all new messages of a run, and ``end`` after its training has ended."""
     is_running = True
     while is_running:
         is_running = await run_in_threadpool(lambda: live.is_running)

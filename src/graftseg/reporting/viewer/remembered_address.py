@@ -23,19 +23,19 @@ def remembered_address(path: Path, port: int) -> tuple[Access, socket]:
 
     Only the owner can read the file with the token.
     """
-    known = _read(path)
-    bound = _bind_again(known, port)
+    last = _read(path)
+    bound = _bind_again(last, port)
     number = bound.getsockname()[1]
-    access = Access(number, known.token) if known is not None and known.port == number else Access(number)
+    access = Access(number, last.token) if last is not None and last.port == number else Access(number)
     _write(path, {"port": number, "token": access.token})
     return access, bound
 
 
-def _bind_again(known: _Address | None, port: int) -> socket:
-    if port or known is None:
+def _bind_again(last: _Address | None, port: int) -> socket:
+    if port or last is None:
         return bind(port)
     try:
-        return bind(known.port)
+        return bind(last.port)
     except UserError:
         return bind(0)
 

@@ -15,7 +15,7 @@ SHOWN_LINES = 8
 
 
 class Retraining:
-    """The training that the button starts. ``use`` gets the finished run, unless it scores lower than before."""
+    """The training that the button starts. ``use`` is called with the finished run, unless its scores are lower."""
 
     def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
@@ -66,11 +66,11 @@ def next_run(path: Path) -> Path:
     stem, _, number = path.resolve().name.rpartition("-")
     name, first = (stem, int(number) + 1) if stem and number.isdecimal() else (path.resolve().name, 2)
     folder = path.resolve().parent
-    return next(one for count in range(first, first + 10**6) if not (one := folder / f"{name}-{count}").exists())
+    return next(new for count in range(first, first + 10**6) if not (new := folder / f"{name}-{count}").exists())
 
 
 def is_worse(run: RunFolder) -> bool:
-    """Return whether the Dice on test or held-out scans fell. The page then keeps the earlier network."""
+    """Return whether the Dice on test or held-out scans is lower than before."""
     gain = run.manifest().get("gain")
     return gain is not None and gain["after"] is not None and gain["after"] < gain["before"]
 

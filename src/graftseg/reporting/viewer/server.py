@@ -6,11 +6,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -21,15 +22,15 @@ from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.viewer.access import Access, Gate
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, ViewedCase
-from graftseg.reporting.viewer.volumes import as_nifti
+from graftseg.reporting.viewer.volumes import Turn, center_slices, nifti_parts, nifti_size, shown_type
 
 STATIC = Path(__file__).with_name("static")
 """The front end, built by ``make web``."""
-NIFTI = "application/octet-stream"
+BYTES = "application/octet-stream"
 STATUS = {Code.FILE_MISSING: 404, Code.FOLDER_LOCKED: 409, Code.RUN_MISMATCH: 409, Code.SCAN_TOO_LARGE: 413}
 """HTTP status of user errors, 422 by default."""
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'"
-"""Policy of the report, a page of this program with its own script and style. Its meta tag restricts the script."""
+"""Content security policy of the report, which contains a script and styles. A meta tag in it restricts the script."""
 
 
 Describe = Callable[[dict[str, Any]], dict[str, Any]]
@@ -38,7 +39,7 @@ Describe = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Viewer:
-    """What the server shows. ``report`` renders the report of a run."""
+    """The content that the server shows. ``report`` renders the report of a run."""
 
     collection: Collection
     reader: CaseReader
@@ -69,6 +70,7 @@ def create_app(
             *routes,
             Route("/api/cases/{number:int}", pages.case),
             Route("/api/cases/{number:int}/image.nii", pages.image),
+            Route("/api/cases/{number:int}/center", pages.center),
             Route("/api/cases/{number:int}/{layer}.nii", pages.layer),
             Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
         ],
@@ -104,12 +106,15 @@ class CasePages:
         """Describe one case."""
         number = self.number(request)
         case, scan, turn = self._reader.cases[number], self._reader.scan(number), self._reader.turn(number)
-        scores = [{"class": one.name, "dice": _finite(one.dice), "hd95": _finite(one.hd95)} for one in case.scores]
+        scores = [
+            {"class": score.name, "dice": _finite(score.dice), "hd95": _finite(score.hd95)} for score in case.scores
+        ]
         return JSONResponse(
             {
                 "id": number,
                 "name": case.name,
                 "shape": turn.to_volume(scan.array[0]).shape,
+                "voxel_type": shown_type(scan.array).name,
                 "spacing": [*turn.spacing, *(1.0,) * (3 - len(turn.spacing))],
                 "channels": len(scan.array),
                 "window": gray_window(scan.array[0]),
@@ -122,12 +127,21 @@ class CasePages:
 
     def image(self, request: Request) -> Response:
         """Send one channel of a scan."""
+        volume, turn = self._channel(request)
+        return _volume_response(volume, turn)
+
+    def center(self, request: Request) -> Response:
+        """Send the middle slices of one channel, which the page shows while it loads all voxels."""
+        volume, _ = self._channel(request)
+        return Response(center_slices(volume), media_type=BYTES)
+
+    def _channel(self, request: Request) -> tuple[NDArray[Any], Turn]:
         number = self.number(request)
         scan, turn = self._reader.scan(number), self._reader.turn(number)
         channel = request.query_params.get("channel", "0")
         if not channel.isdecimal() or int(channel) >= len(scan.array):
             raise HTTPException(404)
-        return Response(as_nifti(turn.to_volume(scan.array[int(channel)]), turn.spacing), media_type=NIFTI)
+        return turn.to_volume(scan.array[int(channel)]), turn
 
     def layer(self, request: Request) -> Response:
         """Send a map of a case."""
@@ -136,7 +150,7 @@ class CasePages:
             raise HTTPException(404)
         turn = self._reader.turn(number)
         volume = turn.to_volume(self._reader.layer(number, name))
-        return Response(as_nifti(volume, turn.spacing, 1 / LEVELS if name == "uncertainty" else 1.0), media_type=NIFTI)
+        return _volume_response(volume, turn, 1 / LEVELS if name == "uncertainty" else 1.0)
 
     def number(self, request: Request) -> int:
         """Return the number of the requested case."""
@@ -147,19 +161,25 @@ class CasePages:
 
 
 def describe_case(number: int, case: ViewedCase) -> dict[str, Any]:
-    """Return the entry of a case in the list."""
+    """Return the entry of a case in the list. The annotation adds the rank and its reasons."""
     return {
         "id": number,
         "name": case.name,
         "split": case.split,
         "dice": None if case.dice is None else _finite(case.dice),
         "uncertainty": case.uncertainty,
-        "rank": case.rank,
-        "reasons": list(case.reasons),
+        "rank": None,
+        "reasons": [],
         "layers": case.layers,
         "state": "open",
         "has_draft": False,
     }
+
+
+def _volume_response(volume: NDArray[Any], turn: Turn, slope: float = 1.0) -> Response:
+    """Send a volume in parts, each of them converted while the one before is on its way."""
+    headers = {"content-length": str(nifti_size(volume))}
+    return StreamingResponse(nifti_parts(volume, turn.spacing, slope), media_type=BYTES, headers=headers)
 
 
 def _finite(value: float) -> float | None:

@@ -17,6 +17,7 @@ from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.ensemble import Ensemble, folder_of_network, predict_maps
 from graftseg.inference.label_maps import ExtraMaps, ScanMaps
 from graftseg.inference.memory import check_memory
+from graftseg.inference.ranking.orders import DEFAULT_ORDER
 from graftseg.inference.ranking.rank import rank_run
 
 MAPS = ExtraMaps(uncertainty=True)
@@ -66,20 +67,21 @@ class Suggestions:
         image, _ = prepare_image(scan, settings, where=where)
         return predict_maps(predictor, torch.from_numpy(image), grid, MAPS, where)
 
-    def ranking(self, known: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return rank, uncertainty and reasons by case. The file ``known`` keeps them for the next call."""
-        kept = _read_ranking(known, self.model)
-        if not set(names) <= kept.keys():
+    def ranking(self, file: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return rank, uncertainty and reasons by case. They are kept in ``file`` for the next call."""
+        ranked = _read_ranking(file, self.model)
+        if not set(names) <= ranked.keys():
             rows = rank_run(self._network_folder, self._dataset.root, None, self._device).rows
-            kept = {
+            ranked = {
                 row.case: {"rank": rank, "uncertainty": row.uncertainty, "reasons": list(row.reasons)}
                 for rank, row in enumerate(rows, start=1)
             }
-            write_json(known, {"model": self.model, "cases": kept})
-        return {name: kept[name] for name in names if name in kept}
+            write_json(file, {"model": self.model, "by": DEFAULT_ORDER, "cases": ranked})
+        return {name: ranked[name] for name in names if name in ranked}
 
 
 def _read_ranking(path: Path, model: str) -> dict[str, dict[str, Any]]:
     content = read_json(path) if path.is_file() else {}
-    cases: dict[str, dict[str, Any]] = content["cases"] if content.get("model") == model else {}
+    is_current = content.get("model") == model and content.get("by", "uncertainty") == DEFAULT_ORDER
+    cases: dict[str, dict[str, Any]] = content["cases"] if is_current else {}
     return cases

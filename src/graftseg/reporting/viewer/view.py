@@ -10,7 +10,7 @@ from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import collect, require_case
+from graftseg.reporting.viewer.collection import collect, first_case, require_case
 from graftseg.reporting.viewer.launch import bind, require_front_end, serve
 from graftseg.reporting.viewer.live_page import Parent, wait_for_run
 from graftseg.reporting.viewer.live_routes import live_routes
@@ -28,7 +28,7 @@ def view(
 def follow(
     run: Path, pipe: IO[bytes], print_address: Callable[[str], None], *, port: int = 0, browser: bool = True
 ) -> None:
-    """Show a run from its start until its training ends, which closes ``pipe``."""
+    """Show a run until its training ends. The training process closes ``pipe`` when it ends."""
     require_front_end()
     parent = Parent(pipe)
     if wait_for_run(RunFolder(run), parent):
@@ -43,6 +43,8 @@ def _serve(
     run = RunFolder(what)
     is_live = run.exists and run.status == "running"
     viewer = Viewer(shown, CaseReader(shown.cases), report_of(run), is_live)
+    if not is_live and (number := first_case(shown, case)) is not None:
+        viewer.reader.read_ahead(number)
     bound = bind(port)
     access = Access(bound.getsockname()[1])
     app = create_app(viewer, access, live_routes(run) if run.exists else [])

@@ -4,6 +4,7 @@ The browser draws into voxels in the order of these bytes, so a drawing can be t
 exactly.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.types import Geometry
-from graftseg.data.formats.nifti import encode_nifti
+from graftseg.data.formats.nifti import encode_header
 from graftseg.data.grid import plan_grid
 
 SHOWN_TYPES = ("uint8", "int16", "uint16", "float32")
 """Voxel types that the browser reads. Other types become float32."""
+HEADER_BYTES = 352
+PART_BYTES = 2 * 2**20
+"""Approximate size of the parts in which a volume is sent."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,36 @@ class Turn:
 
 def as_nifti(volume: NDArray[Any], spacing: tuple[float, ...], slope: float = 1.0) -> bytes:
     """Return the bytes of a NIfTI file. Its affine contains only the spacing, so that no reader turns the volume."""
+    return b"".join(nifti_parts(volume, spacing, slope))
+
+
+def nifti_parts(volume: NDArray[Any], spacing: tuple[float, ...], slope: float = 1.0) -> Iterator[bytes]:
+    """Yield the bytes of ``as_nifti`` in parts: the header, then some slices at a time, so that no copy is made."""
     steps = (*spacing, *(1.0,) * (3 - len(spacing)), 1.0)
     affine = tuple(tuple(row) for row in np.diag(steps).tolist())
-    shown = volume if volume.dtype.name in SHOWN_TYPES else volume.astype(np.float32)
-    return encode_nifti(shown[None], Geometry(shown.shape, affine), slope)
+    yield encode_header(shown_type(volume), Geometry(volume.shape, affine), slope)
+    depth = volume.shape[2]
+    count = max(1, PART_BYTES * depth // max(1, volume.nbytes))
+    for first in range(0, depth, count):
+        yield voxel_bytes(volume[..., first : first + count])
+
+
+def nifti_size(volume: NDArray[Any]) -> int:
+    """Return the number of bytes of ``as_nifti``."""
+    return HEADER_BYTES + volume.size * shown_type(volume).itemsize
+
+
+def center_slices(volume: NDArray[Any]) -> bytes:
+    """Return the voxels of the axial, the coronal and the sagittal slice in the middle, in the type of ``as_nifti``."""
+    x, y, z = (size // 2 for size in volume.shape)
+    return b"".join(map(voxel_bytes, (volume[:, :, z], volume[:, y, :], volume[x, :, :])))
+
+
+def voxel_bytes(array: NDArray[Any]) -> bytes:
+    """Return voxels as the browser reads them: little endian, the first axis varies fastest."""
+    return array.T.astype(shown_type(array).newbyteorder("<"), copy=False).tobytes()
+
+
+def shown_type(array: NDArray[Any]) -> np.dtype[Any]:
+    """Return the voxel type in the browser."""
+    return array.dtype if array.dtype.name in SHOWN_TYPES else np.dtype(np.float32)
