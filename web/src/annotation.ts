@@ -295,6 +295,7 @@ export class Annotation {
     this.#banner.hidden = open.isWritable;
     this.#banner.textContent = "This case is open in another tab. You can look, but not draw. This tab takes over when the other one is closed.";
     this.#tools.setEnabled(open.isWritable);
+    this.#tools.setFlat(open.details.is_2d);
     this.#tools.setHistory(open.history.canUndo, open.history.canRedo);
     const pair = this.#pair();
     this.#tools.setInterpolation(pair === null ? "" : `Interpolates ${AXIS_NAMES[pair[0].axis]} slices ${pair[0].position + 1} to ${pair[1].position + 1}.`);

@@ -39,6 +39,8 @@ export interface Session {
   can_train: boolean;
 }
 
+export type VoxelType = "uint8" | "int16" | "uint16" | "float32";
+
 export interface Score {
   class: string;
   dice: number | null;
@@ -50,6 +52,7 @@ export interface CaseDetails {
   id: number;
   name: string;
   shape: [number, number, number];
+  voxel_type: VoxelType;
   spacing: [number, number, number];
   channels: number;
   window: [number, number];
@@ -147,6 +150,16 @@ export async function postStroke(id: number, tab: string, seq: number, runs: Uin
 export async function getVolume(id: number, name: string, channel = 0): Promise<ArrayBuffer> {
   const query = channel > 0 ? `?channel=${channel}` : "";
   return (await request(`/api/cases/${id}/${name}.nii${query}`)).arrayBuffer();
+}
+
+/** Load the middle slices of a scan. */
+export async function getCenter(id: number, channel: number): Promise<ArrayBuffer> {
+  return (await request(`/api/cases/${id}/center?channel=${channel}`)).arrayBuffer();
+}
+
+/** Return the bytes of a scan as a stream. */
+export async function openVolume(id: number, channel: number, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+  return (await request(`/api/cases/${id}/image.nii?channel=${channel}`, { signal })).body!;
 }
 
 /** Load the draft and the number of the last stroke that it contains. */

@@ -7,7 +7,13 @@ import type { Stage } from "./stage.ts";
 import { element } from "./dom.ts";
 import type { ToolPanel } from "./tools.ts";
 
+/** Strokes are also saved in parts while they are drawn, so that a crash loses no more than this time. */
+const AUTOSAVE_MS = 2000;
+
 interface ActiveStroke {
+  pointer: number;
+  /** Saves parts of the stroke. Short strokes stay in one piece, so that one undo takes them back. */
+  timer: number;
   edit: Edit;
   slice: Slice;
   tile: number;
@@ -42,9 +48,13 @@ export class DrawingPointer {
     const frame = stage.frame;
     frame.addEventListener("pointerdown", (event) => this.#down(event), { capture: true });
     canvas.addEventListener("pointermove", (event) => this.#move(event));
-    for (const type of ["pointerup", "pointercancel"] as const) canvas.addEventListener(type, () => this.finish());
+    for (const type of ["pointerup", "pointercancel"] as const) {
+      canvas.addEventListener(type, (event) => {
+        if (event.pointerId === this.#stroke?.pointer) this.finish();
+      });
+    }
     canvas.addEventListener("pointerleave", () => (this.#cursor.hidden = true));
-    for (const type of ["mousedown", "mousemove", "mouseup", "touchstart", "touchmove"]) {
+    for (const type of ["mousedown", "mousemove", "mouseup", "touchstart", "touchmove", "touchend"]) {
       frame.addEventListener(type, (event) => this.#shield(event), { capture: true });
     }
   }
@@ -54,6 +64,7 @@ export class DrawingPointer {
     const stroke = this.#stroke;
     if (stroke === null) return;
     this.#stroke = null;
+    clearInterval(stroke.timer);
     if (stroke.isOutline) fillPolygon(stroke.edit, stroke.slice, stroke.corners, stroke.value);
     this.#show(stroke.edit);
     this.#report(stroke.edit, stroke.slice);
@@ -66,22 +77,24 @@ export class DrawingPointer {
   }
 
   #shield(event: Event): void {
-    const isDrawing = this.#stroke !== null || (event instanceof MouseEvent && event.type === "mousedown" && event.button === 0 && !event.shiftKey);
+    const isPress = event instanceof MouseEvent && event.type === "mousedown" && event.button === 0 && !event.shiftKey;
+    const isDrawing = this.#stroke !== null || isPress || event.type.startsWith("touch");
     if (event.target === this.#stage.canvas && this.#tools.tool !== "navigate" && isDrawing && this.#draft() !== null) event.stopPropagation();
   }
 
   #down(event: PointerEvent): void {
     const draft = this.#draft();
     if (event.target !== this.#stage.canvas || event.button !== 0 || event.shiftKey || draft === null || this.#tools.tool === "navigate") return;
+    if (this.#stroke !== null) return; // a second finger
     const point = this.#stage.view.pointAt(event.offsetX, event.offsetY);
     if (point === null) return;
     this.#stage.canvas.focus({ preventScroll: true });
     this.#stage.canvas.setPointerCapture(event.pointerId);
     if (this.#tools.tool === "fill") this.#fill(draft, point);
-    else this.#begin(draft, point);
+    else this.#begin(draft, point, event.pointerId);
   }
 
-  #begin(draft: Draft, { plane, tile, voxel }: PlanePoint): void {
+  #begin(draft: Draft, { plane, tile, voxel }: PlanePoint, pointer: number): void {
     const axis = axisOf(plane);
     const slice = { axis, position: voxel[axis] };
     const at = onPlane(voxel, axis);
@@ -90,7 +103,7 @@ export class DrawingPointer {
     const [u, v] = planeAxes(axis);
     const brush: Point[] = isOutline ? [[0, 0]] : brushOffsets(this.#tools.size, [draft.spacing[u], draft.spacing[v]]);
     const value = tool === "eraser" ? 0 : this.#value();
-    this.#stroke = { edit: new Edit(draft), slice, tile, last: at, corners: [at], brush, value, isOutline };
+    this.#stroke = { pointer, timer: window.setInterval(() => this.#savePart(), AUTOSAVE_MS), edit: new Edit(draft), slice, tile, last: at, corners: [at], brush, value, isOutline };
     drawLine(this.#stroke.edit, slice, at, at, brush, value);
     this.#show(this.#stroke.edit);
   }
@@ -110,10 +123,19 @@ export class DrawingPointer {
   #move(event: PointerEvent): void {
     this.#moveCursor(event);
     const stroke = this.#stroke;
-    if (stroke === null) return;
+    if (stroke === null || stroke.pointer !== event.pointerId) return;
     for (const part of event.getCoalescedEvents?.() ?? [event]) this.#extend(stroke, part.offsetX, part.offsetY);
     if (event.getCoalescedEvents?.().length === 0) this.#extend(stroke, event.offsetX, event.offsetY);
     this.#show(stroke.edit);
+  }
+
+  /** Report what was drawn so far, and go on with the same stroke. */
+  #savePart(): void {
+    const stroke = this.#stroke;
+    const draft = this.#draft();
+    if (stroke === null || stroke.isOutline || draft === null) return;
+    this.#report(stroke.edit, stroke.slice);
+    stroke.edit = new Edit(draft);
   }
 
   #extend(stroke: ActiveStroke, x: number, y: number): void {

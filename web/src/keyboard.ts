@@ -48,6 +48,8 @@ export class Keyboard {
       element("dl", {}, ...rows,
         element("dt", { textContent: "Mouse" }),
         element("dd", { textContent: "Wheel: slices. Ctrl and wheel: zoom. Right button: window. Middle button: move." }),
+        element("dt", { textContent: "Touch" }),
+        element("dd", { textContent: "A finger or a pen draws like the left button." }),
       ),
       button("Close", () => this.help.close()),
     );

@@ -49,7 +49,7 @@ export class LivePage {
   #events: EventSource | null = null;
 
   constructor() {
-    this.node = element("main", { className: "live" }, this.#end, this.#status, this.#progress, this.#tiles, this.#charts, this.#pictureHeading, this.#pictures);
+    this.node = element("main", { className: "live", tabIndex: 0 }, this.#end, this.#status, this.#progress, this.#tiles, this.#charts, this.#pictureHeading, this.#pictures);
     this.#status.textContent = "Waiting for the first steps";
   }
 

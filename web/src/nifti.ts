@@ -10,9 +10,11 @@ export interface Volume {
   data: Voxels;
   slope: number;
   intercept: number;
+  /** Whether all voxels are there. */
+  isComplete: boolean;
 }
 
-const HEADER_BYTES = 352;
+export const HEADER_BYTES = 352;
 const UINT8 = 2;
 const INT16 = 4;
 const FLOAT32 = 16;
@@ -27,7 +29,7 @@ export function readNifti(bytes: ArrayBuffer): Volume {
   const slope = view.getFloat32(112, true);
   const data = voxels(bytes, view.getInt16(70, true), view.getFloat32(108, true), shape[0] * shape[1] * shape[2]);
   const isScaled = Number.isFinite(slope) && slope !== 0;
-  return { shape, spacing, data, slope: isScaled ? slope : 1, intercept: isScaled ? view.getFloat32(116, true) : 0 };
+  return { shape, spacing, data, slope: isScaled ? slope : 1, intercept: isScaled ? view.getFloat32(116, true) : 0, isComplete: true };
 }
 
 function voxels(bytes: ArrayBuffer, datatype: number, offset: number, count: number): Voxels {

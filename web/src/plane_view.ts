@@ -5,7 +5,9 @@ import { DRAG_MODE, Niivue, NVImage, SHOW_RENDER, SLICE_TYPE } from "@niivue/nii
 import type { Layer } from "./api.ts";
 import type { Triple, Volume } from "./nifti.ts";
 import { ROWS, sliceShader, UNITS, type ScanSampler } from "./slice_shader.ts";
-import { samplerOf, updateBox, uploadPalette, uploadVolume } from "./volume_texture.ts";
+import type { Center } from "./scan_stream.ts";
+import { skipUnusedShaders } from "./unused_shaders.ts";
+import { createVolume, samplerOf, updateBox, uploadBox, uploadCenter, uploadPalette, uploadVolume } from "./volume_texture.ts";
 
 export type LabelLayer = Layer | "draft";
 export type LayerStyle = "hidden" | "filled" | "outline" | "both";
@@ -20,6 +22,8 @@ export interface PlanePoint {
   voxel: Triple;
 }
 
+/** Time between two pictures of a scan that is still loading. */
+const REDRAW_MS = 500;
 const STYLES: Record<LayerStyle, number> = { hidden: 0, filled: 1, outline: 2, both: 3 };
 const LAYERS: readonly LabelLayer[] = ["reference", "prediction", "uncertainty", "difference", "draft"];
 const ALL_PLANES: { sliceType: SLICE_TYPE; position: [number, number, number, number] }[] = [
@@ -43,6 +47,9 @@ export class PlaneView extends Niivue {
   #textures = new Map<number, WebGLTexture>();
   #opacity = 0.5;
   #isSmooth = true;
+  #center: Center | null = null;
+  #isCenter = false;
+  #drawnAt = 0;
 
   constructor() {
     super({
@@ -73,15 +80,25 @@ export class PlaneView extends Niivue {
     this.arrange("all");
   }
 
+  override async init(): Promise<this> {
+    const compileAll = skipUnusedShaders(this.gl);
+    await super.init();
+    compileAll();
+    return this;
+  }
+
   get shape(): Triple {
     return this.#scan?.shape ?? [1, 1, 1];
   }
 
-  /** Show another scan. All layers must be set again. */
-  showScan(scan: Volume, window: [number, number], isPlaced: boolean): void {
+  /** Show another scan, or only its middle slices. All layers must be set again. */
+  showScan(scan: Volume, center: Center | null, window: [number, number], isPlaced: boolean): void {
     this.#scan = scan;
     this.#window = window;
-    this.#setTexture(UNITS.scan, uploadVolume(this.gl, UNITS.scan, scan.shape, scan.data));
+    if (center === null) this.#setTexture(UNITS.scan, uploadVolume(this.gl, UNITS.scan, scan.shape, scan.data));
+    else this.#setTexture(UNITS.scan, uploadCenter(this.gl, UNITS.scan, scan, center));
+    this.#center = center;
+    this.#isCenter = center !== null;
     const sampler = samplerOf(scan.data);
     const isOther = sampler !== this.#sampler;
     this.#sampler = sampler;
@@ -90,14 +107,35 @@ export class PlaneView extends Niivue {
     this.volumes = [];
     if (isOther) this.setCustomSliceShader(sliceShader(sampler));
     this.addVolume(imageOf(scan));
-    this.goTo(scan.shape.map((size) => Math.floor(size / 2)) as Triple);
+    this.goTo(middleOf(scan.shape));
   }
 
   /** Replace the voxels of the scan by another channel with the same shape. */
-  showChannel(scan: Volume, window: [number, number]): void {
+  showChannel(scan: Volume, center: Center | null, window: [number, number]): void {
     const voxel = this.voxel;
-    this.showScan(scan, window, this.opts.isOrientationTextVisible);
+    this.showScan(scan, center, window, this.opts.isOrientationTextVisible);
     this.goTo(voxel);
+  }
+
+  /** Show axial slices of the scan that have arrived. */
+  addSlices(first: number, count: number): void {
+    const { shape, data } = this.#scan!;
+    const size = shape[0] * shape[1];
+    if (this.#isCenter) this.#replaceCenter(this.#scan!, this.#center!);
+    this.#bind(UNITS.scan);
+    uploadBox(this.gl, [0, 0, first], [shape[0], shape[1], count], data.subarray(first * size, (first + count) * size));
+    // The middle slices are shown already, and drawing takes long without a GPU.
+    const isLate = performance.now() - this.#drawnAt > REDRAW_MS || first + count === shape[2];
+    if (isLate && this.voxel.join() !== middleOf(shape).join()) this.drawScene();
+  }
+
+  /** Wait until the GPU has drawn everything. */
+  async drawn(): Promise<void> {
+    const { gl } = this;
+    const fence = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
+    gl.flush();
+    while (fence !== null && gl.clientWaitSync(fence, 0, 0) === gl.TIMEOUT_EXPIRED) await new Promise((done) => setTimeout(done, 10));
+    gl.deleteSync(fence);
   }
 
   /** Set the labels of a layer, or remove the layer. */
@@ -109,8 +147,7 @@ export class PlaneView extends Niivue {
 
   /** Show the changed voxels of the draft, all of them inside this box. */
   updateDraft(labels: Uint8Array, low: Triple, high: Triple): void {
-    this.gl.activeTexture(this.gl.TEXTURE0 + UNITS.draft);
-    this.gl.bindTexture(this.gl.TEXTURE_3D, this.#textures.get(UNITS.draft) ?? null);
+    this.#bind(UNITS.draft);
     updateBox(this.gl, UNITS.draft, this.shape, labels, low, high);
     this.drawScene();
   }
@@ -231,8 +268,24 @@ export class PlaneView extends Niivue {
   override resetBriCon(): void {}
 
   override drawSceneCore(): string | void {
+    this.#drawnAt = performance.now();
     if (this.#scan !== null && this.customSliceShader !== null) this.#setUniforms();
     return super.drawSceneCore();
+  }
+
+  /** Replace the texture of the middle slices by one for all voxels. */
+  #replaceCenter({ shape, data }: Volume, { axial, coronal, sagittal }: Center): void {
+    const [x, y, z] = middleOf(shape);
+    this.#isCenter = false;
+    this.#setTexture(UNITS.scan, createVolume(this.gl, UNITS.scan, shape, data));
+    uploadBox(this.gl, [0, 0, z], [shape[0], shape[1], 1], axial);
+    uploadBox(this.gl, [0, y, 0], [shape[0], 1, shape[2]], coronal);
+    uploadBox(this.gl, [x, 0, 0], [1, shape[1], shape[2]], sagittal);
+  }
+
+  #bind(unit: number): void {
+    this.gl.activeTexture(this.gl.TEXTURE0 + unit);
+    this.gl.bindTexture(this.gl.TEXTURE_3D, this.#textures.get(unit) ?? null);
   }
 
   #setTexture(unit: number, texture: WebGLTexture): void {
@@ -253,12 +306,18 @@ export class PlaneView extends Niivue {
     const style = (layer: LabelLayer): number => STYLES[this.#styles.get(layer) ?? "hidden"];
     gl.uniform2f(uniforms["window"]!, ...this.#window);
     gl.uniform2f(uniforms["scaling"]!, this.#scan!.slope, this.#scan!.intercept);
+    gl.uniform3i(uniforms["size"]!, ...this.#scan!.shape);
+    gl.uniform1i(uniforms["isCenter"]!, this.#isCenter ? 1 : 0);
     gl.uniform1i(uniforms["isSmooth"]!, this.#isSmooth ? 1 : 0);
     gl.uniform1f(uniforms["layerOpacity"]!, this.#opacity);
     gl.uniform1f(uniforms["lineWidth"]!, this.uiData.dpr ?? 1);
     gl.uniform3i(uniforms["labelStyles"]!, style("reference"), style("prediction"), style("draft"));
     gl.uniform2i(uniforms["mapStyles"]!, style("uncertainty"), style("difference"));
   }
+}
+
+function middleOf(shape: Triple): Triple {
+  return shape.map((size) => Math.floor(size / 2)) as Triple;
 }
 
 /** Return NiiVue's image of a scan. Its axes are straight, so NiiVue keeps the order of the voxels. */

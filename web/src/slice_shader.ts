@@ -27,6 +27,9 @@ uniform highp usampler3D difference;
 uniform highp usampler3D draft;
 uniform highp sampler2D palette;
 uniform int axCorSag;
+uniform ivec3 size;
+// whether scan contains only three slices in its layers: axial, coronal, sagittal
+uniform bool isCenter;
 uniform vec2 window;
 uniform vec2 scaling;
 uniform bool isSmooth;
@@ -42,11 +45,16 @@ ivec3 voxelAt(vec3 position, ivec3 size) {
   return clamp(ivec3(floor(position * vec3(size))), ivec3(0), size - 1);
 }
 
-float intensityAt(ivec3 voxel) {
-  return float(texelFetch(scan, voxel, 0).r) * scaling.x + scaling.y;
+ivec3 texelOf(ivec3 voxel) {
+  if (!isCenter) return voxel;
+  return axCorSag == 0 ? ivec3(voxel.xy, 0) : axCorSag == 1 ? ivec3(voxel.xz, 1) : ivec3(voxel.yz, 2);
 }
 
-float smoothIntensity(vec3 position, ivec3 size, ivec3 u, ivec3 v) {
+float intensityAt(ivec3 voxel) {
+  return float(texelFetch(scan, texelOf(voxel), 0).r) * scaling.x + scaling.y;
+}
+
+float smoothIntensity(vec3 position, ivec3 u, ivec3 v) {
   vec3 corner = position * vec3(size) - 0.5;
   vec3 part = corner - floor(corner);
   ivec3 inPlane = u + v;
@@ -86,10 +94,9 @@ vec3 withMap(vec3 below, highp usampler3D map, int row, int style) {
 }
 
 void main() {
-  ivec3 size = textureSize(scan, 0);
   ivec3 u = axCorSag == 2 ? ivec3(0, 1, 0) : ivec3(1, 0, 0);
   ivec3 v = axCorSag == 0 ? ivec3(0, 1, 0) : ivec3(0, 0, 1);
-  float value = isSmooth ? smoothIntensity(texPos, size, u, v) : intensityAt(voxelAt(texPos, size));
+  float value = isSmooth ? smoothIntensity(texPos, u, v) : intensityAt(voxelAt(texPos, size));
   vec3 gray = vec3(clamp((value - window.x) / (window.y - window.x), 0.0, 1.0));
   vec3 dx = dFdx(texPos) * lineWidth;
   vec3 dy = dFdy(texPos) * lineWidth;

@@ -6,6 +6,7 @@ import { indexOf } from "./drawing.ts";
 import type { Triple, Volume } from "./nifti.ts";
 import { axisOf, PlaneView, type Arrangement, type Plane } from "./plane_view.ts";
 import { Rendering } from "./rendering.ts";
+import type { Center } from "./scan_stream.ts";
 
 const PLANE_NAMES: Record<Plane, string> = { 0: "Axial", 1: "Coronal", 2: "Sagittal" };
 const ARRANGEMENTS: readonly [Arrangement, string][] = [
@@ -45,6 +46,7 @@ export class Stage {
   #isRendering = false;
   #isScanShown = true;
   #is2d = false;
+  #loaded = 0;
 
   constructor(classes: ClassInfo[]) {
     this.#classes = classes;
@@ -71,25 +73,34 @@ export class Stage {
     return this.#arrangement === "all" ? this.#active : this.#arrangement;
   }
 
-  /** Show the scan of a case. */
-  show(scan: Volume, details: CaseDetails): void {
+  /** Show the scan of a case, or its middle slices until all voxels are there. */
+  show(scan: Volume, center: Center | null, details: CaseDetails): void {
     this.#scan = scan;
+    this.#loaded = 0;
     this.#is2d = details.is_2d;
     // A 2-D scan is shown as stored, so the sides of the patient are unknown.
-    this.view.showScan(scan, details.window, details.is_placed && !details.is_2d);
+    this.view.showScan(scan, center, details.window, details.is_placed && !details.is_2d);
     this.arrange(details.is_2d ? 0 : this.#arrangement);
     this.#hint.hidden = details.is_placed || details.is_2d;
     this.#hint.textContent = "Left and right are unknown: this scan has no orientation.";
-    for (const control of this.#toolbar.querySelectorAll<HTMLButtonElement>(":scope > button")) control.disabled = details.is_2d;
+    for (const control of this.#toolbar.querySelectorAll<HTMLButtonElement>(":scope > button")) control.hidden = details.is_2d;
     this.#setChannels(details.channels);
     this.showPosition();
     this.refreshRendering();
   }
 
   /** Show another channel of the same scan. */
-  showChannel(scan: Volume, window: [number, number]): void {
+  showChannel(scan: Volume, center: Center | null, window: [number, number]): void {
     this.#scan = scan;
-    this.view.showChannel(scan, window);
+    this.#loaded = 0;
+    this.view.showChannel(scan, center, window);
+    this.showPosition();
+  }
+
+  /** Show axial slices of the scan that have arrived. */
+  addSlices(first: number, count: number): void {
+    this.view.addSlices(first, count);
+    this.#loaded = first + count;
     this.showPosition();
   }
 
@@ -112,7 +123,7 @@ export class Stage {
 
   /** Draw the rendering again after the labels or the scan have changed. */
   refreshRendering(): void {
-    if (!this.#isRendering || this.#rendering === null || this.#scan === null || this.#corner.hidden) return;
+    if (!this.#isRendering || this.#rendering === null || !this.#scan?.isComplete || this.#corner.hidden) return;
     const labels = this.labelMaps()[0]?.labels ?? null;
     void this.#rendering.show(this.#scan, this.view.window, labels, this.#classes, { isScan: this.#isScanShown, isPlaced: this.#hint.hidden });
   }
@@ -123,14 +134,18 @@ export class Stage {
     const voxel = this.view.voxel;
     const axis = axisOf(this.active);
     const index = indexOf(this.#scan.shape, voxel);
-    const value = this.#scan.data[index]! * this.#scan.slope + this.#scan.intercept;
     const parts = [
       `${PLANE_NAMES[this.active]} slice ${voxel[axis] + 1} of ${this.#scan.shape[axis]}`,
       `voxel ${voxel.join(", ")}`,
-      `intensity ${Number.isInteger(value) ? value : value.toPrecision(4)}`,
+      voxel[2] < this.#loaded || this.#scan.isComplete ? `intensity ${this.#intensity(index)}` : `loading, ${Math.floor((100 * this.#loaded) / this.#scan.shape[2])} %`,
       ...this.labelMaps().map(({ name, labels }) => `${name}: ${this.#className(labels[index]!)}`),
     ];
     this.#position.textContent = parts.join("  ·  ");
+  }
+
+  #intensity(index: number): string {
+    const value = this.#scan!.data[index]! * this.#scan!.slope + this.#scan!.intercept;
+    return Number.isInteger(value) ? String(value) : value.toPrecision(4);
   }
 
   #className(value: number): string {

@@ -94,6 +94,12 @@ export class ToolPanel {
     this.#between.textContent = text === "" ? "To interpolate, draw on two slices of the same plane." : text;
   }
 
+  /** Hide what a scan with one slice does not need. */
+  setFlat(isFlat: boolean): void {
+    this.#interpolate.hidden = isFlat;
+    this.#between.hidden = isFlat;
+  }
+
   /** Switch all tools on or off. */
   setEnabled(isEnabled: boolean): void {
     this.#isEnabled = isEnabled;

@@ -5,14 +5,20 @@ import { CaseList, firstOf } from "./case_list.ts";
 import { element } from "./dom.ts";
 import { plain, type Shortcut } from "./keyboard.ts";
 import { ClassPanel, LayerPanel } from "./layers.ts";
-import { readLabels, readNifti } from "./nifti.ts";
+import { readLabels, readNifti, type Volume } from "./nifti.ts";
+import { emptyScan, isStreamed, loadCenter, streamScan, type Center } from "./scan_stream.ts";
 import { ScorePanel } from "./scores.ts";
 import { Stage, type NamedLabels } from "./stage.ts";
 import { WindowPanel } from "./window_level.ts";
 
-interface LoadedCase {
+interface LoadedScan {
+  scan: Volume;
+  /** The middle slices, if the voxels of the scan are still missing. */
+  center: Center | null;
+}
+
+interface LoadedCase extends LoadedScan {
   details: CaseDetails;
-  bytes: ArrayBuffer;
 }
 
 interface Loading {
@@ -21,8 +27,13 @@ interface Loading {
 }
 
 async function loadCase(id: number): Promise<LoadedCase> {
-  const [details, bytes] = await Promise.all([getCase(id), getVolume(id, "image")]);
-  return { details, bytes };
+  const details = await getCase(id);
+  return { details, ...(await loadScan(details, 0)) };
+}
+
+async function loadScan(details: CaseDetails, channel: number): Promise<LoadedScan> {
+  if (isStreamed(details)) return { scan: emptyScan(details), center: await loadCenter(details, channel) };
+  return { scan: readNifti(await getVolume(details.id, "image", channel)), center: null };
 }
 
 /** Return the case in the address, or the first case of the list. */
@@ -60,6 +71,7 @@ export class ViewerPage {
   onLeave: () => Promise<boolean> = () => Promise.resolve(true);
   #details: CaseDetails | null = null;
   #turn = 0;
+  #stopStream = new AbortController();
   #loading: Loading | null = null;
 
   private constructor(session: Session, stage: Stage) {
@@ -107,9 +119,9 @@ export class ViewerPage {
     this.list.select(id);
     this.notify("");
     try {
-      const { details, bytes } = await this.#load(id);
+      const loaded = await this.#load(id);
       if (turn !== this.#turn) return;
-      await this.#show(details, bytes);
+      await this.#show(loaded);
     } catch (error) {
       if (turn !== this.#turn) return;
       this.stage.node.dataset["state"] = "failed";
@@ -166,30 +178,54 @@ export class ViewerPage {
     return ready?.id === id ? ready.content : loadCase(id);
   }
 
-  async #show(details: CaseDetails, bytes: ArrayBuffer): Promise<void> {
+  async #show({ details, scan, center }: LoadedCase): Promise<void> {
     this.#details = details;
     this.#labels.clear();
     this.stage.node.dataset["layers"] = "";
     for (const layer of ["reference", "prediction", "uncertainty", "difference", "draft"] as const) this.stage.view.setLayer(layer, null);
-    this.stage.show(readNifti(bytes), details);
+    this.stage.show(scan, center, details);
     this.#window.setCase(details.window);
     this.#scores.setCase(details.scores);
     history.replaceState(null, "", `${location.pathname}#case=${encodeURIComponent(details.name)}`);
     document.title = `${this.session.title} – graftseg`;
     performance.mark("scan-shown");
     this.layers.setCase(details, this.session.mode === "annotate");
+    void this.#stream(scan, details, 0);
     await this.onShown(details);
     this.stage.node.dataset["case"] = String(details.id);
     this.stage.node.dataset["state"] = "ready";
   }
 
   async #showChannel(channel: number): Promise<void> {
-    const { id, window } = this.#details!;
-    const scan = readNifti(await getVolume(id, "image", channel));
-    const range = channel === 0 ? window : robustRange(scan.data, scan.slope, scan.intercept);
-    this.stage.showChannel(scan, range);
+    const details = this.#details!;
+    const { scan, center } = await loadScan(details, channel);
+    if (this.#details !== details) return;
+    const range = channel === 0 ? details.window : robustRange(center?.axial ?? scan.data, scan.slope, scan.intercept);
+    this.stage.showChannel(scan, center, range);
     this.#window.setCase(range);
-    for (const [layer, labels] of this.#labels) this.stage.view.setLayer(layer, labels);
+    void this.#stream(scan, details, channel);
+  }
+
+  /** Load the voxels of a scan whose middle slices are shown. */
+  async #stream(scan: Volume, details: CaseDetails, channel: number): Promise<void> {
+    this.#stopStream.abort();
+    const stop = (this.#stopStream = new AbortController());
+    const state = this.stage.node.dataset;
+    state["voxels"] = scan.isComplete ? "complete" : "loading";
+    if (scan.isComplete) return;
+    await this.stage.view.drawn();
+    try {
+      await streamScan(scan, details.id, channel, stop.signal, (first, count) => {
+        if (!stop.signal.aborted) this.stage.addSlices(first, count);
+      });
+    } catch (error) {
+      if (!stop.signal.aborted) this.notify(error instanceof Error ? error.message : String(error));
+      return;
+    }
+    if (stop.signal.aborted) return;
+    state["voxels"] = "complete";
+    this.stage.showPosition();
+    this.stage.refreshRendering();
   }
 
   async #loadLayer(layer: Layer): Promise<void> {

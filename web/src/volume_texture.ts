@@ -1,6 +1,7 @@
 /** Textures of volumes whose voxels the slice shader reads as they are. */
 
-import type { Triple, Voxels } from "./nifti.ts";
+import type { Triple, Volume, Voxels } from "./nifti.ts";
+import type { Center } from "./scan_stream.ts";
 import type { ScanSampler } from "./slice_shader.ts";
 
 interface Format {
@@ -29,14 +30,34 @@ export function samplerOf(data: Voxels): ScanSampler {
 
 /** Return a new texture with these voxels, bound to the texture unit. */
 export function uploadVolume(gl: WebGL2RenderingContext, unit: number, shape: Triple, data: Voxels): WebGLTexture {
-  const { internal, format, type } = formatOf(gl, data);
+  const texture = createVolume(gl, unit, shape, data);
+  uploadBox(gl, [0, 0, 0], shape, data);
+  return texture;
+}
+
+/** Return a new texture for voxels of this type, bound to the texture unit. All voxels are 0. */
+export function createVolume(gl: WebGL2RenderingContext, unit: number, shape: Triple, data: Voxels): WebGLTexture {
   const texture = gl.createTexture();
   gl.activeTexture(gl.TEXTURE0 + unit);
   gl.bindTexture(gl.TEXTURE_3D, texture);
   for (const filter of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_3D, filter, gl.NEAREST);
+  gl.texStorage3D(gl.TEXTURE_3D, 1, formatOf(gl, data).internal, ...shape);
+  return texture;
+}
+
+/** Copy the voxels of a box to the texture that is bound to the active unit. */
+export function uploadBox(gl: WebGL2RenderingContext, low: Triple, size: Triple, data: Voxels): void {
+  const { format, type } = formatOf(gl, data);
   gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
-  gl.texStorage3D(gl.TEXTURE_3D, 1, internal, ...shape);
-  gl.texSubImage3D(gl.TEXTURE_3D, 0, 0, 0, 0, ...shape, format, type, data);
+  gl.texSubImage3D(gl.TEXTURE_3D, 0, ...low, ...size, format, type, data);
+}
+
+/** Return a texture with the middle slices of a scan in three layers, bound to the texture unit. */
+export function uploadCenter(gl: WebGL2RenderingContext, unit: number, { shape: [x, y, z], data }: Volume, { axial, coronal, sagittal }: Center): WebGLTexture {
+  const texture = createVolume(gl, unit, [Math.max(x, y), Math.max(y, z), 3], data);
+  uploadBox(gl, [0, 0, 0], [x, y, 1], axial);
+  uploadBox(gl, [0, 0, 1], [x, z, 1], coronal);
+  uploadBox(gl, [0, 0, 2], [y, z, 1], sagittal);
   return texture;
 }
 

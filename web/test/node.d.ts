@@ -10,6 +10,7 @@ declare module "node:assert/strict" {
     deepEqual(actual: unknown, expected: unknown, message?: string): void;
     ok(value: unknown, message?: string): void;
     throws(run: () => unknown, message?: RegExp): void;
+    rejects(result: Promise<unknown>, message?: RegExp): Promise<void>;
   };
   export default assert;
 }

@@ -1,0 +1,27 @@
+/**
+ * Shaders that the slices never use.
+ *
+ * NiiVue compiles about forty shaders when it starts: for volumes, for meshes and for its own slices. Without a fast
+ * GPU, this takes longer than the loading of a scan. The view of the slices draws lines and text with NiiVue's shaders
+ * and slices with its own, so all others are compiled as empty ones.
+ */
+
+const EMPTY = `#version 300 es
+precision lowp float;
+out vec4 color;
+void main() { color = vec4(0.0); }
+`;
+
+/** Return whether a shader samples a volume or draws a mesh. */
+export function isUnused(source: string): boolean {
+  return /sampler3D|\bin vec4 vClr\b/.test(source);
+}
+
+/** Compile unused shaders as empty ones until the returned function is called. */
+export function skipUnusedShaders(gl: WebGL2RenderingContext): () => void {
+  const original = gl.shaderSource.bind(gl);
+  gl.shaderSource = (shader, source) => original(shader, isUnused(source) ? EMPTY : source);
+  return () => {
+    gl.shaderSource = original;
+  };
+}
