@@ -32,6 +32,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("demo")
+@pytest.mark.slow
 def test_the_cells_run() -> None:
     names: dict[str, Any] = {}
     for cell in CELLS:

@@ -25,6 +25,7 @@ from identifiers import identifiers
 from injections import injections
 from kills import kill_predictions, kill_preparations, kill_saves, kill_trainings
 from part import Part
+from rank_kills import kill_ranks
 from soak import soak
 
 from graftseg.core.durations import duration
@@ -44,6 +45,7 @@ PARTS: Mapping[str, tuple[Attack, int]] = {
     "preparations": (kill_preparations, 0),
     "annotations": (kill_annotations, 0),
     "bombs": (bombs, 80),
+    "ranks": (kill_ranks, 30),
     "archives": (archives, 240),
     "identifiers": (identifiers, 200),
 }

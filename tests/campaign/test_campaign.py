@@ -7,12 +7,13 @@ from part import Part
 
 from campaign import PARTS, page
 
-SMALL = {"kills": 4, "damage": 50, "flips": 20}
+SMALL = {"ranks": 3, "kills": 4, "damage": 50, "flips": 20}
 """Numbers of attempts in this test."""
+NAMES = ["kills", "saves", "predictions", "preparations", "annotations", "damage", "flips", "ranks"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["kills", "saves", "predictions", "preparations", "annotations", "damage", "flips"])
+@pytest.mark.parametrize("name", NAMES)
 def test_promises_are_kept(name: str, tmp_path: Path) -> None:
     attack, _ = PARTS[name]
     part = attack(tmp_path, 1, SMALL.get(name, 10))

@@ -7,8 +7,10 @@ from injections import injections
 from payloads import Payload
 from sinks import problem, structure_problem
 
+from loops import for_each
 
-@pytest.mark.parametrize(
+
+@for_each(
     ("sink", "text", "content"),
     [
         ("a.html", "<b>q1</b>", "<script><b>q1</b></script>"),

@@ -79,7 +79,7 @@ def test_train_prepares_scans(cli: CommandLine, scans: Path, recipe: Path, tmp_p
     assert (tmp_path / "run" / "store" / "manifest.json").is_file()
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("dimensions", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_volumes(dimensions: int, tmp_path: Path) -> None:
     """A 3-D network on volumes, and a 2-D network on their slices."""
     scans = tiny.write_scans(tmp_path / "scans", 3)

@@ -65,7 +65,7 @@ def fails_until_fixed(cli: CommandLine, data: Path, sound: Path, recipe: Path, c
     """Check that prepare and train fail, leave no manifest and no network, and work with the original data."""
     out = recipe.parent
     prepare = ("prepare", data, "--out", out / "store", "--recipe", recipe)
-    train = ("train", recipe, "--data", data, "--out", out / "run")
+    train = ("train", recipe, "--data", data, "--out", out / "run", *FEW_STEPS)
     for words in (prepare, train):
         assert f"{where}: " in cli.fails(*words, code=code)
     assert not {"store/manifest.json", "run/store/manifest.json", "run/run.json", "run/recipe.yaml"} & entries(out)
@@ -106,6 +106,7 @@ def test_an_empty_folder(cli: CommandLine, trained: Path, recipe: Path, tmp_path
     assert not out.exists() and entries(empty) == set()
 
 
+@pytest.mark.slow
 def test_one_labeled_case(cli: CommandLine, recipe: Path, tmp_path: Path) -> None:
     data = tiny.write_scans(tmp_path / "data", labeled=1)
     assert "Too few scans to compare" in cli.works("check", data)
@@ -178,6 +179,7 @@ def volumes(tmp_path: Path) -> Path:
     return tiny.write_scans(tmp_path / "volumes", 3)
 
 
+@pytest.mark.slow
 def test_one_time_series_among_volumes(cli: CommandLine, volumes: Path, recipe: Path, tmp_path: Path) -> None:
     sound = Path(shutil.copytree(volumes, tmp_path / "sound"))
     recipe.write_text(yaml.safe_dump(tiny.recipe_tree(3)))
@@ -202,6 +204,7 @@ def test_a_folder_of_time_series(cli: CommandLine, volumes: Path) -> None:
     assert "\tlabeled_000 and 10 more\t9 channels" in out and "time series" in out
 
 
+@pytest.mark.slow
 def test_scans_smaller_than_the_patch(
     cli: CommandLine, data: Path, trained: Path, recipe: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine
+from tiny import tiny_recipe
 from typer.main import get_command
 
 from graftseg import api
@@ -65,7 +66,7 @@ def test_hidden_characters_are_escaped_on_both_streams(
 
 
 def test_several_failures_are_several_objects(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
-    api.train("demo-2d/bcp", scans, tmp_path / "run", shorter=100, device="cpu", overrides=["network.width=2"])
+    api.train(tiny_recipe(stages=[{"method": "supervised", "steps": 1}]), scans, tmp_path / "run", device="cpu")
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("a", "b"):

@@ -30,6 +30,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_from_seeds_to_records(cli: CommandLine, store: Store, recipe: Path, tmp_path: Path) -> None:
     runs, results = tmp_path / "runs", tmp_path / "results"
     arguments = ("train", recipe, "--data", store.path, "--out", runs, "--seeds", 2, "--device", "cpu")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from graftseg.core.csv_tables import csv_text, read_csv_rows
 from graftseg.core.files import write_text
+from loops import for_each
 
 
 @given(st.lists(st.text(st.sampled_from("=+-@\t\r\n'\"1e.a, ")) | st.floats(-9, 9), min_size=1))
@@ -30,7 +31,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("text", ["-1", "+2.5", "-3e-05", "-.5", "a=1", "", None, -1.0])
+@for_each("text", ["-1", "+2.5", "-3e-05", "-.5", "a=1", "", None, -1.0])
 def test_numbers_and_other_texts_get_no_apostrophe(text: str | float | None) -> None:
     assert csv_text([["x", text]]) == f"x,{'' if text is None else text}\n"
 

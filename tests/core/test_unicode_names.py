@@ -190,6 +190,7 @@ def test_a_disk_that_changes_the_form(tmp_path: Path, monkeypatch: pytest.Monkey
     }
 
 
+@pytest.mark.slow
 def test_resumed_folds(tmp_path: Path) -> None:
     """Folds resume if a disk returns names in another form than at the start."""
     data, out = tiny.write_scans(tmp_path / "data", labeled=2, unlabeled=2, test=0), tmp_path / "run"

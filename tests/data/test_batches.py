@@ -22,6 +22,7 @@ from graftseg.data.phantom import write_phantoms
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import CASES
 from graftseg.data.stream import Stream
+from loops import for_each
 from user_errors import user_error
 
 CPU = torch.device("cpu")
@@ -305,7 +306,7 @@ def test_center_patches_of_volumes_are_middle_slices(tmp_path: Path) -> None:
         np.testing.assert_array_equal(image, np.asarray(store.image(case))[..., middle])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"patch": (0, 4)},

@@ -12,12 +12,13 @@ from graftseg.data.dataset import name_problem
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
 from graftseg.planning.facts import channel_names_in
+from loops import for_each
 from user_errors import user_error
 
 ESCAPE = "\x1b[2J\x1b[31mred\nnew"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "finding"),
     [
         (ESCAPE, r"'\x1b[2J\x1b[31mred\nnew'"),

@@ -68,7 +68,7 @@ def test_batches_are_equal_for_all_settings(tmp_path: Path, options: dict[str, A
 
 
 @given(data=st.data(), axes=st.integers(2, 3), slices=st.booleans(), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_batches_are_equal_for_any_scan_and_patch_size(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, axes: int, slices: bool, seed: int
 ) -> None:

@@ -42,7 +42,7 @@ def with_labels(store: Store, *labels: Any) -> Store:
 
 
 @given(data=st.data(), axes=st.integers(2, 3), seed=st.integers(0, 10**6), tilted=st.booleans())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 def test_the_patch_contains_the_voxel(data: st.DataObject, axes: int, seed: int, tilted: bool) -> None:
     """The position is exact after quarter turns and flips, and within one voxel after other rotations."""
     shape = data.draw(st.tuples(*[st.integers(1, 20)] * axes))

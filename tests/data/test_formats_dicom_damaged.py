@@ -47,7 +47,7 @@ def test_a_file_truncated_anywhere(tmp_path: Path, write: Callable[[Path], None]
     path = tmp_path / "case" / "a.dcm"
     write(path)
     content = path.read_bytes()
-    for length in range(0, len(content), 7):
+    for length in range(0, len(content), 17):
         path.write_bytes(content[:length])
         said = sentences(path.parent)
         assert said and all(sentence.startswith(str(path.parent)) for sentence in said), length
@@ -64,13 +64,13 @@ def test_damage_anywhere_in_the_header(tmp_path: Path, write: Callable[[Path], N
     write(path)
     content, generator = path.read_bytes(), np.random.default_rng(0)
     said = []
-    for _ in range(150):
+    for _ in range(60):
         damaged = bytearray(content)
         for place in generator.integers(132, len(content) - 24, 4):
             damaged[place] = generator.integers(256)
         path.write_bytes(damaged)
         said += sentences(path.parent)
-    assert len(said) > 150 and all(sentence.startswith(str(path.parent)) for sentence in said)
+    assert len(said) > 60 and all(sentence.startswith(str(path.parent)) for sentence in said)
     assert not re.search(r"Doe|Jane|12345|\\x", "".join(said))
 
 

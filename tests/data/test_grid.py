@@ -21,6 +21,7 @@ from graftseg.data.grid import (
     to_grid,
     to_source_axes,
 )
+from loops import for_each
 from user_errors import user_error
 
 PAIRS = ("RL", "AP", "SI")
@@ -58,7 +59,7 @@ def prepared_matrix(source: Geometry, grid: Grid) -> NDArray[np.float64]:
     return np.asarray(source.matrix @ to_source)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(source=orientations, target=orientations, shape=shapes, tilt=st.floats(-0.6, 0.6))
 def test_pure_reorientation_is_undone_exactly(
     source: str, target: str, shape: tuple[int, int, int], tilt: float
@@ -255,7 +256,7 @@ def moved(x: float, y: float = 0, z: float = 0) -> NDArray[np.float64]:
 SHAPE = (48, 48, 20)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("second", "phrase"),
     [
         (geometry(SHAPE), None),

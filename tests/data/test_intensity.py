@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from graftseg.data.intensity import IntensitySettings, normalize
+from loops import for_each
 
 RULES = [
     IntensitySettings(),
@@ -101,7 +102,7 @@ def test_results_are_finite_and_ordered_like_the_input(values: list[int], rule: 
         assert result.max() <= 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "keyword"),
     [
         ({"rule": "window"}, "needs both low and high"),

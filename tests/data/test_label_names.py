@@ -3,13 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
+from loops import for_each
 
 NAMES = st.lists(st.sampled_from(["a", "A", "a_seg", "A_Seg", "a.label", "b", "b-mask", "B", "gt"]), unique=True)
 
 
-@pytest.mark.parametrize(
-    "label", ["p_01", "P_01", "p_01.seg", "p_01_seg", "p_01_label", "P_01-Labels", "p_01 mask", "p_01_gt"]
-)
+@for_each("label", ["p_01", "P_01", "p_01.seg", "p_01_seg", "p_01_label", "P_01-Labels", "p_01 mask", "p_01_gt"])
 def test_certain_matches(label: str) -> None:
     assert match_labels([label], ["p_01", "p_02"]) == {label: "p_01"}
 

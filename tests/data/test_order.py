@@ -41,7 +41,7 @@ def test_half_of_a_batch_follows_the_list_and_half_the_reversed_list(tmp_path: P
     halves=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     seed=st.integers(0, 9),
 )
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 def test_a_case_always_has_the_same_partner(
     tmp_path_factory: pytest.TempPathFactory, labeled: int, unlabeled: int, halves: tuple[int, int], seed: int
 ) -> None:

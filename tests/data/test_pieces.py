@@ -18,7 +18,7 @@ def oracle(labels: Labels, value: int) -> list[int]:
     return sorted((int(size) for size in np.bincount(numbered.ravel())[1:]), reverse=True) if count else []
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     arrays.arrays(
         np.uint8,

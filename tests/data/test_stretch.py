@@ -47,7 +47,7 @@ def prod_of(shape: Shape) -> int:
 
 
 @given(size=sizes, other=sizes, patch=sizes, turns=st.integers(0, 3), axis=st.integers(0, 1), volumes=st.booleans())
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=60)
 def test_turn_and_flip_then_zoom(
     tmp_path_factory: pytest.TempPathFactory,
     size: Plane,

@@ -165,6 +165,7 @@ def test_agreement_with_medpy(data: st.DataObject, pair: Pair) -> None:
 @pytest.mark.filterwarnings("ignore:.*always_return_as_numpy:FutureWarning")  # MONAI calls its own old argument
 @settings(deadline=None, max_examples=30)
 @given(st.data(), pairs())
+@pytest.mark.slow
 def test_agreement_with_monai(data: st.DataObject, pair: Pair) -> None:
     from monai.metrics import compute_average_surface_distance, compute_hausdorff_distance
 
@@ -199,6 +200,7 @@ def test_surface_dice_is_that_of_brute_force(data: st.DataObject, pair: Pair, to
 @pytest.mark.filterwarnings("ignore:.*always_return_as_numpy:FutureWarning")
 @settings(deadline=None, max_examples=30)
 @given(st.data(), pairs(), st.floats(0.01, 6))
+@pytest.mark.slow
 def test_surface_dice_is_that_of_monai(data: st.DataObject, pair: Pair, tolerance: float) -> None:
     from monai.metrics import compute_surface_dice
 

@@ -36,10 +36,12 @@ def settings(loop: Any, source: Path, tmp_path: Path, **changes: Any) -> Any:
     return loop.Settings(source, tmp_path / "work", tmp_path / "results", **given)
 
 
+@pytest.mark.slow
 def test_simulation(loop: Any, source: Path, tmp_path: Path) -> None:
     loop.simulate(settings(loop, source, tmp_path), 0)
     records = loop.read_records(tmp_path / "results")
     assert [(record["arm"], [one["labels"] for one in record["rounds"]]) for record in records] == [
+        ("covering", [3, 4, 5]),
         ("random", [3, 4, 5]),
         ("ranked", [3, 4, 5]),
     ]
@@ -50,9 +52,24 @@ def test_simulation(loop: Any, source: Path, tmp_path: Path) -> None:
         data = tmp_path / "work" / f"seed-0-{record['arm']}" / "scans"
         # scans are not moved
         assert len([*(data / "imagesUn").iterdir()]) == 5 and len([*(data / "labelsTr").iterdir()]) == 5
-    assert records[0]["rounds"][0] == records[1]["rounds"][0]
+    assert records[0]["rounds"][0] == records[1]["rounds"][0] == records[2]["rounds"][0]
 
 
+def test_only_a_missing_arm_is_played(loop: Any, source: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    recorded = {"ranked": {"rounds": [{"labels": 4}]}, "random": {"rounds": [{"labels": 3}]}}
+    for arm, record in recorded.items():
+        (results / f"seed-0-{arm}.json").write_text(json.dumps(record))
+    loop.simulate(settings(loop, source, tmp_path, labels=(3, 4), arms=("ranked", "covering")), 0)
+    assert [path.name for path in sorted((tmp_path / "work").iterdir())] == ["seed-0-covering", "seed-0-first"]
+    assert {arm: json.loads((results / f"seed-0-{arm}.json").read_text()) for arm in recorded} == recorded
+    covering = json.loads((results / "seed-0-covering.json").read_text())
+    chosen = loop.graftseg.rank(tmp_path / "work" / "seed-0-first" / "labels-3", by="coverage", device="cpu").rows[0]
+    assert covering["arm"] == "covering" and covering["rounds"][1]["chosen"] == [chosen.case]
+
+
+@pytest.mark.slow
 def test_simulation_continues_after_a_stop(loop: Any, source: Path, tmp_path: Path) -> None:
     loop.simulate(settings(loop, source, tmp_path, labels=(3, 4)), 0)
     before = json.loads((tmp_path / "results" / "seed-0-random.json").read_text())["rounds"]
@@ -77,3 +94,9 @@ def test_picture(loop: Any) -> None:
     *_, first, last = loop.summary([record("ranked", 70.0), record("random", 71.0)]).splitlines()
     assert first == "| 3 | 1 | 70.00 | 71.00 | -1.00 | 0 of 1 | - | - |"
     assert last == "| 6 | 1 | 75.00 | 76.00 | -1.00 | 0 of 1 | 200 / 200 | 10 / 10 |"
+    tables = loop.summary([record("ranked", 70.0), record("random", 71.0), record("covering", 72.5)]).split("\n\n")
+    assert [table.splitlines()[0].split(" | ")[2:4] for table in tables] == [
+        ["ranked", "random"],
+        ["covering", "random"],
+    ]
+    assert tables[1].splitlines()[2] == "| 3 | 1 | 72.50 | 71.00 | +1.50 | 1 of 1 | - | - |"

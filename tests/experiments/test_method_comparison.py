@@ -194,6 +194,7 @@ def test_options_of_the_command(scans: Path, tmp_path: Path, cli: CommandLine) -
     assert "dtc" in cli.fails(*given, "--compare", "--methods", "bcp,dtc", code=Code.UNKNOWN_NAME)
 
 
+@pytest.mark.slow
 def test_the_command_prints_table_and_next_command(
     scans: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from markdown_pages import DOCS, ROOT, load
 from record_fakes import record
 
@@ -9,6 +11,7 @@ script = load(DOCS / "method_pages.py")
 PAGE = "# a\n\n## Our results\n\nold\n\n## Known differences\n"
 
 
+@pytest.mark.slow
 def test_the_pages_in_the_docs_are_up_to_date() -> None:
     made = script.made_pages(script.PAGES, ROOT / "results")
     assert len(made) > 10

@@ -234,6 +234,7 @@ def test_what_is_no_folder_of_seeds_is_left_alone(scans: Path, store: Store, fro
         train_seeds(RECIPE, store.path, tmp_path / "file", 1, device="cpu")
 
 
+@pytest.mark.slow
 def test_leftovers_of_a_failed_start_are_ignored(scans: Path, tmp_path: Path) -> None:
     leftovers = [
         ("seed-5/.run-lock",),

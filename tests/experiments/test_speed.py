@@ -15,7 +15,7 @@ from graftseg import api
 from graftseg.cli.app import main
 from graftseg.core.errors import Code
 from graftseg.data.store import Store
-from graftseg.experiments.speed import own, stopwatch
+from graftseg.experiments.speed import package_step, stopwatch
 from graftseg.experiments.speed.measure import Measurement, Plan, Times, measure, whole_epochs
 from graftseg.experiments.speed.memory import CLEAR, peak_memory
 from graftseg.experiments.speed.page import table
@@ -114,16 +114,16 @@ def result(store: Store) -> Measurement:
 @pytest.mark.slow
 def test_both_implementations_are_measured_in_every_round(result: Measurement) -> None:
     assert result.usual is not None and result.ratio is not None
-    for times in (result.own, result.usual):
+    for times in (result.graftseg, result.usual):
         assert len(times.steps) == len(times.splits) == len(times.peaks) == 2
         assert all(seconds > 0 for seconds in times.steps)
         assert all(tuple(split) == PHASES and min(split.values()) > 0 for split in times.splits)
-    assert result.ratio == result.usual.step_ms / result.own.step_ms
+    assert result.ratio == result.usual.step_ms / result.graftseg.step_ms
     assert result.facts["steps_a_round"] == 1
 
 
 def test_replaced_functions_are_restored(store: Store) -> None:
-    assert measure(tiny.tiny_recipe(), store.path, CPU, Plan(1, rounds=1, usual=False)).own.steps
+    assert measure(tiny.tiny_recipe(), store.path, CPU, Plan(1, rounds=1, usual=False)).graftseg.steps
     assert vars(engine)["Recorder"] is Recorder
     assert Bcp._pseudo_label.__code__.co_name == "_pseudo_label"
     assert vars(pseudo_labels)["largest_components"] is largest_components
@@ -147,10 +147,10 @@ def test_the_whole_step_is_timed_between_ends_of_steps_after_the_warm_up(
             self._at = 10.0 * ended[-1]
 
     monkeypatch.setattr(Stepper, "__call__", counted)
-    monkeypatch.setattr(own, "Mark", Counting)
+    monkeypatch.setattr(package_step, "Mark", Counting)
     subject = subject_of(tiny.tiny_recipe(), store, CPU)
     batches = subject.batches()
-    seconds, method = own.time_whole(subject, batches, tmp_path / "run", warm_up=3, steps=4, every=2)
+    seconds, method = package_step.time_whole(subject, batches, tmp_path / "run", warm_up=3, steps=4, every=2)
     assert seconds == 10 and isinstance(method, Bcp)
     assert ended == [1, 2, 3, 4, 5, 6, 7]
 
@@ -318,5 +318,5 @@ def test_phantoms_are_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(tiny.tiny_recipe().to_yaml())
     result = api.bench(recipe, device="cpu", overrides=["seed=3"], plan=Plan(1, 1, usual=False))
-    assert result.facts["data"] == "phantoms" and result.own.steps
+    assert result.facts["data"] == "phantoms" and result.graftseg.steps
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]

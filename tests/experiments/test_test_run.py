@@ -68,6 +68,7 @@ def test_a_run_without_a_baseline_is_scored_alone(run: Path, scans: Path) -> Non
     assert not [sentence for sentence in tested.verdict() if "unlabeled" in sentence]
 
 
+@pytest.mark.slow
 def test_it_can_be_repeated_and_named_in_three_ways(
     run: Path, scans: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,9 @@ from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.ranking.cases import Prepared, candidates_in
 from graftseg.inference.ranking.observe import count_parts, near_boundary, observe
+from graftseg.inference.ranking.orders import DEFAULT_ORDER
 from graftseg.inference.ranking.rank import Ranked, Ranking
+from loops import for_each
 from user_errors import user_error
 
 
@@ -77,8 +79,8 @@ def test_measurements_of_a_known_scan() -> None:
     assert found.features == pytest.approx([np.mean(windows)], rel=1e-5)
 
 
-@pytest.mark.parametrize(("rule", "size", "parts"), [(True, 8.0, 1), ((1,), 8.0, 1), ((2,), 10.0, 2), (False, 10.0, 2)])
-@pytest.mark.parametrize("fit", ["crop", "stretch"])
+@for_each(("rule", "size", "parts"), [(True, 8.0, 1), ((1,), 8.0, 1), ((2,), 10.0, 2), (False, 10.0, 2)])
+@for_each("fit", ["crop", "stretch"])
 def test_removed_components_are_not_counted(fit: str, rule: Any, size: float, parts: int) -> None:
     image = np.full((8, 8), -20.0)
     image[2:4, 2:4] = image[7, 7] = 20.0
@@ -194,6 +196,22 @@ def test_rank_command_writes_a_table(
     assert {row.case for row in by_scans} == {f"unlabeled_{i:03d}" for i in range(5)}
 
 
+def test_rank_command_by_coverage(cli: CommandLine, trained: Path, store: Store) -> None:
+    rows = {}
+    for by in ("uncertainty", "coverage"):
+        ranking = api.rank(trained, store.path, by=by, device="cpu")
+        printed = cli.works("rank", trained, "--by", by, "--device", "cpu").splitlines()
+        assert [line.split("\t") for line in printed[1:6]] == [list(cells) for cells in ranking.lines()]
+        rows[by] = ranking.rows
+    covering = [row.score for row in rows["coverage"]]
+    assert covering == sorted(covering, reverse=True) and sum(covering) == pytest.approx(1)
+    assert {row.case: row.uncertainty for row in rows["coverage"]} == {
+        row.case: row.uncertainty for row in rows["uncertainty"]
+    }
+    assert api.rank(trained, store.path, device="cpu").rows == rows[DEFAULT_ORDER]
+    cli.fails("rank", trained, "--by", "name")
+
+
 def test_a_reason_shared_by_all_scans_is_attributed_to_the_network(
     cli: CommandLine, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,15 +223,6 @@ def test_a_reason_shared_by_all_scans_is_attributed_to_the_network(
     assert sentence not in cli.works("rank", trained, "--top", 2)
     monkeypatch.setattr(api, "rank", lambda *_, **__: Ranking(rows, unlearned=("core is found in none",)))
     assert cli.works("rank", trained, "--top", 2).splitlines()[-1] == "core is found in none"
-
-
-def test_an_odd_scan_comes_first(trained: Path, scans: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    for path in sorted(scans.rglob("*.nii.gz")):
-        scan, target = read_scan(path), data / path.relative_to(scans)
-        odd = path.name.startswith("unlabeled_003")
-        write_scan(target, np.random.default_rng(0).random(scan.array.shape) if odd else scan.array, scan.geometry)
-    assert api.rank(trained, data, device="cpu").rows[0].case == "unlabeled_003"
 
 
 def test_labels_that_the_run_did_not_see_are_never_opened(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from graftseg.inference.ranking.rank import (
     unlearned,
     whitened,
 )
+from loops import for_each
 from user_errors import user_error
 
 CLASSES = ("background", "ring", "core")
@@ -45,7 +46,7 @@ def first(*odd: Observation) -> Ranked:
     return rank_cases([*POOL, *odd], LABELED, CLASSES)[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "reason"),
     [
         ({"uncertainty": 0.5}, "uncertain at the boundary"),
@@ -150,7 +151,7 @@ def test_the_covariance_is_shrunken_between_two_bounds() -> None:
     assert np.trace(shrunken) == pytest.approx(np.trace(empirical))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reasons", "said"),
     [
         ([("no core found", "uncertain at the boundary"), ("no core found",)], "no core found"),
@@ -181,7 +182,7 @@ def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[
     assert sentence is None if said is None else sentence is not None and f"({said})" in sentence
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("found", "of", "shown", "said"),
     [
         (0, 12, 5, "core is found in none of 12 unlabeled scans and labeled in 5 of 5 scans: it has not been learned."),

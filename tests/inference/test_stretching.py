@@ -88,7 +88,7 @@ def test_sizes_of_acdc_at_which_the_public_code_loses_a_line() -> None:
 
 
 @given(size=sizes, patch=sizes)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_small_slices_are_zoomed_as_scipy_does(size: Plane, patch: Plane) -> None:
     plane = colors(size)
     np.testing.assert_array_equal(stretched(torch.from_numpy(plane), patch).numpy(), zoomed(plane, patch))
@@ -103,7 +103,7 @@ def test_a_slice_of_acdc_there_and_back(size: Plane) -> None:
 
 
 @given(size=sizes, patch=sizes, slices=st.integers(0, 5), together=st.integers(1, 4), channels=st.integers(1, 2))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_labels_there_and_back(size: Plane, patch: Plane, slices: int, together: int, channels: int) -> None:
     """Scans are 2-D images or volumes."""
     image = colors((channels, *size, slices) if slices else (channels, *size))

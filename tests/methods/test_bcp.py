@@ -15,6 +15,7 @@ from graftseg.methods.supervised import Supervised, SupervisedConfig
 from graftseg.networks import Networks, NetworkSettings
 from graftseg.ops.losses import segmentation_loss
 from graftseg.ops.masks import mix
+from loops import for_each
 
 NOW = Progress(torch.tensor(0), 10)
 
@@ -129,9 +130,9 @@ def test_direction_none_learns_unmixed_images() -> None:
     assert torch.allclose(objective.total, labeled + 0.5 * unlabeled)
 
 
-@pytest.mark.parametrize("mask", ["random", "contact"])
-@pytest.mark.parametrize("name", ["bcp", "bcp-pretrain"])
-@pytest.mark.parametrize("dimensions", [2, 3])
+@for_each("mask", ["random", "contact"])
+@for_each("name", ["bcp", "bcp-pretrain"])
+@for_each("dimensions", [2, 3])
 def test_chosen_mask_is_used(name: str, mask: str, dimensions: int) -> None:
     method = tiny_method(name, dimensions, mask={"name": mask})
     batch = tiny_batch(dimensions, side=12)

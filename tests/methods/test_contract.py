@@ -17,9 +17,13 @@ in_2d_and_3d = pytest.mark.parametrize("dimensions", [2, 3])
 in_2d_and_slowly_in_3d = pytest.mark.parametrize("dimensions", [2, pytest.param(3, marks=pytest.mark.slow)])
 
 
+SIZES = {2: 4, 3: 2}
+"""Number of labeled images, and of unlabeled images, of a batch."""
+
+
 def tiny_batch(dimensions: int, seed: int = 0) -> Batch:
     """Return a batch large enough for four halvings by a discriminator."""
-    return any_batch(dimensions, seed, side=SIDE)
+    return any_batch(dimensions, seed, size=SIZES[dimensions], side=SIDE)
 
 
 def progress(step: int = 0) -> Progress:
@@ -104,8 +108,8 @@ def test_resume_is_bit_identical(name: str, dimensions: int) -> None:
 def test_segment_depends_only_on_the_student(name: str, dimensions: int) -> None:
     method, batch = tiny_method(name, dimensions).eval(), tiny_batch(dimensions)
     probabilities = method.segment(batch.unlabeled)
-    assert probabilities.shape == (4, 3, *[SIDE] * dimensions)
-    assert torch.allclose(probabilities.sum(1), torch.ones(4, *[SIDE] * dimensions), atol=1e-6)
+    assert probabilities.shape == (SIZES[dimensions], 3, *[SIDE] * dimensions)
+    assert torch.allclose(probabilities.sum(1), torch.ones(()), atol=1e-6)
     shipped = tiny_method(name, dimensions, seed=4).eval()
     shipped.student.load_state_dict(method.student.state_dict())
     assert torch.equal(shipped.segment(batch.unlabeled), probabilities)

@@ -16,6 +16,7 @@ from graftseg.networks import convolution
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.layers import Norm
 from graftseg.networks.vnet import VNet
+from loops import for_each
 
 # Triton's interpreter multiplies matrices of bfloat16 as if they were integers
 needs_gpu = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible"))
@@ -165,8 +166,8 @@ def test_float32_without_tf32_uses_pytorch(monkeypatch: pytest.MonkeyPatch) -> N
     assert not used
 
 
-@pytest.mark.parametrize("axis", range(3))
-@pytest.mark.parametrize("size", [1, 2, 3])
+@for_each("axis", range(3))
+@for_each("size", [1, 2, 3])
 def test_bfloat16_weight_gradients_on_a_cpu_are_complete(axis: int, size: int) -> None:
     """oneDNN leaves most of the weight gradient unset if the first axis has two voxels."""
     space = [3, 3, 3]
@@ -202,7 +203,19 @@ def test_launch_tables_contain_only_supported_channels() -> None:
     assert convolution.MIN_CHANNELS <= convolution.MAX_FINE_CHANNELS // 2
 
 
-@pytest.mark.parametrize(("name", "channels"), [("convolve", (2, 3)), ("halve", (2, 4)), ("double", (4, 2))])
+SMALL = [("convolve", (2, 3)), ("halve", (2, 4)), ("double", (4, 2))]
+
+
+@pytest.mark.parametrize(("name", "channels"), SMALL)
+def test_operators_have_a_schema_and_shapes(name: str, channels: tuple[int, int]) -> None:
+    arguments = [tensor.requires_grad_() for tensor in inputs(name, torch.float32, channels, (2, 3, 2))]
+    utilities = ("test_schema", "test_faketensor")
+    outcome = torch.library.opcheck(OPERATIONS[name][0], tuple(arguments), test_utils=utilities)
+    assert set(outcome.values()) == {"SUCCESS"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "channels"), SMALL)
 def test_operators_pass_opcheck(name: str, channels: tuple[int, int]) -> None:
     arguments = [tensor.requires_grad_() for tensor in inputs(name, torch.float32, channels, (2, 3, 2))]
     assert set(torch.library.opcheck(OPERATIONS[name][0], tuple(arguments)).values()) == {"SUCCESS"}

@@ -9,6 +9,7 @@ from graftseg.methods.teachers import SelfTraining
 from graftseg.networks import NETWORKS, NetworkSettings, build_network, dimensions_of
 from graftseg.networks.encoder_decoder import Extensible
 from graftseg.networks.heads import Head2d, Head3d
+from loops import for_each
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -36,8 +37,8 @@ def test_heads_distinguish_logits_that_bfloat16_rounds_equally(head: Head2d | He
         assert head(features).argmax(1).unique().tolist() == [1]
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, SelfTraining)])
+@for_each("dimensions", [2, 3])
+@for_each("name", [name for name, method in METHODS.items() if issubclass(method, SelfTraining)])
 def test_teacher_logits_are_float32(name: str, dimensions: int) -> None:
     method = tiny_method(name, dimensions)
     assert isinstance(method, SelfTraining)

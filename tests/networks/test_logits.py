@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from graftseg.networks import heads, logits
 from graftseg.networks.heads import Head2d
+from loops import for_each
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # a GPU multiplies float32 in TF32, which has three significant digits
@@ -44,9 +45,9 @@ def assert_agrees(x: Tensor, weight: Tensor, bias: Tensor, dy: Tensor) -> None:
     assert (found[0].dtype, found[1].dtype, found[2].dtype) == (x.dtype, torch.float32, torch.float32)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("channels", [3, 16, 32])
-@pytest.mark.parametrize("classes", [1, 2, 4, 9])
+@for_each("dtype", [torch.float32, torch.bfloat16])
+@for_each("channels", [3, 16, 32])
+@for_each("classes", [1, 2, 4, 9])
 def test_logits_and_gradients_equal_a_convolution(dtype: torch.dtype, channels: int, classes: int) -> None:
     assert_agrees(*operands(dtype, channels, classes, (6, 11)))
 
@@ -75,7 +76,7 @@ LAYOUTS: list[Any] = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("classes", "space"), [(4, (5, 8)), (1, (5, 8)), (4, (1, 1))])
+@for_each(("classes", "space"), [(4, (5, 8)), (1, (5, 8)), (4, (1, 1))])
 def test_memory_formats_give_equal_results(layout: Any, classes: int, space: tuple[int, int]) -> None:
     """Also with a strided bias; gradients have the strides that a compiled network expects."""
     x, weight, bias, dy = operands(torch.float32, 16, classes, space)

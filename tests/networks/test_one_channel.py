@@ -44,6 +44,7 @@ def test_written_out_only_if_compiled_in_reduced_precision(monkeypatch: pytest.M
     assert not prefers_convolve_one_channel(x)
 
 
+@pytest.mark.slow
 def test_compiled_layer_equals_uncompiled_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unet, "accelerated", lambda x: True)
     used: list[torch.dtype] = []

@@ -57,7 +57,7 @@ def by_flood_fill(labels: LabelMap, connectivity: int) -> LabelMap:
 
 
 @given(label_maps())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 def test_components_equal_scipy_and_flood_fill(example: tuple[LabelMap, int]) -> None:
     labels, connectivity = example
     kept = largest_component_of(labels, CLASSES, connectivity)

@@ -185,7 +185,7 @@ def joiner(one: int, other: int) -> Joiner:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_concurrent_joins_with_stale_reads_give_one_tree_per_component(data: st.DataObject) -> None:
     voxels = data.draw(st.integers(2, 12))
     pairs = data.draw(st.lists(st.tuples(*[st.integers(0, voxels - 1)] * 2), min_size=1, max_size=16))

@@ -48,7 +48,7 @@ def by_scipy(labels: NDArray[np.uint8], keep: dict[int, int], min_voxels: dict[i
     return result
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     MAPS,
     st.dictionaries(st.integers(1, 3), st.integers(1, 3)),

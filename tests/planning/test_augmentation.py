@@ -8,6 +8,7 @@ from planning_fakes import facts, usual
 from graftseg.planning.augmentation import augmentation_choices, mirrored_axes
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import choose_frame
+from loops import for_each
 
 MIDDLE = ({1: 0.45, 2: 0.55}, {1: 0.56, 2: 0.44}, {1: 0.5, 2: 0.51})
 
@@ -24,7 +25,7 @@ def test_classes_in_the_middle_are_mirrored_from_left_to_right() -> None:
     assert mirrored(known(*MIDDLE)) == (0,)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     ["left lung", "kidney_R", "Right", "hippocampus-lh", "L", "LeftKidney", "LKidney", "kidneyR", "Niere links", "LV"],
 )

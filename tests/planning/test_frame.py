@@ -5,9 +5,10 @@ from planning_fakes import case, facts
 
 from graftseg.planning.facts import is_sliced, stacked_axis
 from graftseg.planning.frame import choose_frame
+from loops import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("codes", "shape", "spacing", "dimensions", "reason", "orientation"),
     [
         ("RA", (20, 20), (1.0, 1.0), 2, "the scans are 2-D", "RAS"),

@@ -9,13 +9,14 @@ from graftseg.planning.choices import tree_of
 from graftseg.planning.facts import Facts
 from graftseg.planning.intensities import ct_reason, intensity_choices
 from graftseg.planning.plans import choose
+from loops import for_each
 
 
 def scans(*percentiles: tuple[float, ...], names: tuple[str, ...] = ()) -> Facts:
     return facts(*[case((32, 32, 32), (1, 1, 1), percentiles=p) for p in percentiles], names=names)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("known", "is_ct"),
     [
         (scans(CT), True),

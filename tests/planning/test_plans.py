@@ -56,7 +56,7 @@ def test_every_plan_loads_and_builds(
 
 
 @given(known=any_facts(), target=st.sampled_from([CPU, GPU]))
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=5)
 def test_every_value_has_a_reason_on_its_line_or_above(known: Facts, target: Target) -> None:
     text = choose(known, target).text
     assert max(len(line) for line in text.splitlines()) <= 120

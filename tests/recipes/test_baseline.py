@@ -112,7 +112,7 @@ def test_the_command_asks_for_it_or_leaves_it_out(scans: Path, tmp_path: Path) -
         assert RunFolder(out).exists and RunFolder(out).baseline.exists is expected
 
 
-@pytest.mark.parametrize("cut", ["run", "baseline"])
+@pytest.mark.parametrize("cut", ["run", pytest.param("baseline", marks=pytest.mark.slow)])
 def test_whichever_was_cut_goes_on(scans: Path, tmp_path: Path, cut: str) -> None:
     recipe, whole, again = tiny_recipe(baseline=True), RunFolder(tmp_path / "a"), RunFolder(tmp_path / "b")
     api.train(recipe, scans, whole.path, device="cpu")
@@ -140,7 +140,9 @@ def _rewind(run: RunFolder, step: int) -> None:
     run.update_manifest({"status": "stopped", "weights": None})
 
 
-@pytest.mark.parametrize(("folds", "where"), [(None, "the baseline"), (2, "fold 0 of the baseline")])
+@pytest.mark.parametrize(
+    ("folds", "where"), [(None, "the baseline"), pytest.param(2, "fold 0 of the baseline", marks=pytest.mark.slow)]
+)
 def test_stop_in_the_baseline_is_reported(
     cli: CommandLine, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None, where: str
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: P
     assert fills(api.report(tmp_path / "other")) == ["graftseg test other"]
 
 
+@pytest.mark.slow
 def test_the_report_finds_a_baseline_that_was_evaluated(scans: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     api.train(tiny_recipe(baseline=True), scans, run.path, device="cpu")

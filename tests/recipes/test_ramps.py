@@ -130,6 +130,7 @@ def test_seeds_warn_once(cli: CommandLine, store: Store, tmp_path: Path, caplog:
     assert warnings_in(caplog) == []
 
 
+@pytest.mark.slow
 def test_sweep_warns_once_per_recipe(
     cli: CommandLine, sweeper: Sweeper, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

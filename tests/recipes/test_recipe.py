@@ -13,6 +13,7 @@ from graftseg.methods import METHODS
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import changed, load_recipe, training_differences
+from loops import for_each
 from user_errors import user_error
 
 META = torch.device("meta")
@@ -163,7 +164,7 @@ def test_log_settings_are_no_difference() -> None:
     assert training_differences(tiny_recipe(), tiny_recipe(loop={"precision": "bf16"})) == ["loop.precision"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("setting", "keyword"),
     [
         ("stages.0.stepss=3", "stages.0.stepss"),

@@ -12,6 +12,7 @@ from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.methods.bcp import BcpConfig
 from graftseg.recipes.recipe import Recipe, changed
+from loops import for_each
 
 HUGE = "1" + "0" * 400
 BOUNDS = {"maximum", "exclusiveMaximum", "enum", "const"}
@@ -65,14 +66,12 @@ def test_what_has_no_bound_is_found() -> None:
     assert list(unbounded(Loose.model_json_schema())) == found
 
 
-@pytest.mark.parametrize("model", [Recipe, *(method.Config for method in METHODS.values())])
+@for_each("model", [Recipe, *(method.Config for method in METHODS.values())])
 def test_every_number_has_a_bound(model: type[BaseModel]) -> None:
     assert list(unbounded(model.model_json_schema())) == []
 
 
-@pytest.mark.parametrize(
-    ("setting", "huge"), [*((one, HUGE) for one in SETTINGS), *((one, "1.0e+300") for one in FRACTIONS)]
-)
+@for_each(("setting", "huge"), [*((one, HUGE) for one in SETTINGS), *((one, "1.0e+300") for one in FRACTIONS)])
 def test_huge_numbers_are_refused_in_a_sentence(setting: str, huge: str) -> None:
     # by the name of the setting, without the values of a list
     name = setting.partition("=")[0]
@@ -103,7 +102,7 @@ def test_the_command_line_refuses_them(cli: CommandLine) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("setting", "place", "value"),
     [
         ("network.width=true", "network.width", "true"),

@@ -211,6 +211,7 @@ def test_a_sweep_that_is_shorter_needs_a_variant(cli: CommandLine, tmp_path: Pat
     assert code == 1 and "acdc-3/bcp: failed: stages.0.steps of recipe acdc-3/bcp" in out
 
 
+@pytest.mark.slow
 def test_a_run_is_shorter_with_its_seeds_and_folds(cli: CommandLine, store: Store, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(tiny.recipe_tree()))

@@ -8,12 +8,13 @@ from command_line import CommandLine
 from graftseg.core.errors import Code
 from graftseg.recipes.reading import shipped_recipes, suggest
 from graftseg.recipes.recipe import load_recipe
+from loops import for_each
 from user_errors import user_error
 
 KNOWN = ["la-4/bcp", "la-8/bcp", "la-8/supervised", "la-8/ua-mt", "acdc-3/bcp"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "expected"),
     [
         ("la-8/bpc", "did you mean la-8/bcp?"),

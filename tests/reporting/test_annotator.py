@@ -17,6 +17,7 @@ from graftseg.data.annotation.strokes import RUN
 from graftseg.data.grid import grid_difference
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label, read_scan
+from graftseg.inference.ranking.orders import DEFAULT_ORDER
 from graftseg.reporting.viewer.annotate import data_folder, make_annotator
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
 from graftseg.reporting.viewer.leases import LEASE_SECONDS, Leases
@@ -33,11 +34,18 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return make_tested_run(tmp_path_factory.mktemp("annotated"), request.param)
 
 
+@pytest.fixture(scope="module")
+def ranked(trained: Path) -> Path:
+    """A copy of the data with the ranking of a first start."""
+    folder = Path(shutil.copytree(trained.parent / "scans", trained.parent / "ranked"))
+    browser(trained, folder)
+    return folder
+
+
 @pytest.fixture
-def folder(trained: Path, tmp_path: Path) -> Path:
+def folder(ranked: Path, tmp_path: Path) -> Path:
     """A copy of the data, because annotation changes it."""
-    shutil.copytree(trained.parent / "scans", tmp_path / "scans")
-    return tmp_path / "scans"
+    return Path(shutil.copytree(ranked, tmp_path / "scans"))
 
 
 def browser(trained: Path, folder: Path, leases: Leases | None = None) -> TestClient:
@@ -66,7 +74,8 @@ def drawing(client: TestClient, case: str) -> tuple[NDArray[np.uint8], int]:
     return np.asarray(nibabel.Nifti1Image.from_bytes(answer.content).dataobj), int(answer.headers["x-seq"])
 
 
-def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, folder: Path) -> None:
+def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(trained.parent / "scans", tmp_path / "scans"))
     session = browser(trained, folder).get("/api/session").json()
     ranks = [one["rank"] for one in session["cases"]]
     assert (session["mode"], session["can_train"]) == ("annotate", True)
@@ -75,6 +84,18 @@ def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, f
     assert json.loads((folder / "annotations" / "ranking.json").read_text())["cases"].keys() == {
         one["name"] for one in session["cases"][:5]
     }
+
+
+def test_a_saved_ranking_in_another_order_is_not_used(trained: Path, folder: Path) -> None:
+    path = folder / "annotations" / "ranking.json"
+    browser(trained, folder)
+    saved = json.loads(path.read_text())
+    assert saved["by"] == DEFAULT_ORDER
+    changed = {name: one | {"uncertainty": 7.0} for name, one in saved["cases"].items()}
+    for by, is_used in ((DEFAULT_ORDER, True), ("another", False)):
+        path.write_text(json.dumps(saved | {"by": by, "cases": changed}))
+        browser(trained, folder)
+        assert (json.loads(path.read_text())["cases"] == changed) == is_used
 
 
 def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_scan(trained: Path, folder: Path) -> None:
@@ -197,25 +218,25 @@ def test_reset_goes_back_to_the_prediction(trained: Path, folder: Path) -> None:
     assert np.array_equal(drawing(client, case)[0], start)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("open", b"{}", 400),
-        ("open", b'{"tab": ""}', 400),
-        ("open", b"x" * 2000, 413),
-        ("finish", b'{"tab": "a", "seq": 0, "action": "delete"}', 400),
-        ("strokes?tab=a&seq=1", b"123", 422),
-        ("strokes?tab=a&seq=1", stroke((2**31, 1, 1)), 422),
-        ("strokes?tab=a&seq=1", stroke((0, 1, 200)), 422),
-        ("strokes?tab=a&seq=1", b"x" * 2**20, 413),
-        ("strokes?tab=a&seq=-1", stroke((0, 1, 1)), 400),
-        ("strokes?seq=1", stroke((0, 1, 1)), 409),
-    ],
-)
-def test_bad_requests(trained: Path, folder: Path, path: str, body: bytes, status: int) -> None:
+BAD_REQUESTS = [
+    ("open", b"{}", 400),
+    ("open", b'{"tab": ""}', 400),
+    ("open", b"x" * 2000, 413),
+    ("finish", b'{"tab": "a", "seq": 0, "action": "delete"}', 400),
+    ("strokes?tab=a&seq=1", b"123", 422),
+    ("strokes?tab=a&seq=1", stroke((2**31, 1, 1)), 422),
+    ("strokes?tab=a&seq=1", stroke((0, 1, 200)), 422),
+    ("strokes?tab=a&seq=1", b"x" * 2**20, 413),
+    ("strokes?tab=a&seq=-1", stroke((0, 1, 1)), 400),
+    ("strokes?seq=1", stroke((0, 1, 1)), 409),
+]
+
+
+def test_bad_requests(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     case = opened(client)
-    assert client.post(f"{case}/{path}", content=body).status_code == status
+    found = [client.post(f"{case}/{path}", content=body).status_code for path, body, _ in BAD_REQUESTS]
+    assert found == [status for _, _, status in BAD_REQUESTS]
     assert drawing(client, case)[1] == 0
 
 

@@ -21,7 +21,7 @@ from graftseg.reporting.viewer.volumes import Turn
 from user_errors import user_error
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tested_run(tmp_path_factory.mktemp("viewed"), request.param)
 
@@ -67,6 +67,33 @@ def test_volumes_are_those_of_the_files(run: Path) -> None:
         assert np.allclose(volume(client.get(f"{path}/uncertainty.nii")), turn.to_volume(uncertainty), atol=1e-6)
 
 
+def test_middle_slices_are_those_of_the_volume(run: Path) -> None:
+    client = browser(run)
+    whole = volume(client.get("/api/cases/0/image.nii"))
+    kind = client.get("/api/cases/0").json()["voxel_type"]
+    assert whole.dtype.name == kind
+    x, y, z = (size // 2 for size in whole.shape)
+    slices = whole[:, :, z], whole[:, y, :], whole[x, :, :]
+    answer = client.get("/api/cases/0/center")
+    assert answer.content == b"".join(np.asfortranarray(one).tobytes(order="F") for one in slices)
+    assert len(client.get("/api/cases/0/image.nii").content) == int(
+        client.get("/api/cases/0/image.nii").headers["content-length"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"), [([0, 1, 2], "labels"), ([0, -1, 2], "scan"), ([0, 0.5, 1], "scan"), ([0, 1, 300], "scan")]
+)
+def test_label_maps_are_recognized_by_their_values(values: list[float], kind: str, tmp_path: Path) -> None:
+    array = np.zeros((128, 128, 80), np.float32)
+    array[0, 0, 0], array[1, 0, 79], array[2, 0, 79] = values
+    for name in ("a.nii", "b.nii.gz"):
+        nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), tmp_path / name)
+        assert collect(tmp_path / name).kind == kind
+        nibabel.save(nibabel.Nifti1Image(array[..., ::-1], np.eye(4)), tmp_path / name)
+        assert collect(tmp_path / name).kind == kind
+
+
 def test_a_case_is_described(run: Path) -> None:
     case = browser(run).get("/api/cases/0").json()
     dimensions = 2 if case["is_2d"] else 3
@@ -77,7 +104,10 @@ def test_a_case_is_described(run: Path) -> None:
     assert {"class", "dice", "hd95"} == case["scores"][0].keys()
 
 
-@pytest.mark.parametrize("path", ["/api/cases/99", "/api/cases/0/x.nii", "/api/cases/0/image.nii?channel=1", "/no"])
+@pytest.mark.parametrize(
+    "path",
+    ["/api/cases/99", "/api/cases/0/x.nii", "/api/cases/0/image.nii?channel=1", "/api/cases/0/center?channel=1", "/no"],
+)
 def test_unknown_addresses(run: Path, path: str) -> None:
     assert browser(run).get(path).status_code == 404
 

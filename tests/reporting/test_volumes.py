@@ -7,7 +7,7 @@ from nibabel.orientations import apply_orientation, io_orientation
 from numpy.typing import NDArray
 
 from graftseg.core.types import Geometry
-from graftseg.reporting.viewer.volumes import Turn, as_nifti
+from graftseg.reporting.viewer.volumes import PART_BYTES, Turn, as_nifti, center_slices, nifti_parts, nifti_size
 
 
 def geometry(shape: tuple[int, ...], affine: NDArray[np.float64]) -> Geometry:
@@ -61,3 +61,21 @@ def test_volumes_become_nifti_files(kind: str, shown: str) -> None:
 def test_a_slope_scales_the_values() -> None:
     image = nibabel.Nifti1Image.from_bytes(as_nifti(np.full((1, 1, 1), 255, np.uint8), (1.0, 1.0, 1.0), 1 / 255))
     assert float(np.asarray(image.dataobj)[0, 0, 0]) == pytest.approx(1.0)
+
+
+def test_parts_are_the_whole_file() -> None:
+    volume = np.arange(300 * 200 * 40, dtype=np.int16).reshape(300, 200, 40)[::-1]
+    parts = list(nifti_parts(volume, (1.0, 2.0, 3.0)))
+    assert len(parts) == 4
+    assert max(map(len, parts)) <= PART_BYTES
+    assert b"".join(parts) == as_nifti(volume, (1.0, 2.0, 3.0))
+    assert sum(map(len, parts)) == nifti_size(volume)
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("uint8", "<u1"), ("int16", "<i2"), (">i2", "<i2"), ("int64", "<f4")])
+def test_middle_slices_have_the_order_of_the_volume(kind: str, shown: str) -> None:
+    volume = np.arange(2 * 3 * 5).reshape(2, 3, 5).astype(kind)
+    values = np.frombuffer(center_slices(volume), shown)
+    assert values[:6].reshape(3, 2).T.tolist() == volume[:, :, 2].tolist()
+    assert values[6:16].reshape(5, 2).T.tolist() == volume[:, 1, :].tolist()
+    assert values[16:].reshape(5, 3).T.tolist() == volume[1, :, :].tolist()

@@ -120,8 +120,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
     ("network", "method", "optimizer"),
     [
         ("unet-2d", "bcp", SGD),
-        ("unet-2d", "bcp", ADAM),
-        ("unet-2d", "bcp", SGD | {"clip_gradient": 0.1}),
+        pytest.param("unet-2d", "bcp", ADAM, marks=pytest.mark.slow),
+        pytest.param("unet-2d", "bcp", SGD | {"clip_gradient": 0.1}, marks=pytest.mark.slow),
         ("vnet-bn", "bcp", SGD),
         ("unet-2d", "bcp-pretrain", ADAM),
         ("vnet-in", "supervised", SGD | {"clip_gradient": 0.1}),

@@ -119,6 +119,7 @@ def test_a_map_of_a_case_that_a_fold_trained_on_is_not_shown(
     assert part.count("held out of fold 0") == 2 and part.count("does not list this case") == 2
 
 
+@pytest.mark.slow
 def test_folds_of_a_store_have_pictures(tmp_path: Path) -> None:
     scans, store = write_scans(tmp_path / "scans", labeled=4, unlabeled=2, test=0), tmp_path / "store"
     prepare(read_layout(scans), store, tiny_recipe().data)
@@ -190,6 +191,7 @@ def test_a_test_without_test_scans_tells_of_the_scores_that_are_there(
         assert "my run'" in refused.value.remedy and "--folds" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_folds_without_a_baseline_say_how_to_add_one(tmp_path: Path) -> None:
     scans, run = write_scans(tmp_path / "scans", labeled=4, unlabeled=2, test=0), tmp_path / "run"
     train = partial(api.train_folds, tiny_recipe(), scans, run, folds=2, device="cpu")

@@ -32,6 +32,7 @@ from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import divide, fold_recipe, suggested_folds
 from graftseg.training.recorder import ProgressLabel
 from graftseg.training.run import complete
+from graftseg.training.shipping import shipped_after_folds
 from user_errors import user_error
 
 RECIPE = tiny_recipe()
@@ -52,6 +53,13 @@ def store(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
 def trained(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, CrossValidation]:
     out = tmp_path_factory.mktemp("runs") / "run"
     return RunFolder(out), api.train_folds(RECIPE, scans, out, folds=2, baseline=True, device="cpu")
+
+
+def test_the_better_network_of_the_folds_is_shipped(trained: tuple[RunFolder, CrossValidation]) -> None:
+    run, result = trained
+    assert result.baseline is not None
+    assert run.shipped() == shipped_after_folds(result.evaluation, result.baseline)
+    assert run.shipped() != shipped_after_folds(result.baseline, result.evaluation)
 
 
 def plain(evaluation: Evaluation, cases: Sequence[str]) -> list[tuple[Any, ...]]:

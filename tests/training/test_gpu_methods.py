@@ -79,7 +79,7 @@ def test_captured_steps_equal_eager_steps_of_plain_layers(
     assert_same_training(found, expected, LOSS_TOLERANCES.get(name, LOSS_TOLERANCE))
 
 
-@pytest.mark.parametrize("name", ["bcp", "ss-net"])
+@pytest.mark.parametrize("name", ["bcp", pytest.param("ss-net", marks=pytest.mark.slow)])
 def test_two_eager_trainings_are_equal_and_another_is_not(name: str, store: Store) -> None:
     recipe = recipe_of(name, "unet-2d", 2)
     expected = train(recipe, store, CPU, plain=True)

@@ -13,6 +13,7 @@ from graftseg.training.remaining_time import (
     remaining_seconds,
     run_work,
 )
+from loops import for_each
 
 STAGES = [StageWork(100, cost=3.0), StageWork(50, cost=6.0, before=9.0, pause=3.0, pauses=5)]
 
@@ -102,8 +103,8 @@ def test_the_planned_costs_are_exact(first: int, second: int) -> None:
     assert len(errors) > 10 and max(map(abs, errors)) < 1e-9
 
 
-@pytest.mark.parametrize(("first", "second"), LENGTHS)
-@pytest.mark.parametrize("prediction", [45.0, 60.0, 75.0])
+@for_each(("first", "second"), LENGTHS)
+@for_each("prediction", [45.0, 60.0, 75.0])
 def test_estimates_are_never_off_by_more_than_30_percent(first: int, second: int, prediction: float) -> None:
     """The table has a ratio of 4 : 3, although a step of the second stage takes 1.8 times as long."""
     work = [

@@ -24,6 +24,7 @@ from graftseg.experiments.seeds import train_seeds
 from graftseg.methods import Method
 from graftseg.recipes.settings import ScoredSplit, SelectionSettings
 from graftseg.training.selection import Selector, mean_dice, scored_cases
+from loops import for_each
 from user_errors import user_error
 
 VAL = SelectionSettings(protocol="val", every=1)
@@ -238,7 +239,7 @@ def test_settings_that_are_refused(settings: dict[str, Any], keyword: str) -> No
         SelectionSettings(**settings)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "every"),
     [
         ({}, None),
@@ -259,7 +260,7 @@ def test_scores_that_are_needed_are_made_every_200_steps_unless_said(
     assert chosen.every == every and SelectionSettings(**chosen.model_dump()) == chosen
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "reads_test_labels", "needs_validation"),
     [
         ({}, False, False),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,11 +10,19 @@ import tiny
 import torch
 
 from graftseg import api
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.inference.export.weights import load as load_exported
 from graftseg.inference.model import load_network
-from graftseg.training.shipping import shipped_after_folds, shipped_without_folds
+from graftseg.training import final_check, shipping, unlabeled_predictions
+from graftseg.training.case_predictions import CasePredictions
+from graftseg.training.final_check import FinalCheck
+from graftseg.training.shipping import shipped_after_folds
+from graftseg.training.teacher_check import TeacherCheck
+from scan_summaries import GOOD, LABELED, changed
 
 STAGES = [
     {"method": "supervised", "steps": 2, "optimizer": {"name": "adam"}},
@@ -34,19 +43,61 @@ def test_the_better_network_is_shipped(run: Any, baseline: Any, network: str) ->
     assert shipped_after_folds(scores(*run), scores(*baseline)).network == network
 
 
-def test_without_held_out_labels_the_choice_is_unknown(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    assert shipped_without_folds(run, has_baseline=False) is None
-    known = shipped_without_folds(run, has_baseline=True)
-    assert known is not None and known.network == "run" and "unknown" in known.reason
+def choose(run: RunFolder, monkeypatch: pytest.MonkeyPatch, final: FinalCheck | None) -> Shipped:
+    monkeypatch.setattr(shipping, "check_networks", lambda *arguments: final)
+    nothing: Any = None
+    return shipping.shipped_without_folds(nothing, nothing, run, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("final", [None, FinalCheck(30, {"a": "no foreground"}, {})])
+def test_without_held_out_labels_the_choice_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: FinalCheck | None
+) -> None:
+    shipped = choose(RunFolder(tmp_path), monkeypatch, final)
+    assert shipped.network == "run" and "unknown" in shipped.reason
 
 
 @pytest.mark.parametrize(("decision", "keyword"), [("skip", "too few predictions"), ("stop", "drifted")])
-def test_abandoned_self_training_ships_the_baseline(tmp_path: Path, decision: str, keyword: str) -> None:
+def test_abandoned_self_training_ships_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str, keyword: str
+) -> None:
     run = RunFolder(tmp_path)
     run.teacher_file.write_text(json.dumps({"checks": [{"decision": "continue"}, {"decision": decision}]}))
-    shipped = shipped_without_folds(run, has_baseline=True)
-    assert shipped is not None and shipped.network == "baseline" and keyword in shipped.reason
+    shipped = choose(run, monkeypatch, None)
+    assert shipped.network == "baseline" and keyword in shipped.reason
+
+
+def test_implausible_predictions_ship_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    final = FinalCheck(30, {"a": "no foreground", "b": "scattered pieces", "c": "no foreground"}, {"b": "x"})
+    shipped = choose(RunFolder(tmp_path), monkeypatch, final)
+    assert shipped.network == "baseline"
+    assert (
+        "3 of 30" in shipped.reason
+        and "2 with no foreground" in shipped.reason
+        and "1 of the baseline" in shipped.reason
+    )
+
+
+def test_both_networks_predict_the_unlabeled_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bytes, list[str]]] = []
+
+    def predict(recipe: Any, store: Any, method: Any, cases: Any, device: Any) -> CasePredictions:
+        weights = b"".join(tensor.numpy().tobytes() for tensor in method.student.state_dict().values())
+        seen.append((weights, [case.name for case in cases]))
+        bad = changed(centers=(None,) * 3)
+        return CasePredictions([], {case.name: GOOD if len(seen) == 2 else bad for case in cases})
+
+    monkeypatch.setattr(final_check, "predict_cases", predict)
+    monkeypatch.setattr(final_check, "labeled_summaries", lambda store, cases: LABELED)
+    trusted = TeacherCheck(1, 2, {}, "continue")
+    monkeypatch.setattr(unlabeled_predictions, "check_teacher", lambda *arguments, **options: trusted)
+    stages = [STAGES[0], {**STAGES[1], "check_teacher": True}]
+    api.train(tiny.tiny_recipe(stages=stages, baseline=True), tiny.write_scans(tmp_path / "scans"), tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    (own, names), (other, same) = seen
+    assert own != other and names == same == run.manifest()["store"]["unlabeled"]
+    shipped = run.shipped()
+    assert shipped is not None and shipped.network == "baseline"
 
 
 def test_predict_uses_the_shipped_network(tmp_path: Path) -> None:
@@ -67,6 +118,7 @@ def test_predict_uses_the_shipped_network(tmp_path: Path) -> None:
         assert torch.equal(exported.method.student.state_dict()[name], tensor)
 
 
+@pytest.mark.slow
 def test_folds_ship_the_better_network(tmp_path: Path) -> None:
     scans = tiny.write_scans(tmp_path / "scans")
     recipe = tiny.tiny_recipe(stages=STAGES, baseline=True)
@@ -76,3 +128,35 @@ def test_folds_ship_the_better_network(tmp_path: Path) -> None:
     assert shipped == shipped_after_folds(result.evaluation, result.baseline)
     predicted = api.predict(tmp_path / "run", scans / "imagesTs", tmp_path / "out", device="cpu")
     assert predicted.network == shipped.sentence and len(predicted.cases) == 2
+
+
+def test_a_network_that_is_not_finite_is_never_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def predict(*arguments: Any) -> CasePredictions:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise UserError(Code.LOSS_NOT_FINITE, "a", "not finite", "train again")
+        return CasePredictions([], {case.name: GOOD for case in arguments[3]})
+
+    monkeypatch.setattr(final_check, "predict_cases", predict)
+    monkeypatch.setattr(final_check, "labeled_summaries", lambda store, cases: LABELED)
+    monkeypatch.setattr(final_check, "load_network", lambda folder, device: SimpleNamespace(method=None))
+    recipe = tiny.tiny_recipe(stages=[STAGES[0], {**STAGES[1], "check_teacher": True}])
+    store = tiny.write_scans(tmp_path / "scans")
+    prepared = prepare(read_layout(store), tmp_path / "store", recipe.data)
+    final = final_check.check_networks(recipe, prepared, RunFolder(tmp_path), torch.device("cpu"))
+    assert final is not None and final.prefers_baseline and len(final.run) == final.scans > 1
+
+
+def test_the_network_of_skipped_self_training_predicts_and_resumes(tmp_path: Path) -> None:
+    """The student of MC-Net has several decoders, but a run without self-training has a supervised student."""
+    stages = [STAGES[0], {"method": "mc-net", "steps": 2, "optimizer": {"name": "adam"}, "check_teacher": True}]
+    scans = tiny.write_scans(tmp_path / "scans")
+    recipe = tiny.tiny_recipe(stages=stages)
+    api.train(recipe, scans, tmp_path / "run", device="cpu")
+    run = RunFolder(tmp_path / "run")
+    assert [check["decision"] for check in run.teacher_checks()] == ["extend", "skip"]
+    assert len(api.predict(run.path, scans / "imagesTs", tmp_path / "out", device="cpu").cases) == 2
+    again = api.train(recipe, scans, tmp_path / "run", resume=True, device="cpu")
+    assert again.steps == 4

@@ -42,7 +42,7 @@ def scores_of(run: RunFolder) -> dict[int, dict[str, float]]:
     return {line["global_step"]: line["training_dice"] for line in read_log(run.log_file) if "training_dice" in line}
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("dimensions", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_scores_change_no_bit_of_the_training(dimensions: int, store: Store, volumes: Store, tmp_path: Path) -> None:
     data = (store if dimensions == 2 else volumes).path
     plain = train(recipe_with(None, dimensions), data, tmp_path / "plain")

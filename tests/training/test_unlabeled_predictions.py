@@ -49,7 +49,7 @@ def test_what_the_first_stage_finds_is_kept_and_drawn_around(store: Store, whole
     assert of(tmp_path / "plain") != of(whole)
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("dimensions", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_scans_are_looked_at_in_bfloat16_too(dimensions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As planned trainings do on a CPU that has it; stored scans are of float16, which its autocast does not know."""
     monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
@@ -92,7 +92,7 @@ def test_positions_are_the_foreground_that_the_network_finds(store: Store, tmp_p
     assert not run.foreground_file(0).exists()
 
 
-@pytest.mark.parametrize("cut_at", [4, 6])
+@pytest.mark.parametrize("cut_at", [4, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_run_that_resumes_draws_the_same(
     store: Store, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_at: int
 ) -> None:

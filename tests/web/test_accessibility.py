@@ -1,27 +1,12 @@
 """Accessibility of all pages by axe-core, in light and dark, wide and narrow."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
-from viewer_browser import Start, ViewerTab
+from viewer_browser import AXE, Start, ViewerTab
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
-
-AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
-
-
-def problems(tab: ViewerTab) -> list[str]:
-    """Return serious and critical findings of axe-core."""
-    tab.run(AXE.read_text(encoding="utf-8"))
-    found: list[dict[str, Any]] = tab.run("axe.run().then(result => result.violations)")
-    return [
-        f"{one['id']}: {node['target']} {node['failureSummary']}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("mode", ["view", "annotate"])
@@ -40,11 +25,11 @@ def test_no_serious_finding(
             tab.wait_writable()
         for width in (1280, 800):
             tab.page.set_viewport_size({"width": width, "height": 800})
-            found[scheme, str(width)] = problems(tab)
+            found[scheme, str(width)] = tab.accessibility_problems()
             tab.page.screenshot(path=tmp_path / f"{mode}-{scheme}-{width}.png")
             assert tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{scheme}, {width} px: too wide"
         tab.page.keyboard.press("?")
-        found[scheme, "help"] = problems(tab)
+        found[scheme, "help"] = tab.accessibility_problems()
         context.close()
     assert {key: value for key, value in found.items() if value} == {}
 

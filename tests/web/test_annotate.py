@@ -167,17 +167,37 @@ def test_a_rejected_scan_is_not_suggested_again(tab: ViewerTab, data: Path) -> N
     assert [entry["action"] for entry in log] == ["reject", "skip"]
 
 
-def test_the_network_learns_from_accepted_labels(own_run: Path, start: Start, context: BrowserContext) -> None:
+def test_a_scan_is_corrected_saved_and_learned_from(
+    own_run: Path, start: Start, context: BrowserContext, tmp_path: Path
+) -> None:
+    context.tracing.start(screenshots=True)
     tab = ViewerTab(context, start("annotate", own_run).url)
     tab.wait_ready()
     tab.wait_writable()
-    name = tab.case_name
+    name, z, expected = tab.case_name, tab.voxel[2], tab.draft()
+    tab.set_brush(1)
+    tab.page.keyboard.press("2")
+    tab.draw((3, 4, z), (9, 4, z))
+    changed = int((expected[3:10, 4, z] != 2).sum())
+    expected[3:10, 4, z] = 2
     tab.page.get_by_role("button", name="Accept").click()
     wait_until(lambda: tab.case_name != name)
+    scans = own_run.parent / "scans"
+    saved, scan = (
+        read_label(scans / "labelsTr" / f"{name}.nii.gz"),
+        read_scan(scans / "imagesUn" / f"{name}_0000.nii.gz"),
+    )
+    assert np.array_equal(Turn.of(scan.geometry).to_volume(saved.array), expected)
+    log = [json.loads(line) for line in (scans / "annotations" / "log.jsonl").read_text().splitlines()]
+    assert [(entry["action"], entry["case"], entry["changed_voxels"]) for entry in log] == [("accept", name, changed)]
     tab.page.get_by_role("button", name="Retrain").click()
     training = tab.page.locator(".group", has=tab.page.get_by_role("button", name="Retrain"))
     wait_until(lambda: "Training," in training.inner_text())
     wait_until(lambda: "Finished in" in training.inner_text() or "failed" in training.inner_text(), 240)
     assert "Finished in" in training.inner_text()
     assert training.locator(".notice").inner_text() != ""
+    continued = next(path for path in own_run.parent.glob("run-*") if (path / "run.json").is_file())
+    assert name in (continued / "run.json").read_text()
     assert tab.errors == []
+    context.tracing.stop(path=tmp_path / "recording.zip")
+    assert (tmp_path / "recording.zip").stat().st_size > 0

@@ -8,12 +8,12 @@ import pytest
 import yaml
 from playwright.sync_api import BrowserContext
 from tiny import recipe_tree, write_scans
-from viewer_browser import ServerProcess, ViewerTab, wait_until
+from viewer_browser import AXE, Start, ViewerTab, wait_until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
 
-def test_curves_grow_until_the_report(tmp_path: Path, context: BrowserContext) -> None:
+def test_curves_grow_until_the_report(tmp_path: Path, start: Start, context: BrowserContext) -> None:
     tree = recipe_tree(2)
     tree["stages"][1]["steps"] = 1500
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(tree))
@@ -33,23 +33,38 @@ def test_curves_grow_until_the_report(tmp_path: Path, context: BrowserContext) -
     try:
         wait_until(lambda: (run / "run.json").is_file() or training.poll() is not None, 120)
         assert training.poll() is None, training.communicate()[0].decode()
-        server = ServerProcess("view", run)
-        tab = ViewerTab(context, server.url)
+        tab = ViewerTab(context, start("view", run).url)
         first = wait_until(lambda: points(tab), 60)
         wait_until(lambda: points(tab) > first, 60)
         assert "Training" in tab.page.locator(".status").inner_text()
         assert "steps per second" in tab.page.locator(".tiles").inner_text()
         wait_until(lambda: tab.page.locator(".pictures img").count() > 0, 120)
         assert tab.run("[...document.querySelectorAll('.pictures img')].every(one => one.alt !== '')")
+        assert problems_in_all_sizes(tab) == {}
         wait_until(lambda: tab.page.get_by_role("link", name="Open the report").count() == 1, 240)
+        assert problems_in_all_sizes(tab) == {}
         assert "Finished" in tab.page.locator(".status").inner_text()
         tab.page.get_by_role("button", name="Scans").click()
         tab.wait_ready()
         assert tab.errors == []
-        server.kill()
     finally:
         training.kill()
         training.communicate()
+
+
+def problems_in_all_sizes(tab: ViewerTab) -> dict[tuple[str, int], list[str]]:
+    """Return the findings of axe-core in light and dark, wide and narrow, and pages that are too wide."""
+    if not AXE.is_file():
+        return {}
+    found: dict[tuple[str, int], list[str]] = {}
+    for scheme in ("dark", "light"):
+        for width in (800, 1280):
+            tab.page.emulate_media(color_scheme=scheme)
+            tab.page.set_viewport_size({"width": width, "height": 800})
+            found[scheme, width] = tab.accessibility_problems()
+            if not tab.run("document.documentElement.scrollWidth <= innerWidth"):
+                found[scheme, width].append("too wide")
+    return {key: value for key, value in found.items() if value}
 
 
 def points(tab: ViewerTab) -> int:

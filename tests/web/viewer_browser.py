@@ -20,6 +20,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 """Chromium of the system. Playwright's own download is not used."""
 SOFTWARE_GL = ["--enable-unsafe-swiftshader", "--use-angle=swiftshader", "--ignore-gpu-blocklist"]
 """Options that draw WebGL without a GPU."""
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 VIEW = "window.graftseg.page.stage.view"
 AXIAL, CORONAL, SAGITTAL = 0, 1, 2
 Voxel = tuple[int, int, int]
@@ -85,6 +86,10 @@ class ViewerTab:
         """Wait until a case is shown."""
         state = "document.querySelector('.stage')?.dataset.state"
         wait_until(lambda: self.run(state) == "ready" and (not name or self.case_name == name))
+
+    def wait_loaded(self) -> None:
+        """Wait until all voxels of the scan are there."""
+        wait_until(lambda: self.run("document.querySelector('.stage').dataset.voxels") == "complete")
 
     def wait_writable(self, writable: bool = True) -> None:
         """Wait until this tab may draw, or may not."""
@@ -159,6 +164,17 @@ class ViewerTab:
         answer = self.page.request.get(f"{self.origin}/api/cases/{number}/draft.nii")
         assert answer.ok
         return np.asarray(nibabel.Nifti1Image.from_bytes(answer.body()).dataobj)
+
+    def accessibility_problems(self) -> list[str]:
+        """Return serious and critical findings of axe-core."""
+        self.run(AXE.read_text(encoding="utf-8"))
+        found: list[dict[str, Any]] = self.run("axe.run().then(result => result.violations)")
+        return [
+            f"{one['id']}: {node['target']} {node['failureSummary']}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"]
+        ]
 
     @property
     def origin(self) -> str:

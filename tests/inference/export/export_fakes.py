@@ -1,16 +1,18 @@
 """Run folders with random weights, without a training."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from graftseg.core.files import sha256_of, write_text
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method, save_weights
 from graftseg.methods import Method
-from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.recipe import Recipe, parse_recipe
 
 
 def write_run(
@@ -25,10 +27,7 @@ def write_run(
     """Write a finished run with random weights of a seed."""
     run = RunFolder(folder)
     folder.mkdir(parents=True)
-    torch.manual_seed(seed)
-    method = build_method(recipe, recipe.stages[-1], channels, len(classes), torch.device("cpu"))
-    _settle(method, torch.randn(4, channels, *recipe.batches.patch))
-    save_weights(method.student.state_dict(), run.weights_file)
+    save_weights(_weights(recipe.to_yaml(), channels, len(classes), seed), run.weights_file)
     facts: dict[str, Any] = {
         "identity": "none" if store is None else store.identity,
         "classes": list(classes),
@@ -47,6 +46,15 @@ def write_run(
     )
     write_text(run.recipe_file, recipe.to_yaml())
     return run
+
+
+@cache
+def _weights(recipe_text: str, channels: int, classes: int, seed: int) -> dict[str, torch.Tensor]:
+    recipe = parse_recipe(yaml.safe_load(recipe_text), "export")
+    torch.manual_seed(seed)
+    method = build_method(recipe, recipe.stages[-1], channels, classes, torch.device("cpu"))
+    _settle(method, torch.randn(4, channels, *recipe.batches.patch))
+    return method.student.state_dict()
 
 
 @torch.no_grad()

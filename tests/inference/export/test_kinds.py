@@ -7,9 +7,10 @@ import tiny
 from export_fakes import write_run
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import atomic_folder
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.export import KINDS, Request, export_run
-from graftseg.inference.export.request import atomic_folder, import_package
+from graftseg.inference.export.request import import_package
 from user_errors import user_error
 
 CLASSES = ("background", "ring")

@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from graftseg.inference.predict import predict_scans
 from graftseg.recipes.settings import InferenceSettings
 from user_errors import user_error
 
-pytest.importorskip("ignite")
-pytest.importorskip("skimage")
+# importing these packages takes seconds, also in processes that run none of these tests
+pytestmark = pytest.mark.skipif(not (find_spec("ignite") and find_spec("skimage")), reason="needs ignite and skimage")
 FEW = 0.001
 """Fraction of voxels that may differ because two classes are equally probable up to rounding."""
 CLASSES = ("background", "ring", "core")

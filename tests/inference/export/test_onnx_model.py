@@ -3,6 +3,8 @@
 import hashlib
 import json
 from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
@@ -18,9 +20,9 @@ from graftseg.inference.export import Request, export_run, onnx_model
 from graftseg.inference.model import load_network
 from user_errors import user_error
 
-onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+# importing these packages takes seconds, also in processes that run none of these tests
+pytestmark = pytest.mark.skipif(not all(map(find_spec, PACKAGES)), reason=f"needs {', '.join(PACKAGES)}")
 
 
 @pytest.mark.slow
@@ -34,7 +36,9 @@ def test_a_volume_network_for_any_number_of_patches(tmp_path: Path, volumes: Sto
     largest = f"{facts['largest_difference']:.2g}"
     assert line.endswith(f"/out: probabilities differ from PyTorch's by at most {largest} on noise")
     images = torch.randn(3, 1, 16, 16, 16)
-    session = runtime.InferenceSession(str(tmp_path / "out" / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = import_module("onnxruntime").InferenceSession(
+        str(tmp_path / "out" / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     (found,) = session.run(None, {"images": images.numpy()})
     (checked,) = onnx_model.load(tmp_path / "out" / "model.onnx").run(None, {"images": images.numpy()})
     assert np.array_equal(checked, found)
@@ -52,7 +56,7 @@ def test_a_slice_network_checked_on_a_scan(tmp_path: Path, scans: Path, store: S
     facts = json.loads(text)
     assert facts["checked_on"] == "a patch of a scan" and 0 < facts["largest_difference"] < 1e-4
     assert "test_0" not in text
-    model = onnx.load(tmp_path / "out" / "model.onnx")
+    model = import_module("onnx").load(tmp_path / "out" / "model.onnx")
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     assert json.loads(metadata["classes"]) == list(store.classes) and len(metadata["sha256"]) == 64
 
@@ -73,6 +77,7 @@ def test_damaged_files_are_refused(tmp_path: Path, store: Store) -> None:
         with suppress(UserError):
             accepted.append((number, onnx_model.load(path)))
     assert accepted == []
+    onnx = import_module("onnx")
     model = onnx.load_model_from_string(content)
     del model.metadata_props[-1]
     onnx.save_model(model, path)

@@ -1,0 +1,71 @@
+"""Plausibility of predictions: summaries, usual values and objections."""
+
+import numpy as np
+import pytest
+
+from graftseg.training.plausibility import ScanSummary, Usual, summarize
+from scan_summaries import GOOD, LABELED, centers, changed
+
+
+def test_a_summary_counts_voxels_pieces_and_the_center() -> None:
+    label = np.zeros((4, 8), np.uint8)
+    label[0, :3] = 1
+    label[2, 6] = 1
+    label[3, 4:] = 2
+    found = summarize(label, 4, 0.25)
+    assert found.volumes == (4, 4, 0) and found.largest == (0.75, 1.0, 0.0) and found.uncertainty == 0.25
+    rows, columns = np.nonzero(label)
+    foreground, first, second, third = found.centers
+    assert foreground == pytest.approx(((rows.mean() + 0.5) / 4, (columns.mean() + 0.5) / 8))
+    assert first == pytest.approx((1.0 / 4, (9 / 4 + 0.5) / 8)) and second == pytest.approx((3.5 / 4, 6.0 / 8))
+    assert third is None
+
+
+def test_an_empty_label_map_has_no_center() -> None:
+    assert summarize(np.zeros((3, 3, 3), np.uint8), 3) == ScanSummary((0, 0), (0.0, 0.0), (None, None, None))
+
+
+def test_usual_values() -> None:
+    usual = Usual.of(LABELED)
+    assert usual.volumes == (100.0, 50.0) and usual.is_one_piece == (True, True)
+    assert usual.positions[0] == ((0.4, 0.5), (0.5, 0.6)) and usual.positions[2] == ((0.5, 0.5), (0.6, 0.5))
+
+
+def test_a_class_that_some_labels_lack_is_not_checked() -> None:
+    usual = Usual.of([*LABELED, ScanSummary((90, 0), (1.0, 0.0), centers(0.5, 0.5, inner=None))])
+    assert usual.volumes == (95.0, None) and usual.is_one_piece == (True, False) and usual.positions[2] is None
+    assert usual.objection(changed(volumes=(100, 0), largest=(1.0, 0.0))) is None
+
+
+@pytest.mark.parametrize(
+    ("scan", "keyword"),
+    [
+        (GOOD, None),
+        (changed(centers=centers()), "no foreground"),
+        (changed(volumes=(9, 45)), "tenth"),
+        (changed(volumes=(10, 45)), None),
+        (changed(volumes=(100, 4)), "tenth"),
+        (changed(volumes=(1001, 45)), "ten times"),
+        (changed(largest=(0.49, 1.0)), "scattered"),
+        (changed(centers=centers(0.76, 0.5)), "position"),
+        (changed(centers=centers(0.5, 0.24)), "position"),
+        (changed(centers=centers(0.74, 0.26)), None),
+        (changed(centers=centers(0.5, 0.5, outer=(0.76, 0.5))), "position"),
+        (changed(centers=centers(0.5, 0.5, inner=(0.76, 0.5))), None),
+        (changed(centers=centers(0.5, 0.5, inner=(0.86, 0.5))), "position"),
+        (changed(uncertainty=0.61), "uncertainty"),
+        (changed(uncertainty=None), None),
+    ],
+)
+def test_objections(scan: ScanSummary, keyword: str | None) -> None:
+    objection = Usual.of(LABELED).objection(scan)
+    assert objection is None if keyword is None else keyword in (objection or "")
+
+
+def test_an_empty_prediction_is_plausible_if_a_label_map_is_empty() -> None:
+    empty = ScanSummary((0, 0), (0.0, 0.0), (None, None, None))
+    usual = Usual.of([*LABELED, empty])
+    assert usual.positions == (((0.4, 0.5), (0.5, 0.6)), None, None) and not usual.is_never_empty
+    assert usual.objection(empty) is None and Usual.of(LABELED).objection(empty) == "no foreground"
+    assert usual.objection(changed(centers=centers(0.5, 0.5, outer=(0.9, 0.9)))) is None
+    assert Usual.of([empty]).objection(GOOD) is None
