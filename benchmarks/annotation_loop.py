@@ -1,11 +1,17 @@
 """Simulate an annotator on MSD Hippocampus: rank, label, continue the training, and repeat.
 
 ``python benchmarks/annotation_loop.py DATA --work WORK``. DATA is the folder Task04_Hippocampus. The true label map of
-a scan plays the annotator. Each seed draws other test scans and other first labels. The arm ``ranked`` labels the first
-scans of ``graftseg rank``, and the arm ``random`` labels random scans. Both arms start from the same network. Scans are
-never moved: an annotated scan stays in ``imagesUn``, and its label map is added to ``labelsTr``.
+a scan plays the annotator. Each seed draws other test scans and other first labels. All arms of a seed start from the
+same network, if they share WORK:
+
+- ``ranked`` labels the first scans of ``graftseg rank --by uncertainty``.
+- ``covering`` labels the first scans of ``graftseg rank --by coverage``.
+- ``random`` labels random scans.
+
+Scans are never moved: an annotated scan stays in ``imagesUn``, and its label map is added to ``labelsTr``.
 
 Every round is recorded in ``RESULTS/seed-N-ARM.json``. The script can be stopped and started again with the same WORK.
+Arms whose records are complete are skipped, and ``--arms`` limits the others.
 ``--plot FILE`` draws the records as an SVG file and prints them as a table instead.
 """
 
@@ -31,7 +37,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.reporting.svg import Axis, element, points
 
-ARMS = ("ranked", "random")
+ARMS = ("ranked", "covering", "random")
 RECIPE = Path(__file__).with_suffix(".yaml")
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "annotation-loop"
 FOLDERS = ("imagesTr", "labelsTr", "imagesUn", "imagesTs", "labelsTs")
@@ -54,6 +60,7 @@ class Settings:
     fraction: float | None = None
     overrides: tuple[str, ...] = ()
     until: float = float("inf")
+    arms: tuple[str, ...] = ARMS
 
     @property
     def is_over(self) -> bool:
@@ -158,8 +165,9 @@ class Arm:
 
     def choose(self, run: Path, count: int) -> list[str]:
         """Return the scans to annotate next."""
-        if self.name == "ranked":
-            return [row.case for row in graftseg.rank(run, device=self.settings.device).rows[:count]]
+        if self.name != "random":
+            by = "coverage" if self.name == "covering" else "uncertainty"
+            return [row.case for row in graftseg.rank(run, by=by, device=self.settings.device).rows[:count]]
         # the run knows the unlabeled scans also if a stopped round has already added label maps
         unlabeled = sorted(RunFolder(run).manifest()["store"]["unlabeled"])
         return random.Random(f"{self.seed} {len(unlabeled)}").sample(unlabeled, count)
@@ -206,8 +214,8 @@ def write_split(settings: Settings, seed: int, out: Path) -> None:
 
 
 def simulate(settings: Settings, seed: int) -> None:
-    """Train the first network of a seed, then play both arms."""
-    arms = [Arm(settings, seed, name).load() for name in ARMS]
+    """Train the first network of a seed, then play its arms."""
+    arms = [Arm(settings, seed, name).load() for name in settings.arms]
     if not (left := [arm for arm in arms if not arm.is_done]):
         return
     first = settings.work / f"seed-{seed}-first"
@@ -226,7 +234,7 @@ def simulate(settings: Settings, seed: int) -> None:
         arm.play()
 
 
-COLORS = {"ranked": "#0072b2", "random": "#d55e00"}
+COLORS = {"ranked": "#0072b2", "covering": "#009e73", "random": "#d55e00"}
 STYLE = """\
 svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 .name{font-weight:600}.grid{stroke:#e4e4e4}.mean{fill:none;stroke-width:2}.one{fill:none;stroke-opacity:.25}
@@ -249,7 +257,7 @@ def picture(records: Sequence[dict[str, Any]]) -> str:
         for part in _panel(title, curves, index * (WIDTH + GAP))
     ]
     size = {"width": f"{2 * WIDTH + GAP:g}", "height": f"{HEIGHT:g}", "viewBox": f"0 0 {2 * WIDTH + GAP:g} {HEIGHT:g}"}
-    title = element("title", "Simulated annotation of MSD Hippocampus: ranked and random choice of scans")
+    title = element("title", "Simulated annotation of MSD Hippocampus: ranked, covering and random choice of scans")
     return element("svg", title, element("style", STYLE), *drawn, xmlns="http://www.w3.org/2000/svg", **size) + "\n"
 
 
@@ -278,35 +286,39 @@ def _panel(title: str, curves: Sequence[tuple[dict[str, Any], dict[int, float]]]
     ]
     middle = left + (LEFT + WIDTH - RIGHT) / 2
     drawn.append(element("text", "labeled scans", x=f"{middle:g}", y=HEIGHT - 6, text_anchor="middle"))
-    for place, (arm, color) in enumerate(COLORS.items()):
-        own = [one for record, one in curves if record["arm"] == arm and one]
-        lines = [*((one, "one") for one in own), *([(means(own), "mean")] if own else [])]
-        for one, kind in lines:
+    recorded = [arm for arm in COLORS if any(record["arm"] == arm and one for record, one in curves)]
+    for place, arm in enumerate(recorded):
+        color, own = COLORS[arm], [one for record, one in curves if record["arm"] == arm and one]
+        for one, kind in [*((one, "one") for one in own), (means(own), "mean")]:
             path = points([x.at(count) for count in one], [y.at(value) for value in one.values()])
             drawn.append(element("polyline", class_=kind, stroke=color, points=path))
-        drawn.append(element("text", f"{arm} ({len(own)} seeds)", x=left + LEFT + 130 * place, y=32, fill=color))
+        drawn.append(element("text", f"{arm} ({len(own)} seeds)", x=left + LEFT + 112 * place, y=32, fill=color))
     return drawn
 
 
-HEAD = ("labels", "seeds", "ranked", "random", "difference", "ranked is better", "corrected voxels", "seconds")
-
-
 def summary(records: Sequence[dict[str, Any]]) -> str:
+    """Return Markdown tables that compare every other recorded arm with the random arm."""
+    recorded = [arm for arm in ARMS[:-1] if any(one["arm"] == arm for one in records)]
+    return "\n".join(_table(records, (arm, "random")) for arm in recorded)
+
+
+def _table(records: Sequence[dict[str, Any]], names: tuple[str, str]) -> str:
     """Return a Markdown table of the seeds that have both arms.
 
-    ``ranked`` and ``random`` are the mean Dice on test scans. ``corrected voxels`` are means per annotated scan, and
-    ``seconds`` is the mean time from new labels to the next suggestion, first with ranked, then with random choice.
+    The columns of the arms are the mean Dice on test scans. ``corrected voxels`` are means per annotated scan, and
+    ``seconds`` is the mean time from new labels to the next suggestion, for the first and for the second arm.
     """
-    arms = [{one["seed"]: one for one in records if one["arm"] == arm} for arm in ARMS]
+    arms = [{one["seed"]: one for one in records if one["arm"] == arm} for arm in names]
     seeds = sorted(arms[0].keys() & arms[1].keys())
-    lines = [HEAD, ("---",) * len(HEAD)]
+    head = ("labels", "seeds", *names, "difference", f"{names[0]} is better", "corrected voxels", "seconds")
+    lines = [head, ("---",) * len(head)]
     rounds = [[{one["labels"]: one for one in arm[seed]["rounds"]} for seed in seeds] for arm in arms]
     for labels in sorted({count for arm in rounds for one in arm for count in one}):
         pairs = [(a[labels], b[labels]) for a, b in zip(*rounds, strict=True) if labels in a and labels in b]
         if not pairs:
             continue
         dice = [fmean(one["dice"] for one in arm) for arm in zip(*pairs, strict=True)]
-        better = sum(ranked["dice"] > other["dice"] for ranked, other in pairs)
+        better = sum(one["dice"] > other["dice"] for one, other in pairs)
         cells = [str(labels), str(len(pairs)), f"{dice[0]:.2f}", f"{dice[1]:.2f}", f"{dice[0] - dice[1]:+.2f}"]
         cells += [f"{better} of {len(pairs)}", _both(pairs, _corrected), _both(pairs, _seconds)]
         lines.append(tuple(cells))
@@ -329,8 +341,10 @@ def _seconds(one: dict[str, Any]) -> float:
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Return all records in a folder."""
-    return [read_json(path) for path in sorted(folder.glob("seed-*.json"))]
+    """Return all records in a folder: the list in ``records.json``, and one file for each other arm of a seed."""
+    collected = folder / "records.json"
+    listed: list[dict[str, Any]] = read_json(collected) if collected.is_file() else []
+    return [*listed, *(read_json(path) for path in sorted(folder.glob("seed-*.json")))]
 
 
 def main() -> None:
@@ -342,6 +356,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw the records as an SVG file and print a table")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--processes", type=int, default=1, help="number of seeds at the same time")
     parser.add_argument("--labels", default="3,6,9,12,15,18,20", help="numbers of labels, the first one given")
     parser.add_argument("--unlabeled", type=int, default=80)
@@ -367,6 +382,7 @@ def main() -> None:
         fraction=given.fraction,
         overrides=tuple(given.set),
         until=time.time() + given.seconds,
+        arms=tuple(given.arms),
     )
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
         for job in [pool.submit(simulate, settings, seed) for seed in range(given.seeds)]:

@@ -1,7 +1,9 @@
-"""Measure what the live page costs: train the same steps with and without ``--live`` in turn, and compare the times.
+"""Measure what ``train --live`` costs: the CPU time of the process that serves the page.
 
-A client reads the events of the page during the training, as a browser does. Needs the built front end (``make web``).
-Close other programs before you measure.
+The training itself does the same work with and without the page, because the page only reads the files of the run, once
+per second. So the cost is the CPU time of the page per second of training. It is measured between the first and the
+last event that a client receives, as a browser does. The start of the process is a separate number, because it does not
+grow with the training. CPU times depend little on other programs. Needs the built front end (``make web``).
 """
 
 import argparse
@@ -11,22 +13,22 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.request
+from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from pathlib import Path
-from statistics import median
+from time import monotonic
 
 from graftseg.data.phantom import write_phantoms
 
 RECIPE = "demo-2d/bcp"
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Print the time of a step without and with the page, and the ratio of the medians."""
+    """Print the CPU time of the page per second of training, and the CPU time of a step."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--shorter", type=int, default=2, help="divisor of the steps of the recipe")
+    parser.add_argument("--shorter", type=int, default=1, help="divisor of the steps of the recipe")
     parser.add_argument("--threads", type=int, default=1, help="threads of the training")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
@@ -38,13 +40,7 @@ def main() -> None:
             [*graftseg("prepare"), str(folder / "scans"), "--out", str(folder / "store"), "--recipe", RECIPE],
             check=True,
         )
-        times: dict[bool, list[float]] = {False: [], True: []}
-        for number in range(2 * arguments.rounds):
-            is_live = number % 2 == 1
-            times[is_live].append(train(folder, number, arguments, is_live=is_live))
-    plain, live = median(times[False]), median(times[True])
-    print(f"{1000 * plain:.2f} ms without, {1000 * live:.2f} ms with the page, ratio {live / plain:.4f}")
-    print(f"all: {[round(1000 * one, 2) for one in times[False]]} and {[round(1000 * one, 2) for one in times[True]]}")
+        measure(folder, arguments)
 
 
 def graftseg(verb: str) -> list[str]:
@@ -52,31 +48,42 @@ def graftseg(verb: str) -> list[str]:
     return [sys.executable, "-m", "graftseg", verb]
 
 
-def train(folder: Path, number: int, arguments: argparse.Namespace, *, is_live: bool) -> float:
-    """Train once and return the seconds per step of the last stage."""
-    run = folder / f"run-{number}"
-    command = [*graftseg("train"), RECIPE, "--data", str(folder / "store"), "--out", str(run)]
-    command += ["--shorter", str(arguments.shorter), *(["--live"] if is_live else [])]
+def measure(folder: Path, arguments: argparse.Namespace) -> None:
+    """Train once with the page and print all numbers."""
+    command = [*graftseg("train"), RECIPE, "--data", str(folder / "store"), "--out", str(folder / "run")]
+    command += ["--shorter", str(arguments.shorter), "--live"]
     environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "BROWSER": "true"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
-    assert process.stdout is not None
-    if is_live:
-        address = re.search(r"http://\S+", process.stdout.readline())
-        assert address is not None
-        threading.Thread(target=follow, args=(address.group(),), daemon=True).start()
-    process.stdout.read()
-    process.wait()
-    facts = json.loads((run / "run.json").read_text())
-    return float(facts["wall_seconds"]) / int(facts["steps"])
+    training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    assert training.stdout is not None
+    address = re.search(r"http://\S+", training.stdout.readline())
+    assert address is not None
+    page = int(Path(f"/proc/{training.pid}/task/{training.pid}/children").read_text().split()[0])
+    samples = [(step, cpu_seconds(training.pid), cpu_seconds(page), monotonic()) for step in steps(address.group())]
+    (first, *before), (last, *after) = samples[0], samples[-1]
+    trained, served, seconds = (late - early for early, late in zip(before, after, strict=True))
+    training.communicate()
+    count = last - first
+    print(f"{count} steps in {seconds:.0f} s, {len(samples)} events")
+    print(f"training: {1e3 * trained / count:.3f} ms of CPU time per step")
+    print(f"page:     {1e3 * served / seconds:.2f} ms of CPU time per second, {served / seconds:.2%} of a core")
+    print(f"start of the page: {before[1]:.1f} s of CPU time, once")
 
 
-def follow(address: str) -> None:
-    """Read the events of a page until they end."""
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time of a process and its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def steps(address: str) -> Iterator[int]:
+    """Yield the step in each event about a run that is still training."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
     opener.open(address).read()
     with opener.open(f"{address.split('/?')[0]}/api/live") as events:
-        while events.readline():
-            pass
+        for line in events:
+            state = json.loads(line[6:]) if line.startswith(b'data: {"status"') else {}
+            if state.get("status") == "running" and state["step"]:
+                yield state["step"]
 
 
 if __name__ == "__main__":

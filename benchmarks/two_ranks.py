@@ -1,0 +1,109 @@
+"""Measure a training step on two ranks with one thread each against one process with one thread, in turn.
+
+The step is self-training by copy-paste in 3-D on phantoms. In each round, rank 0 trains alone while rank 1 waits, and
+then both train together, with the same batches. The ratio of a round is the time alone divided by the time together.
+A rank has two images in each pass: PyTorch convolves a single image with one thread several times slower.
+"""
+
+import argparse
+import os
+import socket
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import multiprocessing
+
+from graftseg.core import ranks
+from graftseg.data.batches import Batches
+from graftseg.data.layouts import read_layout
+from graftseg.data.phantom import write_phantoms
+from graftseg.data.prepare import prepare
+from graftseg.data.store import open_store
+from graftseg.inference.model import build_method
+from graftseg.recipes.recipe import Recipe, parse_recipe
+from graftseg.training.clock import StepClock
+from graftseg.training.loop import build_optimizers
+from graftseg.training.step import StepMode, Stepper
+
+CPU = torch.device("cpu")
+
+
+def recipe_of(side: int, width: int) -> Recipe:
+    """Return a recipe with one stage of self-training."""
+    tree = {
+        "name": "two-ranks",
+        "data": {"dimensions": 3},
+        "batches": {"patch": [side] * 3, "labeled": 8, "unlabeled": 8},
+        "network": {"name": "vnet-bn", "width": width},
+        "stages": [{"method": "bcp", "steps": 1000}],
+    }
+    return parse_recipe(tree, "two-ranks")
+
+
+def stepper_of(recipe: Recipe, store: Path) -> Stepper:
+    """Return a stepper for the ranks that take part now."""
+    torch.manual_seed(0)
+    opened, stage = open_store(store), recipe.stages[0]
+    method = build_method(recipe, stage, opened.channels, len(opened.classes), CPU).train()
+    batches = Batches(opened, recipe.batches, seed=0, device=CPU)
+    return Stepper(method, build_optimizers(method, stage), stage, batches, StepMode(), StepClock(CPU), index=0)
+
+
+def timed(stepper: Stepper, first: int, steps: int) -> float:
+    """Return the seconds per step."""
+    began = perf_counter()
+    for step in range(first, first + steps):
+        float(stepper(step).values[-1])
+    return (perf_counter() - began) / steps
+
+
+def work(rank: int, port: int, recipe: Recipe, store: Path, steps: int, rounds: int) -> None:
+    """Train as one of two ranks, and print the times on rank 0."""
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    names = {"TORCHELASTIC_RUN_ID": "two ranks", "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ.update({name: str(value) for name, value in numbers.items()} | names)
+    torch.set_num_threads(1)
+    with ranks.joined(CPU):
+        together = stepper_of(recipe, store)
+        with ranks.alone():
+            alone = stepper_of(recipe, store)
+        ratios = []
+        for number in range(rounds + 1):
+            first = number * steps
+            one = float(ranks.on_main(lambda first=first: timed(alone, first, steps)))
+            two = timed(together, first, steps)
+            if number and ranks.is_main():  # the first round warms up
+                ratios.append(one / two)
+                print(
+                    f"round {number}: one process {one:.3f} s, two ranks {two:.3f} s, ratio {one / two:.2f}", flush=True
+                )
+        if ranks.is_main():
+            print(f"ratio {min(ratios):.2f} to {max(ratios):.2f}; 2 would be ideal")
+
+
+def main() -> None:
+    """Prepare phantoms and start the ranks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=5, help="steps per round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--side", type=int, default=48, help="side of a patch in voxels")
+    parser.add_argument("--width", type=int, default=8, help="width of the network")
+    arguments = parser.parse_args()
+    recipe = recipe_of(arguments.side, arguments.width)
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        scans, store = Path(folder) / "scans", Path(folder) / "store"
+        write_phantoms(
+            scans, shape=(arguments.side,) * 3, counts={"labeled": 4, "unlabeled": 4, "test": 0}, seed=0, shift=0.5
+        )
+        prepare(read_layout(scans), store, recipe.data)
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        options = (port, recipe, store, arguments.steps, arguments.rounds)
+        multiprocessing.spawn(work, options, nprocs=2)  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()
