@@ -17,11 +17,12 @@ demo-seeds: $(VENV)/.installed  ## run the demo with ten seeds
 web: $(VENV)/.web  ## build the pages of graftseg view and graftseg annotate
 	$(BIN)/python tools/web.py
 
+# Python may write bytecode: pytest then rewrites the assertions of a file only once, and collecting takes half the time.
 test: $(VENV)/.installed  ## run all tests except slow tests and tests on benchmark data
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not real_data and not web"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not real_data and not web"
 
 test-slow: $(VENV)/.installed  ## run the slow tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "slow and not real_data and not web"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "slow and not real_data and not web"
 
 test-real: $(VENV)/.installed  ## run the tests on benchmark data, if it is present
 	$(BIN)/python -m pytest -n 2 -q -m real_data

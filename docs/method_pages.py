@@ -9,7 +9,15 @@ from graftseg.core.files import write_text
 from graftseg.evaluation.table_metrics import METRIC_NAMES, NO_VALUE
 from graftseg.experiments.paper import TABLES, benchmark_of
 from graftseg.experiments.records import Record, read_records
-from graftseg.experiments.tables import BASELINE, BASELINE_TITLE, gains, lines_of, markdown, ours, result_lines
+from graftseg.experiments.tables import (
+    BASELINE,
+    BASELINE_TITLE,
+    gains,
+    lines_of,
+    markdown,
+    reported_cells,
+    result_lines,
+)
 from graftseg.methods import METHODS
 from graftseg.recipes.reading import shipped_recipes
 
@@ -95,7 +103,7 @@ def _dice_cells(name: str, results: Path) -> list[str]:
 
 
 def _dice(recipe: str, results: Path) -> str:
-    lines = (ours(members) for members in lines_of(read_records(results, recipe)))
+    lines = (reported_cells(members) for members in lines_of(read_records(results, recipe)))
     return next((dice for variant, _, chosen, dice, *_ in lines if (variant, chosen) == COMPARED), NO_VALUE)
 
 
