@@ -21,6 +21,21 @@ def test_a_summary_counts_voxels_pieces_and_the_center() -> None:
     assert third is None
 
 
+def test_centers_of_a_volume() -> None:
+    label = np.random.default_rng(0).integers(0, 3, (5, 6, 7))
+    expected = [
+        tuple((np.argwhere(chosen).mean(axis=0) + 0.5) / label.shape) for chosen in (label > 0, label == 1, label == 2)
+    ]
+    assert [*map(pytest.approx, expected)] == [*summarize(label, 3).centers]
+
+
+def test_volumes_of_scans_with_other_voxels() -> None:
+    """A voxel of 8 units holds as much as 8 voxels of 1 unit: 9 voxels of 1 unit are too few, 9 of 8 units are not."""
+    small, large = changed(volumes=(9, 45)), changed(volumes=(9, 45), voxel=8.0)
+    assert Usual.of(LABELED).objection(large) is None and "tenth" in (Usual.of(LABELED).objection(small) or "")
+    assert Usual.of([large]).volumes == (72.0, 360.0)
+
+
 def test_an_empty_label_map_has_no_center() -> None:
     assert summarize(np.zeros((3, 3, 3), np.uint8), 3) == ScanSummary((0, 0), (0.0, 0.0), (None, None, None))
 

@@ -15,7 +15,7 @@ from graftseg.training.remaining_time import (
 )
 from loops import for_each
 
-STAGES = [StageWork(100, cost=3.0), StageWork(50, cost=6.0, before=9.0, pause=3.0, pauses=5)]
+STAGES = [StageWork(100, cost=3.0), StageWork(50, cost=6.0, before=9.0, pause=3.0, pauses=4)]
 
 
 @pytest.mark.parametrize(("done", "expected"), [(0, (0, 0)), (100, (0, 100)), (101, (1, 1)), (150, (1, 50))])
@@ -26,12 +26,12 @@ def test_the_position_in_the_stages(done: int, expected: tuple[int, int]) -> Non
 @pytest.mark.parametrize(
     ("done", "seconds", "expected"),
     [
-        # a forward pass takes 1 s: 60 steps of 3 s, predictions of 9 s, 50 steps of 6 s, and 5 pauses of 3 s
-        (40, 3.0, 60 * 3 + 9 + 50 * 6 + 5 * 3),
-        # in the second stage: 30 steps of 12 s; step 20 ends with the second of five pauses of 6 s
-        (120, 12.0, 30 * 12 + 4 * 6),
-        (121, 12.0, 29 * 12 + 3 * 6),
-        (149, 6.0, 6 + 3),
+        # a forward pass takes 1 s: 60 steps of 3 s, predictions of 9 s, 50 steps of 6 s, and 4 pauses of 3 s
+        (40, 3.0, 60 * 3 + 9 + 50 * 6 + 4 * 3),
+        # in the second stage: 30 steps of 12 s; step 20 ends with the second of four pauses of 6 s
+        (120, 12.0, 30 * 12 + 3 * 6),
+        (121, 12.0, 29 * 12 + 2 * 6),
+        (149, 6.0, 6),
     ],
 )
 def test_remaining_seconds(done: int, seconds: float, expected: float) -> None:
@@ -56,13 +56,14 @@ def test_the_pace_is_unknown_at_first_and_after_the_end() -> None:
 
 
 def test_later_runs_are_added() -> None:
-    times = RemainingTime([StageWork(10, cost=2.0)], later=[StageWork(5, cost=4.0), StageWork(1, cost=2.0)])
+    later = [StageWork(5, cost=4.0), StageWork(1, cost=2.0), StageWork(0, before=7.0)]
+    times = RemainingTime([StageWork(10, cost=2.0)], later=later)
     times.begin(0, 0, 0.0)
-    assert times.left(4, 4.0) == (6.0, 6.0 + 5 * 2 + 1)
+    assert times.left(4, 4.0) == (6.0, 6.0 + 5 * 2 + 1 + 7 / 2)
 
 
 class Simulation:
-    """A run of two stages with a fake clock: steps of 1 s and 1.8 s, a prediction pass, and five pauses."""
+    """A run of two stages with a fake clock: steps of 1 s and 1.8 s, a prediction pass, and four pauses."""
 
     def __init__(self, first: int, second: int, prediction: float, pause: float) -> None:
         lengths = [1.0] * first + [1.8] * second
@@ -71,7 +72,7 @@ class Simulation:
         for number, seconds in enumerate(lengths, start=1):
             now += seconds + (prediction if number == first + 1 else 0.0)
             self.ends.append(now)
-            if number > first and (number - first) % (second // 5) == 0:
+            if number > first and (number - first) % (second // 5) == 0 and number < first + second:
                 now += pause
         self.first, self.pause, self.total = first, pause, now
         self.interval = second // 5
@@ -87,7 +88,7 @@ class Simulation:
                 times.restart(done, now)
                 if left is not None and now > self.total / 10:
                     errors.append(left[0] / (self.total - now) - 1)
-            if stage and (done - self.first) % self.interval == 0:
+            if stage and (done - self.first) % self.interval == 0 and done < len(self.ends):
                 times.leave_out(self.pause)
         return errors
 
@@ -98,7 +99,7 @@ LENGTHS = [(300, 700), (600, 400), (1200, 800)]
 @pytest.mark.parametrize(("first", "second"), LENGTHS)
 def test_the_planned_costs_are_exact(first: int, second: int) -> None:
     """A forward pass takes 1/3 s: the prediction pass 180 passes, a pause 45 passes."""
-    work = [StageWork(first, 3.0), StageWork(second, 5.4, before=180.0, pause=45.0, pauses=5)]
+    work = [StageWork(first, 3.0), StageWork(second, 5.4, before=180.0, pause=45.0, pauses=4)]
     errors = Simulation(first, second, prediction=60.0, pause=15.0).errors(work)
     assert len(errors) > 10 and max(map(abs, errors)) < 1e-9
 
@@ -109,7 +110,7 @@ def test_estimates_are_never_off_by_more_than_30_percent(first: int, second: int
     """The table has a ratio of 4 : 3, although a step of the second stage takes 1.8 times as long."""
     work = [
         StageWork(first, SUPERVISED),
-        StageWork(second, SELF_TRAINING["bcp"], before=180.0, pause=45.0, pauses=5),
+        StageWork(second, SELF_TRAINING["bcp"], before=180.0, pause=45.0, pauses=4),
     ]
     errors = Simulation(first, second, prediction, pause=15.0).errors(work)
     assert len(errors) > 10 and max(map(abs, errors)) < 0.3

@@ -11,6 +11,7 @@ import torch
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import write_checked
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -108,6 +109,9 @@ def test_predict_uses_the_shipped_network(tmp_path: Path) -> None:
     assert run.shipped() is not None and run.manifest()["shipped"]["network"] == "run"
     predicted = api.predict(run.path, scans / "imagesTs", device="cpu")
     assert predicted.folder == run.predictions and "unknown" in predicted.network
+    write_checked(run.manifest_file, {key: value for key, value in run.manifest().items() if key != "shipped"})
+    predicted = api.predict(run.path, scans / "imagesTs", device="cpu")
+    assert predicted.folder == run.predictions and "not yet compared" in predicted.network
     run.ship(Shipped("baseline", "better"))
     predicted = api.predict(run.path, scans / "imagesTs", device="cpu")
     assert predicted.folder == run.baseline.predictions and predicted.network == "the supervised baseline (better)"
@@ -145,8 +149,10 @@ def test_a_network_that_is_not_finite_is_never_shipped(tmp_path: Path, monkeypat
     recipe = tiny.tiny_recipe(stages=[STAGES[0], {**STAGES[1], "check_teacher": True}])
     store = tiny.write_scans(tmp_path / "scans")
     prepared = prepare(read_layout(store), tmp_path / "store", recipe.data)
-    final = final_check.check_networks(recipe, prepared, RunFolder(tmp_path), torch.device("cpu"))
-    assert final is not None and final.prefers_baseline and len(final.run) == final.scans > 1
+    final = final_check.check_networks(
+        recipe, prepared, RunFolder(tmp_path), RunFolder(tmp_path).baseline, torch.device("cpu")
+    )
+    assert final is not None and final.prefers_other and len(final.run) == final.scans > 1
 
 
 def test_the_network_of_skipped_self_training_predicts_and_resumes(tmp_path: Path) -> None:

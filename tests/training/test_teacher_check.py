@@ -90,18 +90,18 @@ def test_a_class_drifts_if_its_volume_changes_by_more_than_a_factor_of_three(
 
 
 @pytest.mark.parametrize(
-    ("usual", "now", "found"),
+    ("expected", "now", "found"),
     [
         # the first predictions were too small: growth up to three times the usual volume is no drift
-        (100.0, 300, None),
-        (100.0, 301, 0),
+        (200.0, 300, None),
+        (200.0, 301, 0),
         # the first predictions were too large
-        (5.0, 2, None),
-        (5.0, 1, 0),
+        (10.0, 2, None),
+        (10.0, 1, 0),
     ],
 )
-def test_a_class_does_not_drift_toward_its_usual_volume(usual: float, now: int, found: int | None) -> None:
-    drift = drifted_class({"a": [20], "b": [20]}, {"a": [now], "b": [now]}, [usual])
+def test_a_class_does_not_drift_toward_its_usual_volume(expected: float, now: int, found: int | None) -> None:
+    drift = drifted_class({"a": [20], "b": [20]}, {"a": [now], "b": [now]}, [expected])
     assert (None if drift is None else drift[0]) == found
 
 

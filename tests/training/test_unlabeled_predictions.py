@@ -136,4 +136,15 @@ def test_the_work_of_a_stage_includes_predictions(store: Store, tmp_path: Path) 
     assert predictions.work(first, 0) == StageWork(4, 3.0, 2)
     assert predictions.work(second, 1) == StageWork(5, 4.0, 4, before=2.5)
     checked = second.model_copy(update={"check_teacher": True})
-    assert predictions.work(checked, 1) == StageWork(5, 4.0, 4, before=2.5, pause=2.5, pauses=5)
+    assert predictions.work(checked, 1) == StageWork(5, 4.0, 4, before=2.5, pause=2.5, pauses=4)
+
+
+def test_the_final_check_predicts_every_scan_twice(store: Store, tmp_path: Path) -> None:
+    recipe = aimed_recipe()
+    batches = Batches(store, recipe.batches, seed=0, device="cpu")
+    assert UnlabeledPredictions(recipe, store, batches, RunFolder(tmp_path)).final_work() == StageWork(0)
+    first, second = recipe.stages
+    stages = (first, second.model_copy(update={"check_teacher": True}))
+    recipe = recipe.model_copy(update={"stages": stages})
+    predictions = UnlabeledPredictions(recipe, store, batches, RunFolder(tmp_path))
+    assert predictions.final_work() == StageWork(0, before=2 * 2.5)

@@ -51,9 +51,14 @@ class Grid:
         return self.prepared_shape != self.oriented_shape
 
     @property
+    def prepared_voxel(self) -> float:
+        """Volume of a prepared voxel in mm³ (in 2-D the area in mm²), assuming right angles."""
+        return math.prod(self.prepared_spacing)
+
+    @property
     def prepared_voxel_ml(self) -> float | None:
         """Volume of a prepared voxel in milliliters, assuming right angles; None for a 2-D scan."""
-        return math.prod(self.prepared_spacing) / 1000 if len(self.prepared_spacing) == 3 else None
+        return self.prepared_voxel / 1000 if len(self.prepared_spacing) == 3 else None
 
     @property
     def source_voxel_ml(self) -> float | None:

@@ -19,6 +19,7 @@ from graftseg.inference.predictor import Predictor
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 Checkpoint = Literal["shipped", "best"]
+NOT_CHOSEN = Shipped("run", "not yet compared with its baseline; finish the training with train --resume")
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,12 @@ def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
 def folder_of_network(run: RunFolder, checkpoint: Checkpoint, fold: int | None) -> tuple[RunFolder, Shipped | None]:
     """Return the folder of the network that predicts, and the choice between the run and its baseline.
 
-    The choice is None if the run has no baseline, or if a checkpoint or a fold of the run is requested.
+    The choice is None if the run has no baseline, or if a checkpoint or a fold of the run is requested. While the
+    baseline is not finished, the network of the run predicts.
     """
     shipped = run.shipped() if checkpoint == "shipped" and fold is None else None
+    if shipped is None and checkpoint == "shipped" and fold is None and run.baseline.exists:
+        shipped = NOT_CHOSEN
     return run.baseline if shipped is not None and shipped.network == "baseline" else run, shipped
 
 

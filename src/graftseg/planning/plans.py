@@ -33,8 +33,9 @@ from graftseg.planning.length import (
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
+from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
-from graftseg.training.teacher_check import MIN_SCANS
+from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED, MIN_SCANS
 
 StepTimer = Callable[[Recipe], float]
 """Function that returns the seconds per step of the last stage of a recipe on the device."""
@@ -137,7 +138,7 @@ def choose(
         used, length = None, replace(length_for(None), times=length.times)
     choices = fixed[used] | length.choices
     forward = scan_seconds(frame, shape, length.times.supervised, choices["inference.overlap"].value)
-    check = 0.0 if used is None else facts.unlabeled * forward
+    check = 0.0 if used is None else _predictions(facts.unlabeled, length.folds) * forward
     head = (
         *_data_lines(facts, frame),
         *_unused_lines(facts, used, length),
@@ -150,6 +151,12 @@ def choose(
         TRAIN_LINE,
     )
     return Plan(_recipe(choices), choices, head, (length.total_seconds + (length.folds or 1) * check) / 60)
+
+
+def _predictions(unlabeled: int, folds: int | None) -> int:
+    """Return the number of predictions of unlabeled scans in a run: before and during self-training, and at the end."""
+    final = 0 if folds else 2 * min(unlabeled, MAX_SCANS)
+    return unlabeled + (INTERVALS - 1) * min(unlabeled, MAX_WATCHED) + final
 
 
 def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target, method: str | None) -> Choices:

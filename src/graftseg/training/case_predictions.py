@@ -48,7 +48,8 @@ def predict_cases(
             extras = ExtraMaps(uncertainty=summarized)
             maps = predictor.prepared_maps(_image(store, case), Grid.identity(case.shape), extras)
             if summarized:
-                predicted.summaries[case.name] = summarize(maps.labels.cpu().numpy(), classes, maps.mean_uncertainty)
+                labels, uncertainty = maps.labels.cpu().numpy(), maps.mean_uncertainty
+                predicted.summaries[case.name] = summarize(labels, classes, uncertainty, voxel=case.grid.prepared_voxel)
             if located:
                 cleaned = clean_labels(maps.labels, recipe.inference, classes, case.grid.prepared_voxel_ml)
                 predicted.positions.append(positions_in(cleaned.cpu().numpy()))
@@ -57,7 +58,8 @@ def predict_cases(
 
 def labeled_summaries(store: Store, cases: Sequence[StoredCase]) -> list[ScanSummary]:
     """Summarize the label maps of labeled scans."""
-    return [summarize(np.asarray(store.label(case)), len(store.classes)) for case in cases]
+    classes = len(store.classes)
+    return [summarize(np.asarray(store.label(case)), classes, voxel=case.grid.prepared_voxel) for case in cases]
 
 
 def _image(store: Store, case: StoredCase) -> torch.Tensor:

@@ -24,6 +24,7 @@ from graftseg.ops.optimizers import Constant, Poly
 from graftseg.recipes.baseline import baseline_of, uses_unlabeled
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.shortening import part_of
+from graftseg.training.final_check import check_networks
 from graftseg.training.gain import Gain, cases_to_score, measure_gain
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
@@ -75,7 +76,16 @@ def continue_training(
         raise StoppedError(outcome.stopped_by, outcome.steps)
     known = target.manifest().get("gain")
     gain = _gain(start, target, recipe, given, chosen) if known is None else Gain(**known)
+    if gain is None or gain.after is None:
+        _warn_if_implausible(recipe, start, target, chosen)
     return Continued(outcome, start.new_labels, gain)
+
+
+def _warn_if_implausible(recipe: Recipe, start: WarmStart, target: RunFolder, device: torch.device) -> None:
+    """Log a warning if the new network makes clearly more implausible predictions than the earlier network."""
+    check = check_networks(recipe, open_store(find_store(target)), target, start.network, device)
+    if check is not None and check.prefers_other:
+        logger.warning("%s: keep the earlier run, because %s", target.path, check.sentence("the earlier network"))
 
 
 def _gain(start: WarmStart, target: RunFolder, recipe: Recipe, data: Data, device: torch.device) -> Gain | None:

@@ -1,8 +1,8 @@
-"""Check of both trained networks: whose predictions of the unlabeled scans look more like the labeled scans?
+"""Check of two trained networks: whose predictions of the unlabeled scans look more like the labeled scans?
 
-The network trained with unlabeled scans and its supervised baseline predict the same unlabeled scans. If the network
-trained with unlabeled scans makes clearly more implausible predictions, self-training has probably taught it errors.
-No label of these scans is read.
+The network of a run and another network, such as its supervised baseline, predict the same unlabeled scans. If the
+network of the run makes clearly more implausible predictions, self-training has probably taught it errors. No label of
+these scans is read.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from graftseg.training.plausibility import Usual
 MAX_SCANS = 30
 """Maximum number of unlabeled scans that both networks predict."""
 MIN_EXCESS = 2
-"""Number of additional implausible predictions from which the baseline is preferred."""
+"""Number of additional implausible predictions from which the other network is preferred."""
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,27 @@ class FinalCheck:
 
     scans: int
     run: Mapping[str, str]
-    baseline: Mapping[str, str]
+    other: Mapping[str, str]
 
     @property
-    def prefers_baseline(self) -> bool:
-        """Whether the baseline makes clearly fewer implausible predictions."""
-        return len(self.run) >= len(self.baseline) + MIN_EXCESS
+    def prefers_other(self) -> bool:
+        """Whether the other network makes clearly fewer implausible predictions."""
+        return len(self.run) >= len(self.other) + MIN_EXCESS
 
-    @property
-    def sentence(self) -> str:
-        """The result in one sentence."""
+    def sentence(self, other: str) -> str:
+        """Return the result in one sentence. ``other`` names the other network."""
         reasons = Counter(self.run.values()).most_common()
         found = f" ({', '.join(f'{count} with {reason}' for reason, count in reasons)})" if reasons else ""
         return (
-            f"{len(self.run)} of {self.scans} predictions of unlabeled scans are implausible{found}, and "
-            f"{len(self.baseline)} of the baseline"
+            f"{len(self.run)} of {self.scans} predictions of unlabeled scans are implausible{found}, compared with "
+            f"{len(self.other)} of {other}"
         )
 
 
-def check_networks(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> FinalCheck | None:
-    """Compare the networks of a run and of its baseline. Return None if the recipe does not check its teacher."""
+def check_networks(
+    recipe: Recipe, store: Store, run: RunFolder, other: RunFolder, device: torch.device
+) -> FinalCheck | None:
+    """Compare the networks of two runs. Return None if the recipe does not check its teacher."""
     if not any(stage.check_teacher for stage in recipe.stages):
         return None
     cases = training_cases(store, recipe.batches)
@@ -69,4 +70,4 @@ def check_networks(recipe: Recipe, store: Store, run: RunFolder, device: torch.d
         return {name: reason for name, reason in found.items() if reason is not None}
 
     with reporting_out_of_memory(device):
-        return FinalCheck(len(chosen), objections(run), objections(run.baseline))
+        return FinalCheck(len(chosen), objections(run), objections(other))

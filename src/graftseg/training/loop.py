@@ -127,6 +127,8 @@ def fit(
     def work(stages: Sequence[Stage]) -> list[StageWork]:
         return stage_works([stage.settings for stage in stages], batches, predictions)
 
+    if label.final_check and predictions is not None:
+        label = replace(label, later=(*label.later, predictions.final_work()))
     recorder = Recorder(run, work(stages), at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
     with recorder, _stop_signals() as received:
         clock, stop = StepClock(device), Stop(received)

@@ -35,29 +35,38 @@ class ScanSummary:
     """Volume in voxels and share of the largest piece of every foreground class, and the centers of all classes.
 
     The first center is that of the whole foreground. Centers are relative to the size of the scan, and None where
-    nothing was found. Labels have no uncertainty.
+    nothing was found. Labels have no uncertainty. ``voxel`` is the volume (in 2-D the area) of a voxel, so that scans
+    with different voxel sizes can be compared.
     """
 
     volumes: tuple[int, ...]
     largest: tuple[float, ...]
     centers: tuple[Point | None, ...]
     uncertainty: float | None = None
+    voxel: float = 1.0
 
 
-def summarize(label: NDArray[Any], classes: int, uncertainty: float | None = None) -> ScanSummary:
+def summarize(
+    label: NDArray[Any], classes: int, uncertainty: float | None = None, *, voxel: float = 1.0
+) -> ScanSummary:
     """Summarize a label map ``(*space)`` of ``classes`` classes, including the background."""
     pieces = pieces_of(label)
     volumes = tuple(pieces[value].voxels if value in pieces else 0 for value in range(1, classes))
     largest = tuple(pieces[v].sizes[0] / pieces[v].voxels if v in pieces else 0.0 for v in range(1, classes))
-    return ScanSummary(volumes, largest, _centers(label, classes), uncertainty)
+    return ScanSummary(volumes, largest, _centers(label, classes), uncertainty, voxel)
 
 
 def _centers(label: NDArray[Any], classes: int) -> tuple[Point | None, ...]:
     """Return the center of the foreground and of every foreground class, relative to the size of the scan."""
-    where = np.nonzero(label)
-    values = label[where]
-    counts = np.bincount(values, minlength=classes)
-    sums = np.stack([np.bincount(values, at, minlength=classes) for at in where], axis=1)
+    counts, sums = np.zeros(classes, np.int64), np.zeros((classes, label.ndim))
+    for index, plane in enumerate(label):  # one plane at a time, because positions need more memory than labels
+        where = np.nonzero(plane)
+        values = plane[where]
+        found = np.bincount(values, minlength=classes)
+        counts += found
+        sums[:, 0] += index * found
+        for axis, positions in enumerate(where, start=1):
+            sums[:, axis] += np.bincount(values, positions, minlength=classes)
     counts[0], sums[0] = counts.sum(), sums.sum(axis=0)
     return tuple(
         tuple(((total / count + 0.5) / label.shape).tolist()) if count else None
@@ -69,8 +78,9 @@ def _centers(label: NDArray[Any], classes: int) -> tuple[Point | None, ...]:
 class Usual:
     """The usual volumes, pieces and positions, from the label maps of the labeled scans.
 
-    A class is checked only if all label maps contain the class. The first range of positions is that of the whole
-    foreground. Empty predictions are plausible if some label maps are empty.
+    Volumes are not in voxels, but in the unit of ``ScanSummary.voxel``. A class is checked only if all label maps
+    contain the class. The first range of positions is that of the whole foreground. Empty predictions are plausible if
+    some label maps are empty.
     """
 
     volumes: tuple[float | None, ...]
@@ -81,7 +91,8 @@ class Usual:
     @classmethod
     def of(cls, labeled: Sequence[ScanSummary]) -> "Usual":
         """Collect the usual values of labeled scans."""
-        volumes, largest = np.array([one.volumes for one in labeled]), np.array([one.largest for one in labeled])
+        volumes = np.array([np.multiply(one.volumes, one.voxel) for one in labeled])
+        largest = np.array([one.largest for one in labeled])
         foreground = [one.centers[0] for one in labeled if one.centers[0] is not None]
         classes = zip(*(one.centers[1:] for one in labeled), strict=True)
         return cls(
@@ -95,9 +106,10 @@ class Usual:
         """Return why a prediction is implausible, or None."""
         if scan.centers[0] is None:
             return "no foreground" if self.is_never_empty else None
-        for volume, usual, largest, one_piece in zip(
+        for voxels, usual, largest, one_piece in zip(
             scan.volumes, self.volumes, scan.largest, self.is_one_piece, strict=True
         ):
+            volume = voxels * scan.voxel
             if usual is not None and volume < MIN_VOLUME * usual:
                 return "less than a tenth of the usual volume"
             if usual is not None and volume > MAX_VOLUME * usual:

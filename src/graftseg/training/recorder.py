@@ -24,13 +24,14 @@ from graftseg.training.remaining_time import RemainingTime, StageWork
 class ProgressLabel:
     """The name of one of several runs, its position ("2 of 10") and the name of the next run. Empty for one run.
 
-    ``later`` is the work of all later runs.
+    ``later`` is the work of all later runs. With ``final_check``, two networks predict unlabeled scans after them.
     """
 
     name: str = ""
     position: str = ""
     next: str = ""
     later: tuple[StageWork, ...] = ()
+    final_check: bool = False
 
     @property
     def prefix(self) -> str:
@@ -46,7 +47,7 @@ class ProgressLabel:
 
 ONLY_RUN = ProgressLabel()
 BASELINE = ProgressLabel("the baseline")
-BEFORE_BASELINE = ProgressLabel(next=BASELINE.name)
+BEFORE_BASELINE = ProgressLabel(next=BASELINE.name, final_check=True)
 
 
 def fold_labels(

@@ -18,7 +18,7 @@ class StageWork:
     """The work of a stage. All costs are in forward passes over the labeled images of a batch.
 
     ``images`` is the number of images of a batch. Predictions before the stage cost ``before``. Predictions interrupt
-    the stage ``pauses`` times, at equal intervals, and cost ``pause`` each time.
+    the stage ``pauses`` times, at equal intervals but not at its end, and cost ``pause`` each time.
     """
 
     steps: int
@@ -30,7 +30,7 @@ class StageWork:
 
     def pauses_after(self, step: int) -> int:
         """Return the number of interruptions after this step of the stage, with one that follows it directly."""
-        interval = max(1, self.steps // max(1, self.pauses))
+        interval = max(1, self.steps // (self.pauses + 1))
         return max(0, self.pauses - max(0, step - 1) // interval)
 
 
@@ -130,5 +130,8 @@ class RemainingTime:
             return None
         pace = Pace(self._seconds_per_step(done, now), batch_share)
         own, current = remaining_seconds(self.stages, done, pace), self.stages[position(self.stages, done)[0]]
-        later = sum(one.steps * pace.step_seconds(current, one) for one in self._later)
+        later = sum(
+            one.steps * pace.step_seconds(current, one) + one.before * pace.forward_seconds(current)
+            for one in self._later
+        )
         return own, own + later

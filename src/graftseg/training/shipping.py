@@ -33,7 +33,7 @@ def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: 
     checks = run.teacher_checks()
     if checks and (reason := ABANDONED.get(checks[-1]["decision"])):
         return Shipped("baseline", reason)
-    final = check_networks(recipe, store, run, device)
-    if final is not None and final.prefers_baseline:
-        return Shipped("baseline", f"with the unlabeled scans, {final.sentence}")
+    final = check_networks(recipe, store, run, run.baseline, device)
+    if final is not None and final.prefers_other:
+        return Shipped("baseline", f"with the unlabeled scans, {final.sentence('the baseline')}")
     return Shipped("run", "whether the unlabeled scans helped is unknown, because no labels were held out")

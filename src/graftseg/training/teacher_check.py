@@ -89,20 +89,21 @@ def check_teacher(
 
 
 def drifted_class(
-    before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]], usual: Sequence[float | None]
+    before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]], expected: Sequence[float | None]
 ) -> tuple[int, str] | None:
     """Return the index of the first foreground class whose volume changed too much, and the change.
 
-    A change toward the ``usual`` volume is not a drift: the class must also be far from its usual volume. A class with
-    few voxels at the start is not checked, because a small change would be large relative to its volume.
+    ``expected`` is the usual volume of each class in all watched scans together, in voxels. A change toward it is not a
+    drift: the class must also be far from its usual volume. A class with few voxels at the start is not checked,
+    because a small change would be large relative to its volume.
     """
     first, second = (np.array([volumes[name] for name in before]).sum(axis=0) for volumes in (before, now))
-    for value, (old, new, typical) in enumerate(zip(first, second, usual, strict=True)):
+    for value, (old, new, usual) in enumerate(zip(first, second, expected, strict=True)):
         if old < MIN_DRIFT_VOXELS * len(before):
             continue
-        expected = old if typical is None else len(before) * typical
-        if new * MAX_DRIFT < min(old, expected):
+        normal = old if usual is None else usual
+        if new * MAX_DRIFT < min(old, normal):
             return value, f"shrank to {new / old:.0%} of its volume"
-        if new > MAX_DRIFT * max(old, expected):
+        if new > MAX_DRIFT * max(old, normal):
             return value, f"grew to {new / old:.0%} of its volume"
     return None

@@ -22,6 +22,7 @@ from graftseg.methods import METHODS, Method
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.case_predictions import CasePredictions, labeled_summaries, predict_cases
+from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.plausibility import Usual
 from graftseg.training.remaining_time import StageWork, work_of
 from graftseg.training.step import autocast, effective_precision
@@ -96,8 +97,10 @@ class UnlabeledPredictions:
         cases = [case for case in self._cases.unlabeled if case.name in start.watched]
         summaries = self._predict(method, stage, stage, cases).summaries
         now = {name: summary.volumes for name, summary in summaries.items()}
-        usual = Usual.of(labeled_summaries(self._store, self._cases.labeled))
-        found = drifted_class(start.watched, now, usual.volumes)
+        usual = Usual.of(labeled_summaries(self._store, self._cases.labeled)).volumes
+        scans = sum(1 / case.grid.prepared_voxel for case in cases)
+        expected = [None if volume is None else volume * scans for volume in usual]
+        found = drifted_class(start.watched, now, expected)
         if found is None:
             return None
         rejected = {self._store.classes[1 + found[0]]: found[1]}
@@ -113,11 +116,22 @@ class UnlabeledPredictions:
         work = work_of(stage, batches.labeled, batches.unlabeled)
         if not self._is_needed(stage, index):
             return work
-        settings, patch = self._recipe.inference, batches.patch
-        windows = [window_count(case.shape, patch, settings, batches.fit) for case in self._cases.unlabeled]
+        windows = self._windows()
         watched = sum(windows[:MAX_WATCHED]) / batches.labeled if stage.check_teacher else 0.0
-        pauses = INTERVALS if stage.check_teacher else 0
+        pauses = INTERVALS - 1 if stage.check_teacher else 0
         return replace(work, before=sum(windows) / batches.labeled, pause=watched, pauses=pauses)
+
+    def final_work(self) -> StageWork:
+        """Return the work of the check of both networks after training; see ``final_check``."""
+        batches = self._recipe.batches
+        if not any(stage.check_teacher for stage in self._recipe.stages):
+            return StageWork(0)
+        return StageWork(0, before=2 * sum(self._windows()[:MAX_SCANS]) / batches.labeled)
+
+    def _windows(self) -> list[int]:
+        """Return the number of windows of every unlabeled scan."""
+        settings, batches = self._recipe.inference, self._recipe.batches
+        return [window_count(case.shape, batches.patch, settings, batches.fit) for case in self._cases.unlabeled]
 
     def restore(self, stage: StageSettings, index: int) -> None:
         """Use the saved positions and checks in a resumed stage number ``index``."""
