@@ -346,3 +346,8 @@ def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
             assert partial.name.endswith(".nii.gz")
             partial.write_bytes(b"1")
         assert (tmp_path / name).read_bytes() == b"1"
+
+
+def test_errors_of_a_locked_block_are_not_errors_of_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(BlockingIOError), files.locked(tmp_path / "lock", "in use"):
+        raise BlockingIOError

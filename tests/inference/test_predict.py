@@ -102,7 +102,7 @@ def test_scans_with_other_channels_fail_and_do_not_stop_the_others(run: Path, im
     assert "test_000_0000.nii.gz" in surplus.where and "2 channels" in surplus.finding
     assert (two.code, "two.nii.gz" in two.where) == (Code.CHANNELS_MISMATCH, True)
     assert manifest(out)["failures"] == {"test_000": str(surplus), "two": str(two)}
-    assert sorted(content(out)) == ["classes.json", "manifest.json", "test_001.nii.gz"]
+    assert sorted(content(out)) == ["cases.jsonl", "classes.json", "manifest.json", "test_001.nii.gz"]
 
 
 def test_a_long_name_fails_only_if_its_files_need_longer_names(run: Path, images: Path, out: Path) -> None:
@@ -136,6 +136,13 @@ def test_an_unsupported_picture_format_is_an_error(run: Path, images: Path, out:
         api.predict(run, images / "a.jpg", out, device="cpu")
 
 
+@pytest.mark.parametrize("name", ["one.nii.gz", "one.PNG"])
+def test_a_file_name_is_refused_as_output_folder(run: Path, images: Path, tmp_path: Path, name: str) -> None:
+    with user_error(Code.NOT_A_FOLDER, name, "name a folder"):
+        api.predict(run, images, tmp_path / name, device="cpu")
+    assert not (tmp_path / name).exists()
+
+
 def test_a_missing_package_is_reported_once(
     run: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +172,7 @@ def test_a_scan_that_fails_now_does_not_keep_its_old_label_map(run: Path, images
     (out / "notes.txt").write_text("mine")
     (images / "test_000_0000.nii.gz").write_bytes(b"rubbish")
     api.predict(run, images, out, device="cpu")
-    assert sorted(content(out)) == ["classes.json", "manifest.json", "notes.txt", "test_001.nii.gz"]
+    assert sorted(content(out)) == ["cases.jsonl", "classes.json", "manifest.json", "notes.txt", "test_001.nii.gz"]
     assert (listed(out), list(manifest(out)["failures"])) == (["test_001"], ["test_000"])
     api.predict(run, images / "test_001_0000.nii.gz", out, device="cpu")
     assert list(manifest(out)["failures"]) == ["test_000"]
@@ -175,8 +182,14 @@ def test_scores_do_not_outlive_their_label_maps(run: Path, images: Path, scans: 
     api.predict(run, images, out, device="cpu")
     api.evaluate(out, scans / "labelsTs")
     assert {"metrics.csv", "metrics.json"} <= content(out).keys()
-    api.predict(run, images / "test_000_0000.nii.gz", out, device="cpu")
-    assert sorted(content(out)) == ["classes.json", "manifest.json", "test_000.nii.gz", "test_001.nii.gz"]
+    api.predict(run, images / "test_000_0000.nii.gz", out, again=True, device="cpu")
+    assert sorted(content(out)) == [
+        "cases.jsonl",
+        "classes.json",
+        "manifest.json",
+        "test_000.nii.gz",
+        "test_001.nii.gz",
+    ]
 
 
 def test_scores_stay_with_their_label_maps(run: Path, images: Path, scans: Path, out: Path) -> None:
@@ -186,7 +199,7 @@ def test_scores_stay_with_their_label_maps(run: Path, images: Path, scans: Path,
     scored = (out / "metrics.csv").read_bytes()
     added = api.predict(run, second, out, device="cpu")
     assert (out / "metrics.csv").read_bytes() == scored and not added.warnings
-    again = api.predict(run, first, out, device="cpu")
+    again = api.predict(run, first, out, again=True, device="cpu")
     assert not (out / "metrics.csv").exists() and not (out / "metrics.json").exists()
     (warning,) = again.warnings
     assert warning.startswith(f"{out}: removed the scores")
@@ -301,7 +314,7 @@ def test_an_interrupted_prediction_can_be_repeated(
     with monkeypatch.context() as patch:
         patch.setattr(PlannedPrediction, "predict_case", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            api.predict(run, images, out, device="cpu")
+            api.predict(run, images, out, again=True, device="cpu")
     assert content(out)["test_001.nii.gz"] == whole["test_001.nii.gz"], "it is kept until it is overwritten"
     assert (listed(out), manifest(out)["unfinished"]) == (["test_000"], ["test_001.nii.gz"])
     api.predict(run, images, out, device="cpu")
@@ -324,7 +337,7 @@ def test_classes_in_no_label_map_are_reported(
     monkeypatch.setattr(prediction, "predict_maps", finds)
     said = cli.works("predict", run, images, "--out", out)
     assert said.startswith(f"{out}: 2 label maps\nWarning: ") and said.endswith(": ring\n")
-    assert api.predict(run, images, out).unfound == ("crescent", "ring", "core")
+    assert api.predict(run, images, out, again=True).unfound == ("crescent", "ring", "core")
 
 
 def test_one_label_map_is_printed_in_the_singular(run: Path, images: Path, out: Path, cli: CommandLine) -> None:

@@ -94,7 +94,13 @@ def test_an_unrelated_class_list_is_not_overwritten(run: Path, scan: Path, out: 
 
 def test_the_label_map_is_the_argmax_of_the_probabilities(run: Path, scan: Path, out: Path) -> None:
     predicted = api.predict(run, scan, out, probabilities=True, device="cpu")
-    assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_probabilities.nii.gz"}
+    assert names(out) == {
+        "cases.jsonl",
+        "classes.json",
+        "manifest.json",
+        "test_000.nii.gz",
+        "test_000_probabilities.nii.gz",
+    }
     probabilities, labels = shares(out), read_label(out / "test_000.nii.gz").array
     assert probabilities.shape == (*labels.shape, 4)
     assert np.abs(probabilities.sum(-1) - 1).max() <= 2 / LEVELS
@@ -108,7 +114,13 @@ def test_the_label_map_is_the_argmax_of_the_probabilities(run: Path, scan: Path,
 
 def test_a_network_trained_with_mirroring_is_flipped(run: Path, scan: Path, out: Path, tmp_path: Path) -> None:
     (case,) = api.predict(run, scan, out, uncertainty=True, device="cpu").cases
-    assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_uncertainty.nii.gz"}
+    assert names(out) == {
+        "cases.jsonl",
+        "classes.json",
+        "manifest.json",
+        "test_000.nii.gz",
+        "test_000_uncertainty.nii.gz",
+    }
     uncertainty = shares(out, "uncertainty")
     assert 0 <= uncertainty.min() < uncertainty.max() <= 1 + 1e-6, "rounded to single precision"
     assert case.mean_uncertainty is not None and 0 < case.mean_uncertainty < 1
@@ -195,7 +207,7 @@ def test_extra_maps_not_requested_again_are_removed(run: Path, scans: Path, scan
     api.predict(run, images, out, probabilities=True, device="cpu")
     api.predict(run, scan, out, uncertainty=True, device="cpu")
     extras = {"test_000_uncertainty.nii.gz", "test_001_probabilities.nii.gz"}
-    assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_001.nii.gz"} | extras
+    assert names(out) == {"cases.jsonl", "classes.json", "manifest.json", "test_000.nii.gz", "test_001.nii.gz"} | extras
     api.evaluate(out, scans / "labelsTs")
     assert {"metrics.csv", "metrics.json"} <= names(out)
 
@@ -205,7 +217,7 @@ def test_a_scan_that_fails_leaves_no_file(run: Path, scan: Path, out: Path, tmp_
     api.predict(run, copied, out, probabilities=True, uncertainty=True, device="cpu")
     copied.write_bytes(b"rubbish")
     predicted = api.predict(run, copied, out, device="cpu")
-    assert len(predicted.failures) == 1 and names(out) == {"classes.json", "manifest.json"}
+    assert len(predicted.failures) == 1 and names(out) == {"cases.jsonl", "classes.json", "manifest.json"}
 
 
 def test_case_names_that_collide_with_extra_maps(run: Path, scan: Path, out: Path, tmp_path: Path) -> None:
@@ -256,11 +268,11 @@ def test_a_label_map_as_a_picture(run: Path, out: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.array(picture).T, read_label(out / "a.nii.gz").array)
     assert label_map_files(out) == {"a": out / "a.nii.gz"}
     api.predict(run, tmp_path / "a.png", out, device="cpu")
-    assert names(out) == {"a.nii.gz", "classes.json", "manifest.json"}, "the old picture is removed"
+    assert names(out) == {"a.nii.gz", "classes.json", "manifest.json", "cases.jsonl"}, "the old picture is removed"
 
 
 def test_a_volume_cannot_be_written_as_a_picture(run: Path, out: Path, tmp_path: Path) -> None:
     nibabel.save(nibabel.Nifti1Image(np.zeros((16, 16, 3), np.float32), np.eye(4)), tmp_path / "v.nii")
     (failure,) = api.predict(run, tmp_path / "v.nii", out, device="cpu", pictures=True).failures
     assert failure.code == Code.OPTION_CONFLICT and "--pictures" in failure.remedy
-    assert names(out) == {"classes.json", "manifest.json"}
+    assert names(out) == {"cases.jsonl", "classes.json", "manifest.json"}

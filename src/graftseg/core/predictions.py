@@ -1,15 +1,23 @@
-"""The manifest of a folder of label maps: network, settings, cases and failures."""
+"""The manifest of a folder of label maps: network, settings, cases and failures.
 
-from dataclasses import dataclass, field
+``manifest.json`` is written when a prediction starts and ends. In between, each scan adds a line to a journal.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, write_checked
+from graftseg.core.files import parse_json, read_json, write_checked, write_errors, write_text
 
 MANIFEST = "manifest.json"
+JOURNALS = "cases*.jsonl"
+"""Pattern of the journals: ``cases.jsonl``, and one for each shard."""
 FORMAT = {"format": "graftseg predictions", "version": 1}
 
 
@@ -19,6 +27,8 @@ class PredictedCase:
 
     ``sha256`` is the checksum of the image, or None if the image is not from a store. ``mean_uncertainty`` is the mean
     over voxels with a foreground probability of at least 5 %. It is None without such voxels, or if not requested.
+    ``key`` is a checksum of everything that the files depend on: scan, networks and settings. ``checksums`` are those
+    of ``files``, in order. ``found`` are the label values. Cases of older versions have no key.
     """
 
     case: str
@@ -31,16 +41,20 @@ class PredictedCase:
     mean_uncertainty: float | None = None
     picture: str | None = None
     sha256: str | None = None
+    precision: str = "float32"
+    found: tuple[int, ...] = ()
+    key: str | None = None
+    checksums: tuple[str, ...] = ()
 
     @property
-    def extras(self) -> set[str]:
+    def extras(self) -> tuple[str, ...]:
         """Names of the additional files."""
-        return {name for name in (self.probabilities, self.uncertainty, self.picture) if name is not None}
+        return tuple(name for name in (self.probabilities, self.uncertainty, self.picture) if name is not None)
 
     @property
-    def files(self) -> set[str]:
-        """Names of all files of the case."""
-        return {self.output} | self.extras
+    def files(self) -> tuple[str, ...]:
+        """Names of all files of the case, the label map first."""
+        return (self.output, *self.extras)
 
 
 @dataclass(frozen=True)
@@ -91,20 +105,71 @@ class Manifest:
 
 
 _MANIFEST = TypeAdapter(Manifest)
+_CASE = TypeAdapter(PredictedCase)
 
 
 def read_manifest(folder: Path, remedy: str) -> Manifest | None:
-    """Return a folder's manifest, or None if there is none. The error for an invalid manifest ends in ``remedy``."""
+    """Return a folder's manifest, or None if there is none. The error for an invalid manifest ends in ``remedy``.
+
+    Cases that a running or killed prediction has finished are included. They are in a journal only.
+    """
     path = folder / MANIFEST
     if not path.exists():
         return None
     content = read_json(path)
     is_known = isinstance(content, dict) and FORMAT.items() <= content.items()
     try:
-        return _MANIFEST.validate_python(content if is_known else None)
+        manifest = _MANIFEST.validate_python(content if is_known else None)
     except ValidationError:
         finding = "damaged or edited, not a manifest of label maps"
         raise UserError(Code.DAMAGED_FILE, path, finding, remedy) from None
+    return _with_journals(folder, manifest) if manifest.unfinished else manifest
+
+
+def _with_journals(folder: Path, manifest: Manifest) -> Manifest:
+    """Return the manifest with the cases of the journals whose files it lists as unfinished. It stays incomplete."""
+    unfinished = set(manifest.unfinished)
+    lines = (line for journal in sorted(folder.glob(JOURNALS)) for line in _cases_in(journal))
+    added = {case.case: case for case in lines if unfinished.issuperset(case.files)}
+    added = {name: case for name, case in added.items() if (folder / case.output).is_file()}
+    cases = [case for case in manifest.cases if case.case not in added]
+    return replace(manifest, cases=(*cases, *added.values()))
+
+
+def _cases_in(journal: Path) -> Iterator[PredictedCase]:
+    """Yield the cases of a journal. Failures, and incomplete lines of a killed process, are left out."""
+    for line in journal.read_bytes().splitlines():
+        try:
+            content = parse_json(line)
+            if "failure" not in content:
+                yield _CASE.validate_python(content)
+        except (ValueError, TypeError, RecursionError):
+            continue
+
+
+def journal_name(shard: str | None) -> str:
+    """Return the name of the journal of a shard, or of a prediction without shards."""
+    return "cases.jsonl" if shard is None else f"cases-{shard}.jsonl"
+
+
+def write_journal(path: Path, cases: Iterable[PredictedCase]) -> None:
+    """Start a journal with the cases of earlier predictions."""
+    write_text(path, "".join(_line(_CASE.dump_python(case, mode="json")) for case in cases))
+
+
+def append_to_journal(path: Path, entry: PredictedCase | dict[str, str]) -> None:
+    """Add a case, or a failure with its reason, in a single write, so that concurrent readers see complete lines."""
+    content = _line(entry if isinstance(entry, dict) else _CASE.dump_python(entry, mode="json")).encode()
+    with write_errors(path, len(content)):
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(handle, content)
+        finally:
+            os.close(handle)
+
+
+def _line(content: dict[str, Any]) -> str:
+    return json.dumps(content, allow_nan=False) + "\n"
 
 
 def extra_files(folder: Path) -> set[str]:

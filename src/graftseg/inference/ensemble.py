@@ -2,23 +2,31 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from graftseg.core.devices import has_bf16
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
 from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.core.types import Precision
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
 from graftseg.inference.model import TrainedNetwork, build_network, load_weights, trained_stage
+from graftseg.inference.precision import Bf16Segment
 from graftseg.inference.predictor import Predictor
+from graftseg.inference.sliding_window import Segment
+from graftseg.networks.fused import fuse
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 Checkpoint = Literal["shipped", "best"]
+EXACT = "inference.precision=float32"
+"""Setting for scores: predict in float32, so that the scores do not depend on the device."""
 NOT_CHOSEN = Shipped("run", "not yet compared with its baseline; finish the training with train --resume")
 
 
@@ -55,7 +63,7 @@ def folder_of_network(run: RunFolder, checkpoint: Checkpoint, fold: int | None) 
     """
     shipped = run.shipped() if checkpoint == "shipped" and fold is None else None
     if shipped is None and checkpoint == "shipped" and fold is None and run.baseline.exists:
-        shipped = NOT_CHOSEN
+        shipped = replace(NOT_CHOSEN, both_supervised=run.is_supervised_only)
     return run.baseline if shipped is not None and shipped.network == "baseline" else run, shipped
 
 
@@ -83,6 +91,7 @@ class Ensemble:
             recipe, store = load_recipe(run.recipe_file, changes), run.training_manifest()["store"]
             member = build_network(recipe, store, device, trained_stage(run))
             load_weights(member.method, chosen.path, chosen.sha256)
+            fuse(member.method.student)
             members.append(member)
             if _input_of(member) != _input_of(members[0]):
                 finding = f"its network and the network of {runs[0].path} need different inputs"
@@ -103,6 +112,25 @@ class Ensemble:
     def device(self) -> torch.device:
         """Return the device of the networks."""
         return self.members[0].device
+
+    @property
+    def precision(self) -> Precision:
+        """Return the precision of the last predicted scan, or of the next one."""
+        segment = self._segment
+        return "bf16" if isinstance(segment, Bf16Segment) and not segment.is_rejected else "float32"
+
+    @cached_property
+    def _segment(self) -> Segment:
+        """The mean of all networks, in bf16 if settings, device and methods allow it."""
+        exact, wanted = self._exact, self.recipe.inference.precision
+        is_supported = all(member.method.min_precision == "bf16" for member in self.members)
+        if wanted == "float32" or not is_supported or not has_bf16(self.device):
+            return exact
+        return Bf16Segment(exact, self.device, is_checked=wanted == "auto")
+
+    @property
+    def _exact(self) -> Segment:
+        return mean_of([member.method.segment for member in self.members])
 
     @property
     def checkpoint_text(self) -> str:
@@ -142,7 +170,9 @@ class Ensemble:
         For a single network trained with flips, the uncertainty comes from mean probabilities over flips along the
         mirrored axes. The label map uses flips only if ``inference.flips`` is set.
         """
-        segment = mean_of([member.method.segment for member in self.members])
+        return self._predictor_of(self._segment)
+
+    def _predictor_of(self, segment: Segment) -> Predictor:
         is_single = len(self.members) == 1 and not self.recipe.inference.flips
         return Predictor(
             segment,
@@ -164,7 +194,13 @@ class Ensemble:
         """Predict an empty volume of one patch, so that invalid settings fail before anything is written."""
         patch = self.recipe.batches.patch
         shape = patch if len(patch) == 3 else (*patch, 1)
-        predict_maps(self.predictor, torch.zeros(self.channels, *shape), Grid.identity(shape), LABELS_ONLY, "inference")
+        predict_maps(
+            self._predictor_of(self._exact),
+            torch.zeros(self.channels, *shape),
+            Grid.identity(shape),
+            LABELS_ONLY,
+            "inference",
+        )
 
 
 def predict_maps(

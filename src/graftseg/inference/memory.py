@@ -10,6 +10,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.grid import Grid
 from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predictor import Predictor
+from graftseg.inference.sliding_window import windows_at_once
 
 HOST = torch.device("cpu")
 GIB = 2**30
@@ -40,8 +41,9 @@ def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMap
     maps = source * (1 + predictor.classes * extras.probabilities + extras.uncertainty)
     on_host = predictor.device.type == "cpu"
     has_second_segment = extras.uncertainty and predictor.uncertainty_segment is not None
-    channels_out = predictor.classes * (2 if has_second_segment else 1) + 1
-    in_network = NETWORK_BYTES * predictor.settings.windows_per_forward * prod(predictor.patch)
+    channels_out = predictor.classes * (2 if has_second_segment else 1)
+    count = windows_at_once(predictor.patch, predictor.settings, predictor.device)
+    in_network = NETWORK_BYTES * count * prod(predictor.patch)
     windows = image + maps + on_host * (channels_out * _slab_bytes(grid, predictor) + in_network)
     settings = predictor.settings
     is_searched = bool(settings.filtered_classes) or (on_host and bool(settings.largest_component))

@@ -2,36 +2,54 @@
 
 import csv
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from time import sleep
 
 from pydantic import ValidationError
 
 from graftseg.core.csv_tables import read_csv_rows
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, check_writable
+from graftseg.core.files import PARTIAL, check_writable, is_locked, locked
 from graftseg.core.names import same_names
-from graftseg.core.predictions import Manifest, PredictedCase, extra_files, read_manifest
+from graftseg.core.predictions import (
+    JOURNALS,
+    Manifest,
+    PredictedCase,
+    extra_files,
+    journal_name,
+    read_manifest,
+    write_journal,
+)
 from graftseg.data.grouping import labels_in
+from graftseg.data.scans import FORMATS
 from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, check_classes, names_of, write_classes
+from graftseg.inference.resuming import Shard, may_be_finished
 from graftseg.recipes.settings import InferenceSettings
 
 SCORES = ("metrics.csv", "metrics.json")
 OTHER_FOLDER = "name another folder as --out"
+ANOTHER = "another prediction writes into this folder"
+LOCK_ATTEMPTS, LOCK_SECONDS = 600, 0.1
+"""How often and after which pause a shard tries to lock the manifest."""
 MAX_NAME_BYTES = 255
 """Maximum length of a file name in usual file systems."""
 
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder for the label maps of the cases in ``names``. ``files`` are the files to write.
+    """A folder for the label maps of the cases in ``names``, with the files ``extras``. ``files`` are all their names.
 
     ``planned`` is the manifest without cases. A label map is replaced or removed only if an earlier manifest lists it.
     The class list, scores of replaced label maps and partial files can also be replaced or removed. Errors about the
     content of the folder end in ``remedy``.
+
+    With ``is_resumed``, earlier cases of the same settings stay in the manifest until they are predicted again. Shards
+    write into one folder at the same time. Each shard has its own lock and its own journal.
     """
 
     path: Path
@@ -39,44 +57,104 @@ class OutputFolder:
     names: tuple[str, ...]
     files: set[str]
     remedy: str = OTHER_FOLDER
+    extras: ExtraMaps = LABELS_ONLY
+    is_resumed: bool = False
+    shard: Shard | None = None
 
     def check(self) -> None:
         """Raise an error if the label maps cannot be written here. Nothing is written or removed."""
         check_writable(self.path)
         self._next_manifest()
 
+    @property
+    def journal(self) -> Path:
+        """Return the file with one line per scan of this prediction."""
+        return self.path / journal_name(None if self.shard is None else str(self.shard))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder, or only the shard, while this prediction runs."""
+        if self.shard is not None:
+            with locked(self.path / f".shard-{self.shard}", f"shard {self.shard} is predicted by another process"):
+                yield
+            return
+        with locked(self.path, ANOTHER):
+            if any(is_locked(lock) for lock in self.path.glob(".shard-*")):
+                raise UserError(Code.FOLDER_LOCKED, self.path, ANOTHER, "wait until it ends or choose another --out")
+            yield
+
+    @contextmanager
+    def _manifest_locked(self) -> Iterator[None]:
+        """Let only one shard at a time change the manifest."""
+        if self.shard is None:
+            yield
+            return
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                with locked(self.path, ANOTHER):
+                    yield
+                return
+            except UserError as error:
+                if error.code is not Code.FOLDER_LOCKED or attempt == LOCK_ATTEMPTS - 1:
+                    raise
+                sleep(LOCK_SECONDS)
+
     def begin(self) -> tuple[Manifest, bool]:
-        """Write the manifest and remove outdated files. Return the manifest and whether scores were removed.
+        """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one.
 
         Earlier label maps made with the same settings stay until they are overwritten.
         """
-        manifest, before = self._next_manifest()
-        for partial in self.path.glob(f"{PARTIAL}*"):
-            partial.unlink()
-        manifest.save(self.path)
-        write_classes(self.path, manifest.classes)
-        if before is None:
-            return manifest, False
-        outdated = _all_files(self.names, manifest) & before.outputs
-        if _same_settings(before.inference, manifest.inference):
-            outdated -= self.files
-        for name in outdated | self._renamed_files(before):
-            (self.path / name).unlink(missing_ok=True)
-        return manifest, self._remove_scores()
+        with self._manifest_locked():
+            manifest, before = self._next_manifest()
+            for partial in self.path.glob(f"{PARTIAL}*") if self.shard is None else ():
+                partial.unlink()
+            self._start_journal(manifest)
+            manifest.save(self.path)
+            write_classes(self.path, manifest.classes)
+            if before is None:
+                return manifest, False
+            outdated = _all_files(self.names, manifest) & before.outputs
+            if _same_settings(before.inference, manifest.inference):
+                outdated -= self.files
+            for name in outdated | self._renamed_files(before):
+                (self.path / name).unlink(missing_ok=True)
+            return manifest, True
 
-    def end(self, manifest: Manifest, done: Sequence[PredictedCase], failures: Mapping[str, UserError]) -> None:
+    def end(
+        self,
+        manifest: Manifest,
+        done: Sequence[PredictedCase],
+        failures: Mapping[str, UserError],
+        peak_memory: dict[str, int],
+    ) -> None:
         """Add the results to the manifest and remove label maps of cases that failed."""
-        failed = _all_files(failures, manifest) & manifest.outputs
-        for name in failed:
-            (self.path / name).unlink(missing_ok=True)
-        ended = failed | {name for case in done for name in case.files}
-        replace(
-            manifest,
-            cases=tuple(sorted((*manifest.cases, *done), key=lambda case: case.case)),
-            failures={**manifest.failures, **{name: str(error) for name, error in failures.items()}},
-            unfinished=tuple(name for name in manifest.unfinished if name not in ended),
-            ended=now(),
-        ).save(self.path)
+        with self._manifest_locked():
+            if self.shard is not None:
+                manifest = read_manifest(self.path, self.remedy) or manifest
+            replaced = same_names((case.case for case in manifest.cases), [*failures, *(case.case for case in done)])
+            outputs = manifest.outputs
+            manifest = replace(manifest, cases=tuple(case for case in manifest.cases if case.case not in replaced))
+            failed = _all_files(failures, manifest) & outputs
+            for name in failed:
+                (self.path / name).unlink(missing_ok=True)
+            ended = failed | {name for case in done for name in case.files}
+            replace(
+                manifest,
+                cases=tuple(sorted((*manifest.cases, *done), key=lambda case: case.case)),
+                failures={**manifest.failures, **{name: str(error) for name, error in failures.items()}},
+                unfinished=tuple(name for name in manifest.unfinished if name not in ended),
+                ended=now(),
+                peak_memory=peak_memory,
+            ).save(self.path)
+
+    def _start_journal(self, manifest: Manifest) -> None:
+        """Write the journal with the cases that are kept, without the lines of an earlier prediction."""
+        mine = same_names((case.case for case in manifest.cases), self.names)
+        if self.shard is None:
+            for journal in self.path.glob(JOURNALS):
+                journal.unlink()
+        kept = [case for case in manifest.cases if self.shard is None or case.case in mine]
+        write_journal(self.journal, kept)
 
     def count_others(self) -> int:
         """Return the number of label maps in the folder that this prediction does not write."""
@@ -98,16 +176,24 @@ class OutputFolder:
 
     def _with_earlier_cases(self, manifest: Manifest, before: Manifest) -> Manifest:
         repeated = same_names((case.case for case in before.cases), self.names)
-        kept = [case for case in before.cases if case.case not in repeated and (self.path / case.output).is_file()]
-        if kept and not _same_settings(before.inference, manifest.inference):
+        present = [case for case in before.cases if (self.path / case.output).is_file()]
+        kept = [case for case in present if case.case not in repeated]
+        is_same = _same_settings(before.inference, manifest.inference)
+        if kept and not is_same:
             finding = f"contains {len(kept)} label maps of other cases, made with different inference settings"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
+        if self.is_resumed and is_same:
+            resumed = [case for case in present if case.case in repeated and may_be_finished(case, self.extras)]
+            kept = [*kept, *resumed]
+        files = {file for case in kept for file in case.files}
+        others = () if self.shard is None else before.unfinished
+        unfinished = tuple(sorted(({*manifest.unfinished, *others}) - files))
         failures = {
             name: reason
             for name, reason in before.failures.items()
             if names_of(name, LABELS_ONLY).labels not in self.files
         }
-        return replace(manifest, cases=tuple(kept), failures=failures)
+        return replace(manifest, cases=tuple(kept), failures=failures, unfinished=unfinished)
 
     def _renamed_files(self, before: Manifest) -> set[str]:
         """Return the earlier files of the cases in ``names`` that this prediction does not overwrite.
@@ -117,11 +203,11 @@ class OutputFolder:
         repeated = same_names((case.case for case in before.cases), self.names)
         return {file for case in before.cases if case.case in repeated for file in case.files} - self.files
 
-    def _remove_scores(self) -> bool:
+    def remove_scores(self, names: Iterable[str]) -> bool:
         """Remove scores of label maps that are about to be replaced. Return whether a table was removed."""
         table, description = (self.path / name for name in SCORES)
         existed = table.is_file()
-        if existed and (scored := _scored_cases(table)) and not same_names(scored, self.names):
+        if existed and (scored := _scored_cases(table)) and not same_names(scored, names):
             return False
         for path in (description, table):
             path.unlink(missing_ok=True)
@@ -156,6 +242,15 @@ def find_long_names(cases: Iterable[Source], extras: ExtraMaps) -> dict[str, Use
 
 def _is_too_long(name: str) -> bool:
     return len(name.encode(errors="replace")) > MAX_NAME_BYTES
+
+
+def refuse_file_name(out: Path) -> None:
+    """Raise a UserError if a new folder of label maps would have the name of a scan, such as ``scan.nii.gz``."""
+    if not out.is_dir() and out.name.lower().endswith(tuple(FORMATS)):
+        finding = "the name of a file, but label maps are written into a folder"
+        raise UserError(
+            Code.NOT_A_FOLDER, out, finding, "name a folder as --out; the label map is named after the scan"
+        )
 
 
 def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: str = OTHER_FOLDER) -> None:

@@ -1,20 +1,21 @@
 """Predict scans with a trained run and write label maps in the geometry of the scans."""
 
 import resource
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
 import torch
 
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import locked, make_folder
-from graftseg.core.predictions import Manifest, PredictedCase
+from graftseg.core.files import flushed_together, make_folder
+from graftseg.core.names import nfc
+from graftseg.core.predictions import Manifest, PredictedCase, append_to_journal
 from graftseg.core.progress import ScanProgress, scan_progress
 from graftseg.core.run_folder import RunFolder, ensemble_members
+from graftseg.data.archives import is_list
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.scans_to_predict import check_channels
@@ -29,7 +30,9 @@ from graftseg.inference.output_folder import (
     find_long_names,
     now,
     output_files,
+    refuse_file_name,
 )
+from graftseg.inference.resuming import Shard, case_key, checksums, is_finished, settings_key
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
@@ -39,12 +42,19 @@ NO_FLIPS = "the network was trained without mirrored scans (batches.warp.mirror 
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
 
+CaseResult = tuple[str, PredictedCase | UserError | None]
+"""The name of a case, and its label map or its error. None if the case was skipped."""
+Results = Callable[[Mapping[str, PredictedCase]], Iterable[CaseResult]]
+"""A function from earlier cases by name to the results of all cases."""
+
+
 @dataclass(frozen=True)
 class Predicted:
     """The written label maps, the errors of cases that failed, and warnings.
 
     ``unfound`` are the classes that none of the label maps contains. ``network`` says which network was used and why,
     if a run has several. ``others`` is the number of label maps that were in the folder before and are still there.
+    ``skipped`` is the number of ``cases`` that an earlier prediction finished.
     """
 
     folder: Path
@@ -54,6 +64,7 @@ class Predicted:
     unfound: tuple[str, ...] = ()
     network: str = ""
     others: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,8 @@ class PredictionSettings:
 
     ``overrides`` change settings under ``inference``. ``only`` selects cases by name, from any split of a store.
     ``fold`` selects one network of a cross-validation. ``extras`` are additional files. Errors about unrelated
-    files in the output folder end in ``remedy``.
+    files in the output folder end in ``remedy``. With ``is_resumed``, cases are skipped if an earlier prediction with
+    the same networks and settings finished them and their scan is unchanged. ``shard`` selects a part of the cases.
     """
 
     overrides: Iterable[str] = ()
@@ -71,6 +83,8 @@ class PredictionSettings:
     fold: int | None = None
     extras: ExtraMaps = LABELS_ONLY
     remedy: str = OTHER_FOLDER
+    is_resumed: bool = False
+    shard: Shard | None = None
 
 
 DEFAULT = PredictionSettings()
@@ -81,8 +95,9 @@ def predict_scans(
 ) -> Predicted:
     """Predict every scan. A scan that fails is reported in the result, and the other scans are still predicted.
 
-    ``scans`` is a scan, a folder of scans or a prepared store, whose test cases are predicted. A cross-validation
-    predicts with the mean of all folds. Label maps of other cases that the same networks wrote into ``out`` are kept.
+    ``scans`` is a scan, a folder, a list of scans, or a prepared store, whose test cases are predicted. A
+    cross-validation predicts with the mean of all folds. Label maps of other cases that the same networks wrote into
+    ``out`` are kept.
     """
     return plan_prediction(run, scans, out, device, settings).predict()
 
@@ -91,16 +106,20 @@ def plan_prediction(
     run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
 ) -> "PlannedPrediction":
     """Load the networks and list the scans. Raise an error for invalid input. Nothing is written."""
+    refuse_file_name(out)
     runs = ensemble_members(run, settings.fold)
     networks = Ensemble.load(runs, device, settings.overrides, settings.checkpoint)
     cases, failures = sources_in(
         scans, networks.recipe.data, networks.channels, settings.only, runs[0].training_case_names()
     )
-    if scans.is_file() and not is_scan(scans):
+    if scans.is_file() and not is_scan(scans) and not is_list(scans):
         usual = f"use {READABLE} files with their usual endings"
         remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", usual)
         raise UserError(Code.NOT_A_SCAN, scans, "the file ending is not a supported scan format", remedy)
     failures |= find_long_names(cases, settings.extras)
+    if settings.shard is not None:
+        cases = [case for case in cases if settings.shard.contains(case.name)]
+        failures = {name: error for name, error in failures.items() if settings.shard.contains(name)}
     cases = [case for case in cases if case.name not in failures]
     names = (*failures, *(case.name for case in cases))
     files = output_files(names, settings.extras)
@@ -109,8 +128,9 @@ def plan_prediction(
         raise UserError(Code.UNSAFE_TARGET, out, finding, settings.remedy)
     check_inputs(out, cases, files, settings.remedy)
     networks.try_out()
-    target = OutputFolder(out, _new_manifest(run, networks, settings.extras), names, files, settings.remedy)
-    return PlannedPrediction(networks, settings.extras, cases, failures, target)
+    planned, extras = _new_manifest(run, networks, settings.extras), settings.extras
+    target = OutputFolder(out, planned, names, files, settings.remedy, extras, settings.is_resumed, settings.shard)
+    return PlannedPrediction(networks, extras, cases, failures, target)
 
 
 @dataclass(frozen=True)
@@ -123,33 +143,74 @@ class PlannedPrediction:
     failures: dict[str, UserError]
     target: OutputFolder
 
-    def predict(self) -> Predicted:
-        """Predict all cases and write their label maps."""
+    def predict(self, results: Results | None = None) -> Predicted:
+        """Write the label maps of all cases. Skip cases that an earlier prediction finished, if wanted.
+
+        ``results`` predicts the cases elsewhere. It gets the earlier cases and yields the result of each case.
+        """
         out, networks, failures = self.target.path, self.networks, dict(self.failures)
         done: list[PredictedCase] = []
-        found = {0}
+        skipped: list[PredictedCase] = []
         make_folder(out)
-        with locked(out, "another prediction writes into this folder"):
-            manifest, has_removed_scores = self.target.begin()
+        with self.target.locked():
+            manifest, may_have_scores = self.target.begin()
             others = self.target.count_others()
+            removed: list[bool] = []
+
+            def begin(*names: str) -> None:
+                removed.append(may_have_scores and self.target.remove_scores(names))
+
+            # if the cases are predicted elsewhere, it is not known in time which ones are skipped
+            begin(*(failures if self.target.is_resumed and results is None else self.target.names))
+            earlier = {nfc(case.case): case for case in manifest.cases} if self.target.is_resumed else {}
+            for name, error in failures.items():
+                self._note_failure(name, error)
             try:
-                with scan_progress(len(self.cases), "Predicting") as progress:
-                    for case in self.cases:
-                        try:
-                            done.append(self.predict_case(case, progress, found))
-                        except UserError as error:
-                            failures[case.name] = error
-                        progress.end()
+                for name, result in self.results(earlier, begin) if results is None else results(earlier):
+                    if isinstance(result, UserError):
+                        failures[name] = result
+                        self._note_failure(name, result)
+                    elif result is None:
+                        skipped.append(earlier[nfc(name)])
+                    else:
+                        done.append(result)
+                        append_to_journal(self.target.journal, result)
             finally:
-                self.target.end(replace(manifest, peak_memory=_peak_memory(networks.device)), done, failures)
+                begin(*failures)
+                self.target.end(manifest, done, failures, _peak_memory(networks.device))
         is_unusual = networks.recipe.inference.flips and not networks.is_trained_with_flips
         warnings = [FLIPS_WARNING if networks.flip_axes is None else NO_FLIPS] if is_unusual else []
-        warnings += [SCORES_REMOVED.format(out)] if has_removed_scores else []
-        unfound = tuple(name for value, name in enumerate(networks.classes) if done and value not in found)
-        return Predicted(out, tuple(done), tuple(failures.values()), tuple(warnings), unfound, others=others)
+        warnings += [SCORES_REMOVED.format(out)] if any(removed) else []
+        cases = (*done, *skipped)
+        found = {0, *(value for case in cases for value in case.found)}
+        unfound = tuple(name for value, name in enumerate(networks.classes) if cases and value not in found)
+        errors = tuple(failures.values())
+        return Predicted(out, cases, errors, tuple(warnings), unfound, others=others, skipped=len(skipped))
 
-    def predict_case(self, case: Source, progress: ScanProgress, found: set[int]) -> PredictedCase:
-        """Read a case and write its maps. Add the label values of the label map to ``found``."""
+    def results(self, earlier: Mapping[str, PredictedCase], begin: Callable[[str], None]) -> Iterator[CaseResult]:
+        """Predict the cases one after the other. Skip an earlier case if its files and its scan are unchanged.
+
+        ``begin`` is called with the name of a case before its files are written.
+        """
+        settings = settings_key(self.networks)
+        with flushed_together(), scan_progress(len(self.cases), "Predicting") as progress:
+            for case in self.cases:
+                try:
+                    key, before = case_key(case, settings), earlier.get(nfc(case.name))
+                    if before is not None and is_finished(before, self.target.path, key):
+                        yield case.name, None
+                    else:
+                        begin(case.name)
+                        yield case.name, self.predict_case(case, progress, key)
+                except Exception as error:  # one scan must not stop the others
+                    yield case.name, _as_user_error(error, case)
+                progress.end()
+
+    def _note_failure(self, name: str, error: UserError) -> None:
+        append_to_journal(self.target.journal, {"case": name, "failure": str(error)})
+
+    def predict_case(self, case: Source, progress: ScanProgress, key: str) -> PredictedCase:
+        """Read a case and write its maps. ``key`` is the checksum of everything that the maps depend on."""
         began, where, channels = perf_counter(), case.files[0], self.networks.channels
         predictor = replace(self.networks.predictor, on_windows=progress.tick)
         grid = case.grid()
@@ -163,27 +224,38 @@ class PlannedPrediction:
         maps = predict_maps(predictor, given.image, given.grid, self.extras, where)
         names = names_of(case.name, self.extras)
         write_maps(self.target.path, names, maps, given.geometry)
-        if len(found) < len(self.networks.classes):
-            found.update(np.unique(maps.labels).tolist())
+        found = tuple(value for value in range(len(self.networks.classes)) if (maps.labels == value).any())
         return PredictedCase(
             case.name,
             tuple(str(path.resolve()) for path in case.files),
             names.labels,
             round(perf_counter() - began, 3),
-            is_empty=not maps.labels.any(),
+            is_empty=not any(found),
             probabilities=names.probabilities,
             uncertainty=names.uncertainty,
             mean_uncertainty=maps.mean_uncertainty,
             picture=names.picture,
             sha256=case.sha256,
+            precision=self.networks.precision,
+            found=found,
+            key=key,
+            checksums=checksums(self.target.path, names.all),
         )
+
+
+def _as_user_error(error: Exception, case: Source) -> UserError:
+    """Return the error of a scan. Unexpected errors are also errors of their scan alone."""
+    if isinstance(error, UserError):
+        return error
+    finding = f"cannot be predicted ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+    return UserError(Code.READ_FAILED, case.files[0], finding, "check the scan, or leave it out")
 
 
 def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Manifest:
     return Manifest(
         run=str(run.path.resolve()),
         weights=networks.identity(),
-        inference=networks.recipe.inference.model_dump(mode="json"),
+        inference=networks.recipe.inference.model_dump(mode="json", exclude={"precision"}),
         classes=networks.classes,
         checkpoint=networks.checkpoint_text,
         device=str(networks.device),

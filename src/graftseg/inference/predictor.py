@@ -9,6 +9,7 @@ from torch import Tensor
 
 from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
+from graftseg.core.heap import reused_memory
 from graftseg.data.grid import Grid, to_source_axes
 from graftseg.inference.averaging import over_flips, stack_channels
 from graftseg.inference.label_maps import (
@@ -22,6 +23,7 @@ from graftseg.inference.label_maps import (
     decide_labels,
     to_levels,
 )
+from graftseg.inference.precision import Bf16RejectedError, Bf16Segment
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
 from graftseg.inference.sliding_window import Fit, Segment, is_slicewise, probability_slabs, window_count
 from graftseg.recipes.settings import InferenceSettings
@@ -68,13 +70,22 @@ class Predictor:
         return window_count(shape, self.patch, self.settings, self.fit)
 
     @torch.inference_mode()
+    @reused_memory()
     def prepared_maps(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         """Return the maps in the axis order of the prepared image."""
         if tuple(image.shape[1:]) != grid.prepared_shape:
             raise ValueError(f"an image of {tuple(image.shape[1:])} voxels for a grid of {grid.prepared_shape}")
         check_decision(self.settings, self.classes)
         predict = self._by_stretching if self.fit == "stretch" else self._by_windows
-        maps = predict(_to_device(image, self.device), grid, extras)
+        image = _to_device(image, self.device)
+        if isinstance(self.segment, Bf16Segment):
+            self.segment.start(self.windows_in(tuple(image.shape[1:])))
+        try:
+            maps = predict(image, grid, extras)
+        except Bf16RejectedError:
+            assert isinstance(self.segment, Bf16Segment)
+            self.segment.reject()
+            maps = predict(image, grid, extras)
         return replace(maps, labels=clean_labels(maps.labels, self.settings, self.classes, grid.source_voxel_ml))
 
     def _by_windows(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
@@ -112,7 +123,7 @@ class Predictor:
         is_finite = torch.ones((), dtype=torch.bool, device=self.device)
         for start, channels in slabs:
             here = slice(start, start + channels.shape[1])
-            is_finite &= channels.isfinite().all()
+            is_finite &= channels.sum().isfinite()  # a sum is faster than a test of every voxel
             slab, second = (channels[:classes], channels[classes:]) if is_split else (channels, channels)
             labels[here] = decide_labels(slab, self.settings, classes)
             if probabilities is not None:

@@ -150,8 +150,8 @@ def _fitted(file: Path, recipe: Recipe, store: Mapping[str, Any], state: State) 
 def _write_run(out: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> RunFolder:
     with atomic_folder(out) as folder:
         run = RunFolder(folder)
-        save_weights(state, run.weights_file)
+        save_weights(state, run.trained_file)
         facts = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": dict(store)}
-        run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.weights_file)})
+        run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.trained_file)})
         recipe.save(run.recipe_file)
     return RunFolder(out)

@@ -9,11 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graftseg.data.augment import stretching
-from graftseg.inference.sliding_window import Segment
+from graftseg.inference.sliding_window import PLANES_AT_ONCE, Segment
 from graftseg.recipes.settings import InferenceSettings
-
-PLANES_AT_ONCE = 8
-"""Number of planes that are interpolated at once, which limits the memory."""
 
 
 @dataclass(frozen=True)

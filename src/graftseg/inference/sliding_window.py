@@ -1,6 +1,7 @@
 """Sliding-window inference whose memory does not grow with the size of the image along the first axis."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, product
 from math import prod
@@ -15,6 +16,11 @@ from graftseg.recipes.settings import InferenceSettings
 
 Segment = Callable[[Tensor], Tensor]
 """A function from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
+
+PLANES_AT_ONCE = 8
+"""Number of finished planes that are processed at once, which limits the memory."""
+BIG_WINDOW = 32**3
+"""Number of voxels from which a CPU predicts one window at a time: more windows need more memory and save no time."""
 
 Fit = Literal["crop", "stretch"]
 Index = tuple[int, ...]
@@ -43,6 +49,12 @@ def window_count(shape: Index, patch: Index, settings: InferenceSettings, fit: F
     return slices * prod(map(len, windows_along(shape[: len(patch)], patch, settings)))
 
 
+def windows_at_once(patch: Index, settings: InferenceSettings, device: torch.device | str) -> int:
+    """Return the number of windows of one forward pass."""
+    is_big = torch.device(device).type == "cpu" and prod(patch) >= BIG_WINDOW and len(patch) == 3
+    return 1 if is_big else settings.windows_per_forward
+
+
 def is_slicewise(image: Tensor, patch: Index) -> bool:
     """Return whether an image ``(C, *space)`` is a volume and the network takes slices."""
     axes = image.ndim - 1
@@ -65,9 +77,9 @@ def probability_slabs(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the probabilities of an image ``(C, *space)`` in slabs: the start of a slab and ``(K, n, *rest)``.
 
-    Slabs come in order, cover the first spatial axis once, and are at most as thick as the patch. With a 2-D patch a
-    volume is predicted slice by slice: the slab axis is the *last* spatial axis, ``start`` counts slices and a slab is
-    ``(K, n, X, Y)``. Axes shorter than the patch are zero-padded on both sides, and the padding is removed from the
+    Slabs come in order, cover the first spatial axis once, and have at most ``PLANES_AT_ONCE`` planes. With a 2-D patch
+    a volume is predicted slice by slice: the slab axis is the *last* spatial axis, ``start`` counts slices and a slab
+    is ``(K, n, X, Y)``. Axes shorter than the patch are zero-padded on both sides, and the padding is removed from the
     result. Only the windows of one forward pass are moved to ``device`` (default: the device of the image), as float32.
     """
     slicewise = is_slicewise(image, patch)
@@ -75,40 +87,73 @@ def probability_slabs(
     if slicewise:
         image, patch, stride = image.movedim(-1, 1), (1, *patch), (1, *stride)
     left, padded = _pad(image, patch)
-    crop = (slice(None), *_box(left, tuple(image.shape[1:])))
+    target = image.device if device is None else device
+    count = settings.windows_per_forward if slicewise else windows_at_once(patch, settings, target)
+    crop = (slice(None), slice(None), *_box(left[1:], tuple(image.shape[2:])))
 
     def forward(starts: list[Index]) -> Tensor:
-        target = image.device if device is None else device
         # Convert to float32 before stacking, because autocast on a CPU does not support float16.
         windows = torch.stack([padded[(slice(None), *_box(start, patch))].to(target).float() for start in starts])
         return segment(windows.squeeze(2)).unsqueeze(2) if slicewise else segment(windows)
 
-    for begin, slab in _rolling_average(forward, tuple(padded.shape[1:]), patch, stride, settings):
-        yield begin, slab[crop]
+    shape = tuple(padded.shape[1:])
+    axes = [window_starts(*axis) for axis in zip(shape, patch, stride, strict=True)]
+    windows = Windows(axes, patch, tuple(shape[1:]), _weights(shape, patch, settings))
+    for begin, slab in _rolling_average(forward, windows, count):
+        first, last = max(left[0] - begin, 0), left[0] + image.shape[1] - begin
+        if (inside := slab[crop][:, first:last]).shape[1]:
+            yield begin + first - left[0], inside
+
+
+@dataclass
+class Windows:
+    """The starts of all windows along each axis, their size, the size ``rest`` of a plane, and the weights."""
+
+    starts: list[list[int]]
+    patch: Index
+    rest: Index
+    weights: Tensor
+
+    def weight_sums(self, first: int, last: int) -> Tensor:
+        """Return the sums of the weights ``(last - first, *rest)`` of some planes."""
+        total = self.weights.new_zeros((last - first, *self.rest))
+        along, *across = self.starts
+        for start in along:
+            low, high = max(first, start), min(last, start + self.patch[0])
+            if low < high:
+                weights = self.weights[low - start : high - start]
+                for position in product(*across):
+                    total[(slice(low - first, high - first), *_box(position, self.patch[1:]))] += weights
+        return total
 
 
 def _rolling_average(
-    forward: Callable[[list[Index]], Tensor], shape: Index, patch: Index, stride: Index, settings: InferenceSettings
+    forward: Callable[[list[Index]], Tensor], windows: Windows, count: int
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the weighted mean of all windows. Planes are yielded and dropped once no later window covers them.
 
-    The buffer ``(K + 1, patch[0], *rest)`` contains the weighted sums and, in its last channel, the sum of weights.
+    A forward pass takes ``count`` windows. The buffer ``(K, patch[0], *rest)`` contains the weighted sums.
     """
-    axes = [window_starts(*axis) for axis in zip(shape, patch, stride, strict=True)]
-    buffer, weights, begin = torch.empty(0), _weights(shape, patch, settings), 0
-    for starts in _batched(product(*axes), settings.windows_per_forward):
-        for start, probabilities in zip(starts, forward(starts).float(), strict=True):
+    buffer, begin, patch = torch.empty(0), 0, windows.patch
+    for starts in _batched(product(*windows.starts), count):
+        for start, probabilities in zip(starts, forward(starts), strict=True):
             if not buffer.numel():
-                weights = weights.to(probabilities.device)
-                buffer = probabilities.new_zeros((len(probabilities) + 1, patch[0], *shape[1:]))
+                windows.weights = windows.weights.to(probabilities.device)
+                buffer = windows.weights.new_zeros((len(probabilities), patch[0], *windows.rest))
             if final := start[0] - begin:
-                yield begin, buffer[:-1, :final] / buffer[-1:, :final]
+                yield from _finished(buffer, windows, begin, final)
                 _roll(buffer, final)
                 begin = start[0]
             window = buffer[(slice(None), slice(None), *_box(start[1:], patch[1:]))]
-            window[:-1] += probabilities * weights
-            window[-1] += weights
-    yield begin, buffer[:-1] / buffer[-1:]
+            window.addcmul_(probabilities.float(), windows.weights)
+    yield from _finished(buffer, windows, begin, buffer.shape[1])
+
+
+def _finished(buffer: Tensor, windows: Windows, begin: int, planes: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield the mean of the first planes of the buffer, a few planes at a time."""
+    for first in range(0, planes, PLANES_AT_ONCE):
+        last = min(first + PLANES_AT_ONCE, planes)
+        yield begin + first, buffer[:, first:last] / windows.weight_sums(begin + first, begin + last)
 
 
 def _roll(buffer: Tensor, planes: int) -> None:

@@ -15,17 +15,15 @@ import torch
 from numpy.typing import NDArray
 
 from graftseg.core.csv_tables import csv_text
-from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
-from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.tasks import LOCAL, Executor, open_executor
 from graftseg.data.store import find_store
 from graftseg.inference.ensemble import folder_of_network
-from graftseg.inference.model import TrainedNetwork, load_network
-from graftseg.inference.ranking.cases import Candidate, candidates_in
 from graftseg.inference.ranking.coverage import cover
-from graftseg.inference.ranking.observe import Observation, observe
+from graftseg.inference.ranking.measure import measure
+from graftseg.inference.ranking.observe import Observation
 from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
 
 Floats = NDArray[np.float64]
@@ -350,48 +348,34 @@ def rank(
     by: Order = DEFAULT_ORDER,
     out: str | Path | None = None,
     device: str = "auto",
+    on: str | None = None,
 ) -> Ranking:
     """Rank the unlabeled scans by how useful their annotation would be, with reasons.
 
     ``data`` is a prepared store or a folder of scans, by default the training data of the run. ``by`` is
     ``uncertainty`` for unusual scans, or ``coverage`` for scans that represent many uncertain scans. ``out`` is a CSV
-    file.
+    file. With ``on``, groups of scans are tasks on the Ray cluster ``ray`` or ``ray://HOST:PORT``.
     """
     folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
-    return rank_run(folder, Path(data) if data else None, Path(out) if out else None, choose_device(device), by)
+    with open_executor(on) as executor:
+        chosen = executor.choose_device(device)
+        return rank_run(folder, Path(data) if data else None, Path(out) if out else None, chosen, by, executor)
 
 
 def rank_run(
-    run: RunFolder, data: Path | None, out: Path | None, device: torch.device, by: Order = DEFAULT_ORDER
+    run: RunFolder,
+    data: Path | None,
+    out: Path | None,
+    device: torch.device,
+    by: Order = DEFAULT_ORDER,
+    executor: Executor = LOCAL,
 ) -> Ranking:
     """Rank the unlabeled scans. A scan that cannot be read is reported, and the other scans are still ranked."""
     if out is not None:
         check_ranking_path(out)
-    network = load_network(run, device)
-    labeled_cases, unlabeled_cases = candidates_in(data or find_store(run), network.recipe)
-    labeled, labeled_failures = _observe_all(network, labeled_cases, "Measuring labeled scans")
-    if not labeled:
-        raise labeled_failures[0]
-    unlabeled, failures = _observe_all(network, unlabeled_cases, "Measuring unlabeled scans")
-    if not unlabeled:
-        raise failures[0]
-    observed = (unlabeled, labeled, network.classes)
-    ranking = Ranking(rank_cases(*observed, by), (*labeled_failures, *failures), unlearned(*observed))
+    measured = measure(run, data or find_store(run), device, executor)
+    observed = (measured.unlabeled, measured.labeled, measured.classes)
+    ranking = Ranking(rank_cases(*observed, by), measured.failures, unlearned(*observed))
     if out is not None:
         ranking.write_csv(out)
     return ranking
-
-
-def _observe_all(
-    network: TrainedNetwork, cases: list[Candidate], description: str
-) -> tuple[list[Observation], list[UserError]]:
-    observed, failures = [], []
-    for case in track(cases, description, len(cases)):
-        try:
-            observed.append(observe(network, case.name, case.read()))
-        except UserError as error:
-            failures.append(error)
-        except (torch.OutOfMemoryError, MemoryError):
-            remedy = "use --device cpu or a larger machine"
-            failures.append(UserError(Code.OUT_OF_MEMORY, case.name, "does not fit into memory", remedy))
-    return observed, failures

@@ -1,0 +1,79 @@
+"""Predict groups of scans as tasks, for example on a cluster. Every task writes its label maps into the same folder."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from uuid import uuid4
+
+import torch
+
+from graftseg.core.files import PARTIAL
+from graftseg.core.names import nfc
+from graftseg.core.predictions import PredictedCase
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.tasks import LOCAL, Executor, Work
+from graftseg.inference.predict import (
+    CaseResult,
+    PlannedPrediction,
+    Predicted,
+    PredictionSettings,
+    plan_prediction,
+)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of a prediction. ``key`` separates requests, because networks may change between them."""
+
+    key: str
+    run: RunFolder
+    scans: Path
+    out: Path
+    device: str
+    settings: PredictionSettings
+
+
+def predict_in_tasks(
+    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings, executor: Executor
+) -> Predicted:
+    """Predict as ``predict_scans``, but predict groups of scans as tasks of an executor."""
+    if executor is LOCAL:
+        return plan_prediction(run, scans, out, device, settings).predict()
+    here = device if device.type == "cpu" or torch.cuda.is_available() else torch.device("cpu")
+    planned = plan_prediction(run, scans, out, here, settings)
+    target = replace(planned.target, planned=replace(planned.target.planned, device=str(device)))
+    settings = replace(settings, overrides=tuple(settings.overrides))
+    request = _Request(uuid4().hex, run, scans, out, str(device), settings)
+    return replace(planned, target=target).predict(partial(_results, request, planned, executor))
+
+
+def _results(
+    request: _Request, planned: PlannedPrediction, executor: Executor, earlier: Mapping[str, PredictedCase]
+) -> Iterator[CaseResult]:
+    """Start the tasks with the first request for a result, and yield the results of all cases in their order.
+
+    At the end, remove the unfinished files of workers that were killed.
+    """
+    device = torch.device(request.device)
+    groups = executor.groups([(case.name, earlier.get(nfc(case.name))) for case in planned.cases], device)
+    work = Work("Predicting", (request.run.path, request.scans), (request.out,), device)
+    with executor.running(partial(_predict_group, request), groups, work) as finished:
+        for wait in finished:
+            yield from wait()
+    for leftover in request.out.glob(f"{PARTIAL}*") if request.settings.shard is None else ():
+        leftover.unlink()
+
+
+def _predict_group(request: _Request, group: Sequence[tuple[str, PredictedCase | None]]) -> list[CaseResult]:
+    """Predict some cases, which come with their earlier prediction, and write their label maps."""
+    planned, chosen = _planned(request), {name for name, _ in group}
+    earlier = {nfc(name): case for name, case in group if case is not None}
+    cases = [case for case in planned.cases if case.name in chosen]
+    return list(replace(planned, cases=cases).results(earlier, lambda name: None))
+
+
+@lru_cache(maxsize=1)
+def _planned(request: _Request) -> PlannedPrediction:
+    """Load the networks once in each process."""
+    return plan_prediction(request.run, request.scans, request.out, torch.device(request.device), request.settings)
