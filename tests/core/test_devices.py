@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 import graftseg
 from graftseg.core import devices as environment
@@ -112,7 +113,7 @@ def test_free_memory_of_a_cpu(
 def test_every_extra_is_listed() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     declared = {
-        extra: tuple(line.partition(">=")[0] for line in lines)
+        extra: tuple(Requirement(line).name for line in lines)
         for extra, lines in project["optional-dependencies"].items()
         if extra not in ("dev", "web")
     }

@@ -14,7 +14,8 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.AS
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     """Return rows of cells as CSV. None becomes an empty cell.
 
-    An apostrophe is added to a text that a spreadsheet could run as a formula. ``read_csv_rows`` removes it.
+    An apostrophe is put before a text that a spreadsheet could run as a formula, or that starts with an apostrophe.
+    ``read_csv_rows`` removes it.
     """
     return "".join(_csv_line([_without_formula(cell) for cell in row]) for row in rows)
 

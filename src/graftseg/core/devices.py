@@ -33,6 +33,7 @@ EXTRAS = {
     "figures": ("matplotlib",),
     "notebook": ("ipyniivue",),
     "view": ("starlette", "uvicorn"),
+    "ray": ("ray",),
 }
 """The extras of graftseg (optional dependencies), and the packages of each extra."""
 NOT_INSTALLED = "not installed"
@@ -59,7 +60,7 @@ def source_digest(package: Path = Path(__file__).parents[1]) -> str:
 
 
 def devices() -> list[str]:
-    """Return the devices for training, the preferred one first."""
+    """Describe the devices for training, the preferred one first."""
     gpus = [f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(torch.cuda.device_count())]
     return [*gpus, f"cpu with {torch.get_num_threads()} threads"]
 
@@ -115,6 +116,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def has_bf16(device: torch.device) -> bool:
+    """Return whether the device supports bfloat16 natively, without emulation."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return device.type == "cpu" and native is not None and bool(native())
+
+
 def has_triton() -> bool:
     """Return whether Triton and the C compiler that it needs are installed."""
     compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
@@ -165,8 +174,8 @@ Wait = Callable[[], None]  # makes the current stream wait for the side stream
 def side_stream(images: Tensor) -> Iterator[Wait]:
     """Run the block on a side CUDA stream. Call the yielded function before you use the results of the block.
 
-    The side stream first waits for all previous work of the current stream, so that no memory is reused too early.
-    Random numbers are drawn in program order. ``images`` selects the device. On a CPU, the block runs normally.
+    The side stream first waits for all previous work of the current stream, which may still use memory that the block
+    reuses. Random numbers are drawn in program order. ``images`` selects the device. On a CPU, the block runs normally.
     """
     if not images.is_cuda:
         yield lambda: None

@@ -16,6 +16,8 @@ class Code(StrEnum):
     CHECKPOINT_DAMAGED = "checkpoint-damaged"
     CHECKPOINT_MISMATCH = "checkpoint-mismatch"
     CLASS_NOT_LEARNED = "class-not-learned"
+    CLUSTER_UNFIT = "cluster-unfit"
+    CLUSTER_UNREACHABLE = "cluster-unreachable"
     DAMAGED_FILE = "damaged-file"
     DATASET_INVALID = "dataset-invalid"
     DEVICE_UNAVAILABLE = "device-unavailable"
@@ -24,6 +26,7 @@ class Code(StrEnum):
     FILE_MISSING = "file-missing"
     FOLDER_LOCKED = "folder-locked"
     FOLDER_MISSING = "folder-missing"
+    FOLDER_NOT_SHARED = "folder-not-shared"
     GEOMETRY_MISMATCH = "geometry-mismatch"
     INTERRUPTED = "interrupted"
     LABEL_INVALID = "label-invalid"
@@ -68,6 +71,7 @@ class Code(StrEnum):
     VARIANT_NEEDED = "variant-needed"
     WEIGHTS_DAMAGED = "weights-damaged"
     WEIGHTS_MISSING = "weights-missing"
+    WORKER_LOST = "worker-lost"
     WRITE_FAILED = "write-failed"
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 EXIT_STATUS = "GRAFTSEG_EXIT_STATUS"
-"""Name of the variable with the file for the exit status of ranks that ``graftseg train --devices`` starts."""
+"""Environment variable that names the file for the exit status of ranks, set by ``graftseg train --devices``."""
 
 
 def is_launched() -> bool:
@@ -29,9 +29,9 @@ def restarts() -> int:
 
 
 def reported_status(status: int, *, is_final: bool) -> int:
-    """Return the exit status of a rank. Below ``--devices``, a final status goes to a file instead.
+    """Return the exit status of a rank. With ``--devices``, a final status is written to a file, and 0 is returned.
 
-    torchrun restarts ranks that end with an error, which would only repeat an error that is final.
+    torchrun restarts ranks that end with an error, which would only repeat a final error.
     """
     file = os.environ.get(EXIT_STATUS)
     if file is None or not is_launched() or not is_final:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +58,9 @@ def progress_bar(description: str, total: float | None) -> Iterator[Show]:
 
     console = error_console()
     if console.is_terminal:
-        columns = (plain_column("description"), BarColumn(), plain_column("fields[text]"))
-        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        columns = (plain_column("description"), BarColumn(), plain_column("fields[text]"), TimeRemainingColumn())
+        # results printed during the progress go to stdout, unless both are on a terminal
+        with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
             task = progress.add_task(in_one_line(description), total=total, text="")
             yield lambda completed, text: progress.update(task, completed=completed, text=text)
         return

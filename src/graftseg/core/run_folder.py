@@ -62,21 +62,31 @@ class _ManifestEntries(BaseModel):
     store: _StoreEntries = _StoreEntries()
     versions: dict[str, str] = Field(default_factory=dict)
     weights: str | None = None
+    averaged: bool = Field(False, strict=True)
     checkpoint: str = "last"
     best: dict[str, str | float] | None = None
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """The network that ``predict`` uses, and the reason."""
+    """The network that ``predict`` uses, and the reason.
 
-    network: Literal["run", "baseline"]
+    With ``both_supervised``, the run did not use its unlabeled scans, and its own network is supervised, too.
+    """
+
+    network: Literal["run", "average", "baseline"]
     reason: str
+    both_supervised: bool = False
 
     @property
     def sentence(self) -> str:
         """The choice in one sentence."""
-        name = {"run": "the network trained with unlabeled scans", "baseline": "the supervised baseline"}[self.network]
+        trained, baseline = "the network trained with unlabeled scans", "the supervised baseline"
+        if self.both_supervised:
+            trained = "the network of the run, trained without unlabeled scans"
+        name = {"run": trained, "average": f"the average of {trained} and {baseline}", "baseline": baseline}[
+            self.network
+        ]
         return f"{name} ({self.reason})"
 
 
@@ -92,7 +102,8 @@ class RunFolder:
         self.log_file = path / "log.jsonl"
         self.teacher_file = path / "teacher.json"
         self.first_stage_file = path / "first-stage.ckpt"
-        self.weights_file = path / "model.safetensors"
+        self.trained_file = path / "model.safetensors"
+        self.average_file = path / "average.safetensors"
         self.best_file = path / "best.safetensors"
         self.store = path / "store"
         self.checkpoints = path / "checkpoints"
@@ -100,6 +111,12 @@ class RunFolder:
         self.predictions = path / "predictions"
         self.predictions_best = path / "predictions-best"
         self.tensorboard = path / "tensorboard"
+
+    @property
+    def weights_file(self) -> Path:
+        """The weights of the network of this run: the trained network, or its average with the baseline."""
+        is_averaged = self.manifest_file.is_file() and self.manifest().get("averaged", False)
+        return self.average_file if is_averaged else self.trained_file
 
     @property
     def baseline(self) -> "RunFolder":
@@ -150,7 +167,7 @@ class RunFolder:
     def check_target(self, expected: str, *, resume: bool | None) -> None:
         """Raise a UserError for content other than ``expected``, or for no content with ``resume=True``.
 
-        With ``resume=False``, any content is an error. With None, the folder may be empty or not.
+        With ``resume=False``, any content is an error. With None, ``expected`` content and no content are both valid.
         """
         content = self.content
         if content not in ("", expected):
@@ -185,8 +202,15 @@ class RunFolder:
         checks: list[dict[str, Any]] = read_json(self.teacher_file)["checks"] if self.teacher_file.is_file() else []
         return checks
 
+    @property
+    def is_supervised_only(self) -> bool:
+        """Whether the check of the teacher skipped self-training before any unlabeled scan was used, in all folds."""
+        members = [self.fold(number) for number in range(fold_count(self))] or [self]
+        decisions = [[check["decision"] for check in member.teacher_checks()] for member in members]
+        return all(made and made[-1] == "skip" and "continue" not in made for made in decisions)
+
     def shipped(self) -> Shipped | None:
-        """Return the network that ``predict`` uses, or None if the run has no baseline."""
+        """Return the network that ``predict`` uses, or None if nothing is recorded, as for runs without a baseline."""
         content = self._file_with_choice_content()
         return Shipped(**content["shipped"]) if "shipped" in content else None
 

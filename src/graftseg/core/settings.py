@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_STEPS = 10**9
-"""Upper limit for steps, cases and folds."""
-MAX_VOXELS = 2**16
+"""Upper limit for numbers of steps, cases and folds."""
+MAX_SIDE = 2**16
 """Upper limit for the length of an axis in voxels."""
 MAX_IMAGES = 2**16
 """Upper limit for images in a batch."""
 Location = tuple[str | int, ...]
-Voxels = Annotated[int, Field(gt=0, le=MAX_VOXELS)]
+Voxels = Annotated[int, Field(gt=0, le=MAX_SIDE)]
 """The length of an axis in voxels."""
 
 

@@ -1,4 +1,4 @@
-"""Text tables that fit a terminal: columns that are too wide are printed below their row."""
+"""Text tables that fit a terminal: if a table is too wide, some of its cells are printed below their row."""
 
 import io
 import re
@@ -30,15 +30,15 @@ class _Column:
         self.breakable_name = name if _width(name) <= self.widest_cell else name.replace("/", "/ ")
 
     def width(self, broken: bool) -> int:
-        """Return the width in terminal columns. A broken name needs the width of its longest word."""
+        """Return the width in characters. A broken name needs the width of its longest word."""
         return max(1, self.widest_cell, *map(_width, self.breakable_name.split() if broken else [self.name]))
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> TextTable:
-    """Format a table for a terminal of ``width`` columns.
+    """Format a table for a terminal that is ``width`` characters wide.
 
-    While the table is too wide, the widest column except the first moves below the rows. Paths and other words that
-    are wider than the terminal are not broken.
+    While the table is too wide, the column with the widest cell, except the first column, is removed. Its cells are
+    printed below their rows. Paths and other words that are wider than the terminal are not broken.
     """
     cells = [[_printable(cell) for cell in row] for row in rows]
     columns = [_Column(_printable(name), [row[index] for row in cells]) for index, name in enumerate(head)]
@@ -60,7 +60,7 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int)
 
 
 def _fitting_layout(columns: Sequence[_Column], width: int) -> tuple[bool, int] | None:
-    """Return the first layout in which the columns fit, or None. A single column always fits."""
+    """Return the first layout in which the columns fit, or None. A single column may be wider than the terminal."""
     for broken, gap in LAYOUTS:
         if len(columns) == 1 or sum(column.width(broken) for column in columns) + gap * (len(columns) - 1) <= width:
             return broken, gap

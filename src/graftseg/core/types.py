@@ -52,7 +52,7 @@ class Geometry:
 
     @property
     def voxel_volume(self) -> float:
-        """Volume of a voxel in cubic millimeters, also for sheared grids (tilted gantry)."""
+        """Volume of a voxel in mm³ (for two axes, the area in mm²), also for sheared grids (tilted gantry)."""
         directions = self.matrix[:3, :3] / np.linalg.norm(self.matrix[:3, :3], axis=0)
         # without shear, the determinant is 1 except for rounding
         shear = abs(float(np.linalg.det(directions)))
@@ -108,7 +108,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a stage: ``step`` of ``total`` optimizer steps are done. ``step`` is a 0-d tensor on the device."""
+    """Progress of a stage: ``step`` of ``total`` steps are done. ``step`` is a 0-d tensor on the device."""
 
     step: Tensor
     total: int

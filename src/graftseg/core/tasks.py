@@ -1,0 +1,106 @@
+"""Independent tasks of a command: here, one after the other, or on a Ray cluster (``ray_tasks``).
+
+A command passes a function and its items. A task is the call of the function with one item. It may run on another
+machine, and again if that machine dies. So it must find finished work and continue unfinished work, and the function
+and the items must be paths, settings and other values that can be pickled.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import torch
+
+from graftseg.core.devices import choose_device
+from graftseg.core.errors import Code, StoppedError, UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+RAY = "ray"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the tasks of a command share.
+
+    ``reads`` and ``writes`` are the inputs and the output folders, which all workers must see. ``device`` is None if a
+    task needs one core only.
+    """
+
+    description: str
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    device: torch.device | None = None
+
+
+class Executor(Protocol):
+    """Runs tasks. ``workers`` is the number of threads in which a task reads scans, or None for the default."""
+
+    workers: int | None
+
+    def choose_device(self, name: str) -> torch.device:
+        """Return the device of the tasks by name."""
+        ...
+
+    def groups(self, items: Sequence[Item], device: torch.device | None = None) -> list[list[Item]]:
+        """Divide many small items into groups, one for each task."""
+        ...
+
+    def running(
+        self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
+    ) -> AbstractContextManager[Sequence[Callable[[], Result]]]:
+        """Start the tasks. Yield a function for each item, which returns the result or raises the error of its task.
+
+        Call these functions in the order of the items. Tasks that run at the end of the block are canceled.
+        """
+        ...
+
+
+class LocalExecutor:
+    """Runs each task in this process, when its result is requested."""
+
+    workers: int | None = None
+
+    def choose_device(self, name: str) -> torch.device:
+        """Return a device of this machine."""
+        return choose_device(name)
+
+    def groups(self, items: Sequence[Item], device: torch.device | None = None) -> list[list[Item]]:
+        """Return one group with all items."""
+        return [list(items)]
+
+    @contextmanager
+    def running(
+        self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
+    ) -> Iterator[Sequence[Callable[[], Result]]]:
+        """Yield functions that call ``function``."""
+        yield [partial(function, item) for item in items]
+
+
+LOCAL = LocalExecutor()
+
+
+class TasksStoppedError(StoppedError):
+    """Tasks were canceled by Ctrl-C, SIGTERM or SIGHUP. Unfinished tasks have saved their state."""
+
+    def __init__(self, signal: int, finished: int, tasks: int) -> None:
+        super().__init__(signal, finished)
+        self.args = (f"stopped after {finished} of {tasks} tasks; the state of the other tasks is saved",)
+
+
+@contextmanager
+def open_executor(on: str | None) -> Iterator[Executor]:
+    """Yield the executor for the option ``--on``: None for this process, ``ray``, or ``ray://HOST:PORT``."""
+    if on is None:
+        yield LOCAL
+        return
+    if on != RAY and not on.startswith(f"{RAY}://"):
+        remedy = "use ray, or ray://HOST:PORT, or omit --on"
+        raise UserError(Code.OPTION_INVALID, f"--on {on}", "not a place where tasks can run", remedy)
+    from graftseg.core.ray_tasks import connected
+
+    with connected(on) as executor:
+        yield executor

@@ -1,0 +1,98 @@
+"""Tasks on a local Ray cluster with two workers. One test, because every start of a cluster takes seconds."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from command_line import contents
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.tasks import Executor, Work
+from graftseg.data.store import Store
+from graftseg.experiments.seeds import train_seeds
+
+# an import of Ray here would come before the settings of ray_tasks
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+logger = logging.getLogger("graftseg.cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Executor]:
+    """Connect to a local cluster with two cores."""
+    from graftseg.core.ray_tasks import connected
+
+    import_module("ray").cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with connected("ray", cores=2) as executor:
+        yield executor
+
+
+def _work(folder: Path, number: int) -> int:
+    """Warn about 0, fail with 1, kill the own worker once with 2."""
+    if number == 0:
+        logger.warning("zero in %s", Path.cwd())
+    if number == 1:
+        raise UserError(Code.CASE_NAME, "one", "fails", "nothing")
+    if number == 2 and not (folder / "killed").exists():
+        (folder / "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 10 * number
+
+
+def test_tasks_survive_a_killed_worker_and_equal_local_tasks(
+    cluster: Executor,
+    store: Store,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    work = Work("Testing", (store.path,), (tmp_path / "out",))
+    with cluster.running(partial(_work, tmp_path), range(5), work) as (zero, one, *others):
+        assert zero() == 0
+        with pytest.raises(UserError, match="one: fails") as raised:
+            one()
+        assert [wait() for wait in others] == [20, 30, 40]
+    assert raised.value.code is Code.CASE_NAME
+    messages = {"a worker died, and its task starts again", f"zero in {Path.cwd()}"}
+    assert {record.getMessage() for record in caplog.records} == messages
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "killed").exists() and not list((tmp_path / "out").iterdir())
+    _check_requests(cluster, work)
+    _check_seeds(store, tmp_path)
+
+
+def _check_requests(cluster: Executor, work: Work) -> None:
+    """Expect one error for each request that this cluster cannot fulfill."""
+
+    def code_of(work: Work) -> Code:
+        with pytest.raises(UserError) as raised, cluster.running(partial(_work, Path()), [3], work):
+            pass
+        return raised.value.code
+
+    assert code_of(Work("", (Path("/no/such/folder"),), ())) is Code.FOLDER_NOT_SHARED
+    assert code_of(Work("", (), (), torch.device("cuda"))) is Code.CLUSTER_UNFIT
+    with pytest.raises(UserError, match="Ray assigns the GPUs"):
+        cluster.choose_device("cuda:1")
+    assert cluster.choose_device("auto") == torch.device("cpu")
+    assert cluster.groups(list(range(20)), torch.device("cpu"))[:2] == [[0, 1, 2], [3, 4, 5]]
+
+
+def _check_seeds(store: Store, folder: Path) -> None:
+    """Expect the same lines, weights and label maps from two seeds on the cluster and in this process."""
+    printed: dict[str | None, list[str]] = {None: [], "ray": []}
+    recipe = tiny.tiny_recipe()
+    for on, lines in printed.items():
+        train_seeds(recipe, store.path, folder / str(on), 2, device="cpu", on=on, tell=lines.append)
+    assert printed["ray"] == printed[None] and len(printed[None]) == 4
+    here, there = contents(folder / "None"), contents(folder / "ray")
+    kept = {name for name in here if name.endswith((".safetensors", ".nii.gz", ".csv", "summary.json"))}
+    assert here.keys() == there.keys() and len(kept) == 9
+    assert [name for name in kept if here[name] != there[name]] == []
