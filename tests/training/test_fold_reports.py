@@ -14,13 +14,15 @@ from tiny import DEEP_2D, tiny_recipe, write_scans
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.files import read_json, write_checked
+from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import mean_metrics
 from graftseg.reporting.text import typeset
 from graftseg.training.cross_validation import CrossValidation
+from graftseg.training.teacher_check import TeacherCheck
 from user_errors import user_error
 
 
@@ -146,7 +148,7 @@ def test_the_table_of_folds_speaks_as_the_page_does(trained: tuple[RunFolder, Cr
 
 def test_what_folds_found_stands_under_the_title(page: str) -> None:
     assert re.search(r'</h1>\s*<p class="verdict">Held-out labeled cases: ', page)
-    assert "This run has a Dice of 0 for core in all 4 cases, so the distances of this class are large." in page
+    assert "This run has a Dice of 0 for core in all 4 cases, so the distances of this class say little." in page
 
 
 def test_what_the_training_says_at_its_end_is_what_the_report_says(
@@ -157,11 +159,31 @@ def test_what_the_training_says_at_its_end_is_what_the_report_says(
     assert f'<p class="verdict">{typeset(last)}</p>' in page
 
 
+def test_folds_that_skipped_self_training_draw_no_conclusion(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run = RunFolder(Path(shutil.copytree(trained[0].path, tmp_path / "run")))
+    check = TeacherCheck(1, 3, dict.fromkeys(("a", "b"), "no foreground"), "skip").facts()
+    write_checked(run.fold(1).teacher_file, {"checks": [check]})
+    *_, said = replace(trained[1], folder=run.path).verdict()
+    assert said.endswith("; the unlabeled scans were not used in 1 of 2 folds.")
+    write_checked(run.fold(0).teacher_file, {"checks": [check]})
+    *_, said = replace(trained[1], folder=run.path).verdict()
+    assert "of its baseline" in said and said.endswith("were plausible for self-training.")
+    run.ship(Shipped("baseline", "a reason"))
+    page = api.report(run.path).read_text()
+    assert f'<p class="verdict">{typeset(said)}</p>' in page
+    assert "labeled scans only</th>" not in page and "with unlabeled scans</th>" not in page
+    assert trained[1].baseline is not None
+    dice = mean_metrics(trained[1].baseline)["dice"]
+    assert f"predict uses the supervised baseline, which has a mean Dice of {dice:.2f} % on the same cases." in page
+
+
 def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValidation]) -> None:
     run, result = trained
     rows = tuple(replace(row, dice=0.0 if row.name == "ring" else 0.9) for row in result.evaluation.rows)
     alone = CrossValidation(run.path, result.parts, Evaluation(rows, "standard"))
-    finding = "has a Dice of 0 for ring in all 4 cases, so the distances of this class are large"
+    finding = "has a Dice of 0 for ring in all 4 cases, so the distances of this class say little"
     assert list(alone.verdict()) == [f"{run.path} {finding}"]
     found = tuple(replace(row, dice=0.9) for row in rows)
     beside = CrossValidation(run.path, result.parts, Evaluation(found, "standard"), alone.evaluation)

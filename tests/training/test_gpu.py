@@ -204,5 +204,6 @@ def test_a_plan_times_replays_of_a_captured_step(monkeypatch: pytest.MonkeyPatch
         replay(graph)
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", counted)
-    assert 0 < probe.seconds_per_step(wide("vnet-bn"), 1, 2, GPU) < probe.MAX_SECONDS
+    (seconds,) = probe.seconds_per_step([wide("vnet-bn")], 1, 2, GPU)
+    assert 0 < seconds < probe.MAX_SECONDS
     assert len(replays) == 2 + probe.TIMED_STEPS

@@ -68,11 +68,11 @@ def test_steps_with_different_numbers_of_terms_are_read_together(tmp_path: Path)
 
 
 class SlowTransfer(module._Transfer):
-    """A transfer that has not arrived, as from a GPU."""
+    """A transfer whose values must be waited for, as from a GPU."""
 
     def __init__(self, steps: list[module.LoggedStep]) -> None:
         super().__init__(steps)
-        self.has_arrived = False
+        self.from_gpu = True
         self._arrival: Any = self
         self.waited_for = 0
 

@@ -44,10 +44,19 @@ def test_the_better_network_is_shipped(run: Any, baseline: Any, network: str) ->
     assert shipped_after_folds(scores(*run), scores(*baseline)).network == network
 
 
+def test_folds_without_self_training_are_compared_neutrally() -> None:
+    shipped = shipped_after_folds(scores(0.8, 0.9), scores(0.7, 0.9), both_supervised=True)
+    assert shipped.sentence == (
+        "the network of the run, trained without unlabeled scans (85.00 % mean Dice of the run on held-out labels, "
+        "80.00 % of its baseline)"
+    )
+
+
 def choose(run: RunFolder, monkeypatch: pytest.MonkeyPatch, final: FinalCheck | None) -> Shipped:
     monkeypatch.setattr(shipping, "check_networks", lambda *arguments: final)
+    recipe: Any = SimpleNamespace(average_with_baseline=False)
     nothing: Any = None
-    return shipping.shipped_without_folds(nothing, nothing, run, torch.device("cpu"))
+    return shipping.shipped_without_folds(recipe, nothing, run, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("final", [None, FinalCheck(30, {"a": "no foreground"}, {})])
@@ -55,7 +64,10 @@ def test_without_held_out_labels_the_choice_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: FinalCheck | None
 ) -> None:
     shipped = choose(RunFolder(tmp_path), monkeypatch, final)
-    assert shipped.network == "run" and "unknown" in shipped.reason
+    assert shipped == Shipped(
+        "run",
+        "no labels were held out during training, so at its end it was unknown whether the unlabeled scans helped",
+    )
 
 
 @pytest.mark.parametrize(("decision", "keyword"), [("skip", "too few predictions"), ("stop", "drifted")])
@@ -66,6 +78,19 @@ def test_abandoned_self_training_ships_the_baseline(
     run.teacher_file.write_text(json.dumps({"checks": [{"decision": "continue"}, {"decision": decision}]}))
     shipped = choose(run, monkeypatch, None)
     assert shipped.network == "baseline" and keyword in shipped.reason
+
+
+def test_skipped_self_training_gives_no_reason_to_prefer_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path)
+    run.teacher_file.write_text(json.dumps({"checks": [{"decision": "extend"}, {"decision": "skip"}]}))
+    shipped = choose(run, monkeypatch, None)
+    assert shipped.network == "baseline" and shipped.both_supervised
+    assert shipped.sentence == (
+        "the supervised baseline (too few predictions of the unlabeled scans were plausible for self-training, so both "
+        "networks are supervised, and no labels were held out during training that could show which is better)"
+    )
 
 
 def test_implausible_predictions_ship_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +141,8 @@ def test_predict_uses_the_shipped_network(tmp_path: Path) -> None:
     predicted = api.predict(run.path, scans / "imagesTs", device="cpu")
     assert predicted.folder == run.baseline.predictions and predicted.network == "the supervised baseline (better)"
     assert api.rank(run.path, device="cpu").rows == api.rank(run.baseline.path, device="cpu").rows
-    api.export("weights", run.path, tmp_path / "network.safetensors")
+    *_, last = api.export("weights", run.path, tmp_path / "network.safetensors")
+    assert last == "network: the supervised baseline (better)"
     exported, network = load_exported(tmp_path / "network.safetensors"), load_network(run.baseline)
     for name, tensor in network.method.student.state_dict().items():
         assert torch.equal(exported.method.student.state_dict()[name], tensor)

@@ -21,7 +21,10 @@ from graftseg.training.step import uncompiled
 
 @dataclass(frozen=True)
 class CasePredictions:
-    """The positions of the foreground after cleaning, and summaries before cleaning by the name of the scan."""
+    """The foreground positions of each scan after cleaning, and summaries before cleaning by the name of the scan.
+
+    Cleaning removes components, as in the label maps of ``graftseg predict``.
+    """
 
     positions: list[tuple[Voxels, ...]]
     summaries: dict[str, ScanSummary]

@@ -1,4 +1,4 @@
-"""Measure how the time of a training step is split into phases."""
+"""A clock for the phases of a training step."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -92,7 +92,7 @@ def _gain(start: WarmStart, target: RunFolder, recipe: Recipe, data: Data, devic
     """Measure the gain and save it in ``run.json``. Log a warning and return None if a scan cannot be scored."""
     try:
         store = open_store(find_store(target))
-        dataset = _with_test_scans(data)
+        dataset = _test_dataset(data)
         gain = measure_gain(
             start.network, target, *cases_to_score(dataset, store, recipe, start.new_labels), device=device
         )
@@ -103,8 +103,8 @@ def _gain(start: WarmStart, target: RunFolder, recipe: Recipe, data: Data, devic
     return gain
 
 
-def _with_test_scans(data: Data) -> Dataset | None:
-    """Return the data set of a folder, or of the folder that a store was made from if it has test scans."""
+def _test_dataset(data: Data) -> Dataset | None:
+    """Return the data set of a folder, or of the folder that a store was made from if this folder has test labels."""
     if not is_store(data):
         return read_layout(data)
     root = Path(open_store(data).root)
@@ -147,10 +147,10 @@ def _recorded_data(run: RunFolder) -> Path:
 def _resumed(
     source: RunFolder, target: RunFolder, fraction: float | None, overrides: list[str], data: Data | None
 ) -> tuple[WarmStart, Recipe, Data]:
-    """Return start, recipe and data of a continued run that was stopped. Data that was added since is not used."""
+    """Return start, recipe and data of a stopped continued run. Labels that were added after its start are not used."""
     known = target.manifest().get("continued_from")
     start = _start(source, 0.0 if known is None else known["fraction"], () if known is None else known["new_labels"])
-    if known is None or known["weights"] != start.weights or fraction not in (None, known["fraction"]):
+    if known is None or known["weights"] != start.weights_sha256 or fraction not in (None, known["fraction"]):
         finding = "the run was started from another run, or with another --fraction"
         raise UserError(Code.RUN_MISMATCH, target.path, finding, "repeat the first command, or pass another --out")
     given = find_store(target) if data is None else data
@@ -164,6 +164,7 @@ def _new(source: RunFolder, data: Data, fraction: float, overrides: list[str]) -
         raise UserError(Code.OPTION_INVALID, f"--fraction {fraction:g}", finding, "pass a number such as 0.25")
     full = load_recipe(source.recipe_file)
     content: Store | Dataset = open_store(data) if is_store(data) else read_layout(data)
+    # a run that was itself continued has only a fraction of the steps of a complete training
     before = source.manifest().get("continued_from", {}).get("fraction", 1.0)
     recipe = continued_recipe(full, fraction / before, has_unlabeled=bool(content.of("unlabeled")))
     recipe = changed(recipe, overrides)
@@ -171,9 +172,10 @@ def _new(source: RunFolder, data: Data, fraction: float, overrides: list[str]) -
 
 
 def continued_recipe(recipe: Recipe, fraction: float, *, has_unlabeled: bool) -> Recipe:
-    """Return the recipe of a continued run: all stages with a ``fraction`` of their steps, and a decaying rate.
+    """Return the recipe of a continued run: all stages with a ``fraction`` of their steps.
 
-    Without unlabeled scans, the recipe is supervised. The learning rate starts again at its first value.
+    The learning rate starts again at its first value, and decays in the last stage even if it was constant. Without
+    unlabeled scans, the recipe is supervised.
     """
     full = recipe if has_unlabeled or not uses_unlabeled(recipe) else baseline_of(recipe)
     tree = part_of(full, fraction).model_dump(mode="json")

@@ -36,8 +36,9 @@ from graftseg.evaluation.table_metrics import (
     spread,
 )
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, missed_classes, verdict_between
-from graftseg.inference.ensemble import select_weights
+from graftseg.inference.ensemble import EXACT, select_weights
 from graftseg.inference.predict import PredictionSettings, predict_scans
+from graftseg.training.unlabeled_use import unlabeled_use
 
 TABLE_METRICS = ("dice", "hd95")
 MEAN = "mean"
@@ -84,7 +85,8 @@ class CrossValidation:
         yield from missed_classes(str(self.folder), self.evaluation)
         if self.baseline is not None:
             yield from missed_classes(str(self.folder / "baseline"), self.baseline)
-            yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL_RUNS)}."
+            use = unlabeled_use(RunFolder(self.folder))
+            yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL_RUNS, use)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return all metrics as plain values; undefined values are None."""
@@ -196,7 +198,7 @@ def held_out_scores(
     known = find_cached_scores(folder, weights, references.source, PROTOCOL, held_out, len(store.classes))
     if known is not None:
         return known
-    predicted = predict_scans(run, references.images, folder, device, PredictionSettings(only=held_out))
+    predicted = predict_scans(run, references.images, folder, device, PredictionSettings([EXACT], only=held_out))
     if predicted.failures:
         raise predicted.failures[0]
     classes = dict(enumerate(store.classes))
@@ -208,7 +210,7 @@ def held_out_scores(
 
 
 def write_scores(evaluation: Evaluation, folder: Path, references: References, checkpoint: str | None = None) -> None:
-    """Write ``metrics.csv`` and its description."""
+    """Write ``metrics.csv`` and its description. ``checkpoint`` is a phrase for the checkpoint that predicted."""
     about = {"references": str(references.source.resolve())}
     evaluation.save(folder / "metrics.csv", about | ({"checkpoint": checkpoint} if checkpoint else {}))
 

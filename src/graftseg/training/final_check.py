@@ -29,7 +29,7 @@ MIN_EXCESS = 2
 
 @dataclass(frozen=True)
 class FinalCheck:
-    """The reasons against the implausible predictions of each network, by the name of the scan."""
+    """The result for ``scans`` scans: for each network, why a prediction is implausible, by the name of the scan."""
 
     scans: int
     run: Mapping[str, str]

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
 from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
+from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -48,6 +49,7 @@ class _Shared:
     references: References
     device: torch.device
     report: Report
+    executor: Executor
 
 
 def fold_recipe(recipe: Recipe, held_out: Sequence[str]) -> Recipe:
@@ -70,17 +72,20 @@ def train_folds(
     resume: bool = False,
     report: Report = logger.info,
     store: Store | None = None,
+    executor: Executor = LOCAL,
 ) -> CrossValidation:
     """Train every fold into ``run/fold-N`` and score its held-out cases. With ``baseline``, also train baseline folds.
 
     ``store`` contains the prepared scans of ``data``. Without it, the scans are prepared into ``run/store``. ``resume``
     keeps finished folds and continues a stopped fold. ``run/metrics.csv`` contains the scores of all cases.
     ``run/folds.json`` lists the cases of each fold, and the means of all scores. The baseline is in ``run/baseline``.
+    Each fold is a task of ``executor``.
     """
     with ranks.joined(device):
         resume, report = resume or is_restart(run), report if ranks.is_main() else logger.debug
         ranks.on_main(partial(_check_target, recipe, run, data, resume))
-        return _train_folds(recipe, data, run, device, count=count, baseline=baseline, report=report, store=store)
+        options: dict[str, Any] = {"count": count, "baseline": baseline, "report": report, "store": store}
+        return _train_folds(recipe, data, run, device, executor=executor, **options)
 
 
 def _train_folds(
@@ -93,6 +98,7 @@ def _train_folds(
     baseline: bool,
     report: Report,
     store: Store | None,
+    executor: Executor,
 ) -> CrossValidation:
     if store is None:
         is_started = run.folds_file.is_file() or not ranks.is_main()
@@ -104,7 +110,7 @@ def _train_folds(
     cases = [case.name for case in training_cases(store, recipe.batches).labeled]
     parts = divide(cases, count, recipe.seed)
     _refuse_duplicates(store, recipe, cases)
-    shared = _Shared(store, parts, references_of(data, store, cases), device, report)
+    shared = _Shared(store, parts, references_of(data, store, cases), device, report, executor)
     report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
     work, other_work = run_work(recipe), baseline_work(recipe) if baseline else ()
     labels = fold_labels(len(parts), baseline=baseline, work=work, baseline_work=other_work)
@@ -114,7 +120,7 @@ def _train_folds(
     if ranks.is_main():
         write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
         if other is not None:
-            run.ship(shipped_after_folds(evaluation, other))
+            run.ship(shipped_after_folds(evaluation, other, both_supervised=run.is_supervised_only))
     return result
 
 
@@ -138,9 +144,9 @@ def store_of_folds(
     if is_started:
         return open_store(run.store)
     batches, dataset = recipe.batches, read_layout(data).for_training(*recipe.batches.role_limits)
-    seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
+    labeled = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
     # check the number of folds before the preparation of scans, which may take long
-    divide(seen[: len(seen) - batches.validation_cases], count, recipe.seed)
+    divide(labeled[: len(labeled) - batches.validation_cases], count, recipe.seed)
     if not (baseline or recipe.baseline or dataset.problems):
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     with run.lock():
@@ -168,15 +174,16 @@ def _train_all(
 ) -> Evaluation:
     """Train all unfinished folds. Return the scores of every case, from the fold that held it out."""
     ranks.on_main(partial(_start, recipe, run, shared))
+    task = partial(_train_fold, recipe, run, shared.store, shared.references, shared.device, after, before_baseline)
+    items = list(zip(range(len(labels)), shared.parts, labels, strict=True))
+    reads = (shared.store.path, shared.references.source, shared.references.images)
+    work = Work(f"Training folds in {run.path}", reads, (run.path,), shared.device)
     scores = []
-    for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
-        earlier = None if after is None else after.fold(number)
-        fold = fold_recipe(recipe, part)
-        complete(fold, shared.store, run.fold(number), shared.device, label, earlier, before_baseline)
-        score = partial(held_out_scores, run.fold(number), shared.store, part, shared.references, shared.device)
-        scores.append(ranks.main_first(score))
-        dice = format_value(mean_metrics(scores[-1])["dice"])
-        shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")
+    with shared.executor.running(task, items, work) as finished:
+        for (number, part, _), wait in zip(items, finished, strict=True):
+            scores.append(wait())
+            dice = format_value(mean_metrics(scores[-1])["dice"])
+            shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")
     rows = sorted((row for score in scores for row in score.rows), key=lambda row: (row.case, row.label))
     evaluation = Evaluation(tuple(rows), scores[0].protocol)
     checkpoint = str(run.fold(0).manifest().get("checkpoint", "last"))
@@ -185,6 +192,23 @@ def _train_all(
         result = CrossValidation(run.path, tuple(shared.parts), evaluation)
         write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
     return evaluation
+
+
+def _train_fold(
+    recipe: Recipe,
+    run: RunFolder,
+    store: Store,
+    references: References,
+    device: torch.device,
+    after: RunFolder | None,
+    before_baseline: bool,
+    item: tuple[int, tuple[str, ...], ProgressLabel],
+) -> Evaluation:
+    """Train or finish a fold. Return the scores of its held-out cases."""
+    number, part, label = item
+    earlier, fold = None if after is None else after.fold(number), run.fold(number)
+    complete(fold_recipe(recipe, part), store, fold, device, label, earlier, before_baseline)
+    return ranks.main_first(partial(held_out_scores, fold, store, part, references, device))
 
 
 def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:
@@ -219,7 +243,7 @@ def _fold_list(recipe: Recipe, shared: _Shared) -> dict[str, object]:
 DEFAULT_FOLDS = 5
 MIN_FOLDS = 2
 _STREAM = 0xF01D
-"""Separates the shuffle from other random numbers of the same seed."""
+"""A constant that keeps the shuffle independent of other random numbers with the same seed."""
 
 
 def suggested_folds(labeled: int, *, has_test: bool) -> int | None:

@@ -21,7 +21,7 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.evaluation.metrics import dice
 from graftseg.evaluation.statistics import Effect, Pairs, effect_of
 from graftseg.evaluation.verdicts import MAX_P, MIN_CASES, MIN_DIFFERENCE
-from graftseg.inference.ensemble import Ensemble, predict_maps
+from graftseg.inference.ensemble import EXACT, Ensemble, predict_maps
 from graftseg.inference.label_maps import LABELS_ONLY
 from graftseg.recipes.recipe import Recipe
 
@@ -122,7 +122,7 @@ def _before_only_sentence(before: float, count: int) -> str:
 
 def _dice(run: RunFolder, cases: Sequence[ScoredCase], device: torch.device) -> NDArray[np.float64]:
     """Return the Dice of every case in percent, averaged over the classes."""
-    networks = Ensemble.load([run], device, (), "shipped")
+    networks = Ensemble.load([run], device, [EXACT], "shipped")
     values = []
     for case in track(cases, f"Scoring {run.path.name}", len(cases)):
         image, grid, expected = case.read()

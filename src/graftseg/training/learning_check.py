@@ -38,7 +38,10 @@ def labeled_dice(
 
 
 def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return warnings about classes that were not learned, and about a loss that did not fall in the first stage."""
+    """Return warnings about classes that were not learned, and about a loss that did not fall in the first stage.
+
+    A semicolon separates the finding of a warning from the remedy.
+    """
     found = []
     if lost := [f"{name} ({100 * value:.1f} %)" for name, value in dice.items() if value < LOST]:
         classes = "class" if len(lost) == 1 else "classes"

@@ -60,7 +60,7 @@ class Position:
     device: torch.device
     identity: str | None = None
     seconds_before: float = 0.0
-    good: State | None = None
+    good: State | None = None  # the last networks without a drift
     began_at: float = field(default_factory=monotonic)
     saved_at: float = field(default_factory=monotonic)
 
@@ -120,7 +120,7 @@ def fit(
     A ``selector`` scores the student at intervals. If the protocol selects checkpoints, each stage ends with the best
     student instead of the last one. ``predictions`` predicts the unlabeled scans between two stages and may change the
     stages that follow. ``training_dice`` scores the training scans for the log. Only a run with the same ``identity``
-    can load a checkpoint. Messages start with ``label``. ``keep_first_stage`` copies the end of the first stage.
+    can load a checkpoint. ``keep_first_stage`` keeps a copy of the checkpoint at the end of the first stage.
     """
     at, stages = _position(list(stages), run, device, identity, selector, predictions, resume=resume)
 
@@ -137,7 +137,7 @@ def fit(
             if (drift := _train_stage(at, stages[at.stage].settings, parts)) is not None:
                 stages = adapted(stages, drift)
                 recorder.replan(work(stages))
-            if stop.signal is not None:
+            if stop.stopped_by is not None:
                 break
             at.method.finish()
             if selector is not None:
@@ -148,7 +148,7 @@ def fit(
                 copy_latest(run.checkpoints, run.first_stage_file)
             stages = _start_next_stage(at, stages, selector, predictions)
             recorder.replan(work(stages))
-    return Outcome(at.method, at.done, stop.signal, at.seconds, clock.split())
+    return Outcome(at.method, at.done, stop.stopped_by, at.seconds, clock.split())
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _position(
     *,
     resume: bool,
 ) -> tuple[Position, list[Stage]]:
-    """Return the start of the first stage, or the last checkpoint, and the stages, which earlier checks may change."""
+    """Return the position at the first step or at the last checkpoint, and the stages, as changed by earlier checks."""
     saved = load_latest_of_run(run.checkpoints, device, identity) if resume else None
     index = saved.state["stage"] if saved else 0
     for check in predictions.load_checks(index, saved.state["step"]) if saved and predictions else ():
@@ -200,7 +200,7 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
     mode = replace(mode, local_statistics=loop.batch_statistics == "local")
     stepper = Stepper(at.method, at.optimizers, stage, batches, mode, parts.clock, index=at.stage)
     pictured, watched = snapshot_steps(stage.steps, loop.snapshots), batches.center_patches(3)
-    while at.step < stage.steps and not parts.stop.is_due():
+    while at.step < stage.steps and not parts.stop.agree_to_stop():
         result = stepper(at.step)
         at.step, at.done = at.step + 1, at.done + 1
         _record(recorder, at, stage, result, parts.clock, batches)
@@ -222,9 +222,9 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
 
 def _score(at: Position, stage: StageSettings, parts: _Parts, stepper: Stepper) -> None:
     """Log the scores of the student that are due."""
-    selector, others, fields = parts.selector, parts.training_dice, _log_fields(at, stage)
+    selector, training_dice, fields = parts.selector, parts.training_dice, _log_fields(at, stage)
     is_selecting = selector is not None and selector.is_due(at.done)
-    is_watching = others is not None and others.is_due(at.done, ends_stage=at.step == stage.steps)
+    is_watching = training_dice is not None and training_dice.is_due(at.done, ends_stage=at.step == stage.steps)
     if not is_selecting and not is_watching:
         return
     _write(parts.recorder.flush, at, parts.batches)
@@ -232,8 +232,8 @@ def _score(at: Position, stage: StageSettings, parts: _Parts, stepper: Stepper) 
     with uncompiled(), autocast(stepper.precision, at.device):
         if selector is not None and is_selecting:
             parts.recorder.validation(fields, selector.score(at.method, at.optimizers, stage=at.stage, step=at.done))
-        if others is not None and is_watching:
-            parts.recorder.training_dice(fields, others.score(at.method))
+        if training_dice is not None and is_watching:
+            parts.recorder.training_dice(fields, training_dice.score(at.method))
 
 
 def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
@@ -272,8 +272,8 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None
 def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
     """Return the stages after a check of the teacher; their total number of steps does not change.
 
-    ``extend`` repeats the stage before the check, with steps taken from the checked stage. ``skip`` replaces the
-    checked stage and all later ones by the stage before. ``stop`` does the same after the step of the check.
+    ``extend`` repeats the stage before the checked stage, with steps taken from the checked stage. ``skip`` replaces
+    the checked stage and all later ones by the stage before it. ``stop`` does the same after the step of the check.
     """
     before, (checked, *rest) = list(stages[: check.stage]), stages[check.stage :]
     if check.decision == "continue":
@@ -370,9 +370,9 @@ def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
 def _stop_signals() -> Iterator[list[signal.Signals]]:
     """Collect Ctrl-C, SIGTERM and SIGHUP, so that the current step can finish; a second signal stops at once.
 
-    A signal may also kill a process that the step waits for, such as a compiler. The step then never finishes, and only
-    a second signal stops it. A second signal within ``SAME_SIGNAL_SECONDS`` is ignored, because a single Ctrl-C may
-    arrive twice: once for the process and once for its process group.
+    The second signal is needed if the first one also killed a process that the step waits for, such as a compiler. A
+    second signal within ``SAME_SIGNAL_SECONDS`` is ignored, because a single Ctrl-C may arrive twice: once for the
+    process and once for its process group.
     """
     received: list[signal.Signals] = []
     received_at: list[float] = []

@@ -20,7 +20,7 @@ ONE_PIECE, SCATTERED = 0.9, 0.5
 """A class is one piece if its largest piece has at least the first share of its voxels in every label map. The
 prediction of such a class falls apart if its largest piece has less than the second share."""
 MAX_SHIFT = 0.25
-"""Distance from the range of positions in labeled scans, as a share of the scan along an axis, that is unusual."""
+"""A center is unusual if it is farther than this outside the range of the labels, as a share of the scan's length."""
 MAX_UNCERTAINTY = 0.6
 """Mean uncertainty of voxels with a foreground probability of at least 5 %, above which a prediction is implausible."""
 
@@ -116,7 +116,7 @@ class Usual:
                 return "more than ten times the usual volume"
             if one_piece and largest < SCATTERED:
                 return "scattered pieces"
-        if any(_is_outside(center, usual) for center, usual in zip(scan.centers, self.positions, strict=False)):
+        if any(_is_outside(center, usual) for center, usual in zip(scan.centers, self.positions, strict=True)):
             return "an unusual position"
         return "high uncertainty" if (scan.uncertainty or 0.0) > MAX_UNCERTAINTY else None
 

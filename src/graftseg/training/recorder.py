@@ -22,9 +22,10 @@ from graftseg.training.remaining_time import RemainingTime, StageWork
 
 @dataclass(frozen=True)
 class ProgressLabel:
-    """The name of one of several runs, its position ("2 of 10") and the name of the next run. Empty for one run.
+    """The name of one of several runs, its position ("2 of 10") and the name of the ``next`` run. Empty for one run.
 
-    ``later`` is the work of all later runs. With ``final_check``, two networks predict unlabeled scans after them.
+    ``later`` is the work of all later runs. With ``final_check``, two networks predict unlabeled scans after the last
+    run.
     """
 
     name: str = ""
@@ -66,7 +67,7 @@ def fold_labels(
 
 
 WIDE_TERMINAL = 110
-"""Minimum width of a terminal, in columns, to show the share of each phase in the step time."""
+"""Minimum width of a terminal, in characters, to show the share of each phase in the step time."""
 
 
 class NonFiniteLossError(Exception):
@@ -78,10 +79,10 @@ class NonFiniteLossError(Exception):
 
 
 class Recorder:
-    """Collect loss terms on the device and log them in groups, so that no step waits for a copy to the host.
+    """Collect loss terms on the device and log them in groups of ``every`` steps, so that no step waits for a copy.
 
-    On a GPU, a group is copied while the next steps run, and logged when the copy of the next group starts. Of several
-    ranks, only rank 0 writes.
+    On a GPU, a group is copied to the host while the next steps run, and logged when the copy of the next group starts.
+    Of several ranks, only rank 0 writes.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class Recorder:
         """Start to copy the waiting steps and write the previous group; on a CPU, write everything at once."""
         earlier, self._in_transfer = self._in_transfer, self._start_transfer()
         self._write_steps(earlier)
-        if self._in_transfer is not None and self._in_transfer.has_arrived:
+        if self._in_transfer is not None and not self._in_transfer.from_gpu:
             self.flush()
 
     def flush(self) -> None:
@@ -203,8 +204,8 @@ class _Transfer:
     def __init__(self, steps: list[LoggedStep]) -> None:
         self._steps = steps
         self._numbers = torch.cat([step.values for step in steps])
-        self.has_arrived = not self._numbers.is_cuda
-        if not self.has_arrived:
+        self.from_gpu = self._numbers.is_cuda
+        if self.from_gpu:
             device = self._numbers.device
             pinned = torch.empty(self._numbers.shape, dtype=self._numbers.dtype, pin_memory=True)
             self._numbers = pinned.copy_(self._numbers, non_blocking=True)
@@ -212,14 +213,14 @@ class _Transfer:
 
     def read(self) -> Iterator[tuple[LoggedStep, list[float]]]:
         """Wait for the copy and return every step with its values."""
-        if not self.has_arrived:
+        if self.from_gpu:
             self._arrival.synchronize()
         parts = torch.split(self._numbers, [len(step.values) for step in self._steps])
         return zip(self._steps, (part.tolist() for part in parts), strict=True)
 
 
 def _events(folder: Path, done: int) -> Any:
-    """Return TensorBoard's writer, or None if TensorBoard is not installed; drop events after step ``done``."""
+    """Return a writer of TensorBoard, or None if it is not installed; drop events after step ``done``."""
     if find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter

@@ -10,15 +10,16 @@ from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 
 KEPT = 0.7
-"""Share of the earlier pace in the moving average of the pace."""
+"""Weight of the earlier mean in the moving average of the pace; the latest interval has the rest."""
 
 
 @dataclass(frozen=True)
 class StageWork:
     """The work of a stage. All costs are in forward passes over the labeled images of a batch.
 
-    ``images`` is the number of images of a batch. Predictions before the stage cost ``before``. Predictions interrupt
-    the stage ``pauses`` times, at equal intervals but not at its end, and cost ``pause`` each time.
+    A step costs ``cost``, and its batch has ``images`` images. Predictions before the stage cost ``before``.
+    Predictions interrupt the stage ``pauses`` times, at equal intervals but not at its end, and cost ``pause`` each
+    time.
     """
 
     steps: int
@@ -29,7 +30,7 @@ class StageWork:
     pauses: int = 0
 
     def pauses_after(self, step: int) -> int:
-        """Return the number of interruptions after this step of the stage, with one that follows it directly."""
+        """Return how many interruptions follow step ``step``, including one directly after this step."""
         interval = max(1, self.steps // (self.pauses + 1))
         return max(0, self.pauses - max(0, step - 1) // interval)
 
@@ -62,7 +63,7 @@ def remaining_seconds(stages: Sequence[StageWork], done: int, pace: Pace) -> flo
 
 
 def position(stages: Sequence[StageWork], done: int) -> tuple[int, int]:
-    """Return the stage of the last of ``done`` steps, and the number of its finished steps."""
+    """Return the index of the stage that contains step ``done`` of the run, and the number of the step in the stage."""
     step = done
     for index, stage in enumerate(stages[:-1]):
         if step <= stage.steps:

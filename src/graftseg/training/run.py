@@ -60,10 +60,11 @@ def train_run(
     before_baseline: bool = False,
     start: WarmStart | None = None,
 ) -> Outcome:
-    """Train into a locked run folder. Check everything that can be checked before the folder is touched.
+    """Train into a run folder, which is locked meanwhile. Raise a UserError before the first step if anything is wrong.
 
     A new run continues from the first stage of the run ``after``, if both have the same first stage.
-    ``before_baseline`` keeps the first stage for the baseline. ``start`` is the trained network to start from.
+    ``before_baseline`` keeps the checkpoint after the first stage for the baseline. ``start`` is the trained network
+    to start from. ``label`` names the run in progress messages.
     """
     ranks.on_main(partial(check_batches, recipe, ranks.count()))
     store = _shared_store(partial(_checked_store, recipe, data, run, start, resume=resume))
@@ -160,7 +161,7 @@ def _train(
 def _finish(
     recipe: Recipe, store: Store, run: RunFolder, device: torch.device, outcome: Outcome, selector: Selector | None
 ) -> Outcome:
-    """Save the result, score the labeled scans with it, and warn about classes that were not learned."""
+    """Save the result. If training finished, score the labeled scans and warn if a class was not learned."""
     _save_result(run, outcome, selector)
     if outcome.stopped_by is not None:
         return outcome
@@ -218,7 +219,7 @@ def _own_store(run: RunFolder) -> Store:
     return open_store(run.store)
 
 
-def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
+def count_unlabeled(recipe: Recipe, data: Data, run: RunFolder) -> int:
     """Return the number of unlabeled scans that training would use, without preparing anything."""
     if is_store(data) or run.exists:
         return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
@@ -251,7 +252,7 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
 
 
 def _check_classes(recipe: Recipe, classes: int) -> None:
-    """Raise a UserError if decision or the rules for components do not fit the number of classes."""
+    """Raise a UserError if ``decision`` or a rule for connected components does not fit the number of classes."""
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
         finding = f"decision is threshold, which needs 2 classes, but the data have {classes}"
@@ -267,7 +268,7 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
     """Return batches gathered from device memory, or read from disk if the scans do not fit."""
     cases, scored = training_cases(store, recipe.batches), scored_cases(recipe, store).values()
     used = [*cases.labeled, *(cases.unlabeled if uses_unlabeled(recipe) else ()), *chain(*scored)]
-    needed = sum(prod(case.shape) * (2 * case.channels + 1) for case in used)
+    needed = sum(prod(case.shape) * (2 * case.channels + 1) for case in used)  # bytes: float16 image, uint8 label
     free = free_memory(device) // (ranks.local_count() if device.type == "cpu" else 1)
     kind = Batches
     if needed > MEMORY_SHARE[device.type] * free:
@@ -286,7 +287,7 @@ def _identity(recipe: Recipe, store: Store, run: RunFolder, start: WarmStart | N
     if run.exists:
         known: str | None = run.training_manifest().get("identity")
         return known
-    weights = "" if start is None else f"\n{start.weights}"
+    weights = "" if start is None else f"\n{start.weights_sha256}"
     return hashlib.sha256(f"{store.identity}\n{recipe.to_yaml()}{weights}".encode()).hexdigest()
 
 
@@ -354,8 +355,8 @@ def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
     """Save the reported student, and the best student if students were scored; return entries for the manifest."""
-    save_weights(outcome.method.student.state_dict(), run.weights_file)
-    facts = {"weights": sha256_of(run.weights_file), "checkpoint": "last" if selector is None else selector.checkpoint}
+    save_weights(outcome.method.student.state_dict(), run.trained_file)
+    facts = {"weights": sha256_of(run.trained_file), "checkpoint": "last" if selector is None else selector.checkpoint}
     best = None if selector is None else selector.best_to_save
     if best is None:
         return facts

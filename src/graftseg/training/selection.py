@@ -93,7 +93,7 @@ class Selector:
         return round(best, PUBLIC_DIGITS) if self.settings.protocol == "paper" and on == "test" else best
 
     def rewind(self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], stage: int) -> None:
-        """At the end of a stage, load the best student if the protocol selects checkpoints."""
+        """At the end of a stage, load the best student and its optimizer states if the protocol selects checkpoints."""
         if self.settings.selected_on is None:
             return
         if self.chosen is None:
@@ -193,7 +193,7 @@ class CaseScores:
         self._recipe, self._classes, self._device = recipe, store.classes, device
         self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
         readers = [partial(_read, store, case, device) for case in cases]
-        self._cases = [partial(_same, read()) for read in readers] if resident else readers
+        self._cases = [partial(_loaded, read()) for read in readers] if resident else readers
 
     def __call__(self, method: Method) -> dict[str, float]:
         """Return the mean Dice of each class over cases, and ``dice``, the mean over classes."""
@@ -232,7 +232,8 @@ def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.
     return mean
 
 
-def _same(case: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _loaded(case: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return a case that is in memory already."""
     return case
 
 

@@ -1,4 +1,4 @@
-"""What a training step does differently with several ranks: it averages gradients and separates dropout."""
+"""Training with several ranks: checks before the start, averages of gradients, and different dropout on each rank."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from graftseg.networks.layers import use_local_statistics
 from graftseg.recipes.recipe import Recipe
 
 BUCKET_BYTES = 8 << 20
-"""Minimum size of the gradients that are sent together."""
+"""Size of the collected gradients at which they are sent. What is left at the end of backward is sent then."""
 logger = logging.getLogger(__name__)
 
 
@@ -45,9 +45,9 @@ def check_batches(recipe: Recipe, count: int) -> None:
 
 
 def is_restart(run: RunFolder) -> bool:
-    """Return whether an earlier start of the same launch has begun the run, which then resumes without being asked.
+    """Return whether torchrun restarted the ranks after they had begun this run; it then resumes without --resume.
 
-    The lock file of a folder that was free at the start has the name of the launch.
+    The first start writes the name of the launch into the lock file of the run. All restarts have the same name.
     """
     return bool(ranks.on_main(partial(_is_restart, run))) if ranks.count() > 1 else False
 
@@ -59,8 +59,8 @@ def _is_restart(run: RunFolder) -> bool:
         make_folder(run.path)
         (run.path / LOCK).write_text(launched.launch_name())
         return False
-    known = run.path / LOCK
-    return known.is_file() and known.read_text() == launched.launch_name()
+    lock = run.path / LOCK
+    return lock.is_file() and lock.read_text() == launched.launch_name()
 
 
 class RankStep:
@@ -68,7 +68,7 @@ class RankStep:
 
     DistributedDataParallel does not fit: methods call parts of a network, several networks and a network several times
     in one step. So a hook of each parameter collects gradients while backward runs, in the same order on all ranks, and
-    sends them in buckets. ``local`` batch statistics are averaged after each step.
+    sends them in buckets. With ``local`` batch statistics, the running statistics are averaged after each step.
     """
 
     def __init__(self, method: Method, device: torch.device, *, local: bool) -> None:
@@ -141,7 +141,8 @@ class _Bucket:
 class _SeparateDropout:
     """Random numbers for dropout that differ between ranks; all other random numbers are equal on all ranks.
 
-    They depend on seed, stage, step and rank only, so a checkpoint needs no random state of other ranks.
+    The numbers for dropout depend only on seed, stage, step and rank, so a checkpoint needs no random state of other
+    ranks.
     """
 
     def __init__(self, method: nn.Module, device: torch.device) -> None:

@@ -2,7 +2,8 @@
 
 The baseline is shipped if it scores higher on held-out labels. Without held-out labels, the baseline is shipped if the
 check of the teacher skipped or stopped self-training, or if the baseline makes clearly fewer implausible predictions.
-Otherwise the network trained with unlabeled scans is shipped.
+Otherwise the network trained with unlabeled scans is shipped, or its average with the baseline if the recipe asks for
+it.
 """
 
 import torch
@@ -12,6 +13,7 @@ from graftseg.data.store import Store
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import mean_metrics
 from graftseg.recipes.recipe import Recipe
+from graftseg.training.average import average_with_baseline
 from graftseg.training.final_check import check_networks
 
 ABANDONED = {
@@ -19,21 +21,30 @@ ABANDONED = {
     "stop": "self-training was stopped, because a class drifted",
 }
 """Reasons to ship the baseline, by the last decision of the teacher check."""
+NO_PREFERENCE = (
+    "so both networks are supervised, and no labels were held out during training that could show which is better"
+)
+UNKNOWN = "no labels were held out during training, so at its end it was unknown whether the unlabeled scans helped"
 
 
-def shipped_after_folds(run: Evaluation, baseline: Evaluation) -> Shipped:
+def shipped_after_folds(run: Evaluation, baseline: Evaluation, *, both_supervised: bool = False) -> Shipped:
     """Return the network with the higher mean Dice on the held-out cases of all folds."""
     own, other = (mean_metrics(scores)["dice"] for scores in (run, baseline))
     scored = f"{own:.2f} % mean Dice on held-out labels with the unlabeled scans, {other:.2f} % without"
-    return Shipped("baseline" if other > own else "run", scored)
+    if both_supervised:
+        scored = f"{own:.2f} % mean Dice of the run on held-out labels, {other:.2f} % of its baseline"
+    return Shipped("baseline" if other > own else "run", scored, both_supervised)
 
 
 def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> Shipped:
-    """Choose between a run and its baseline without held-out labels."""
+    """Choose between a run and its baseline without held-out labels. Average them first if the recipe asks for it."""
     checks = run.teacher_checks()
     if checks and (reason := ABANDONED.get(checks[-1]["decision"])):
-        return Shipped("baseline", reason)
+        both = run.is_supervised_only
+        return Shipped("baseline", f"{reason}, {NO_PREFERENCE}" if both else reason, both)
+    if recipe.average_with_baseline:
+        average_with_baseline(run)
     final = check_networks(recipe, store, run, run.baseline, device)
     if final is not None and final.prefers_other:
         return Shipped("baseline", f"with the unlabeled scans, {final.sentence('the baseline')}")
-    return Shipped("run", "whether the unlabeled scans helped is unknown, because no labels were held out")
+    return Shipped("average" if recipe.average_with_baseline else "run", UNKNOWN)

@@ -1,7 +1,7 @@
 """A training step: the host draws batch parameters, and the device computes the step, on a GPU with a CUDA graph.
 
 Everything that changes between steps is sent to the device in one table: the drawn batch parameters, the step number
-and the learning rates. All steps run the same kernels, so a step can be captured once and replayed.
+and the learning rates. All steps run the same kernels, so a step can be captured once in a CUDA graph and replayed.
 """
 
 import logging
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graftseg.core import ranks
-from graftseg.core.devices import has_triton
+from graftseg.core.devices import has_bf16, has_triton
 from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
 from graftseg.methods import Method
@@ -35,9 +35,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StepMode:
-    """How a step is executed. ``compiled`` and ``captured`` change the result only by rounding errors.
+    """How a step is executed: with ``compiled`` networks, or ``captured`` in a CUDA graph.
 
-    With ``local_statistics``, each of several ranks normalizes its own images.
+    Both change the result only by rounding errors. With ``local_statistics``, the batch norms of each rank use only the
+    images of this rank.
     """
 
     precision: Precision = "float32"
@@ -268,11 +269,3 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
     """
     enabled = precision == "bf16" and has_bf16(device)
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
-
-
-def has_bf16(device: torch.device) -> bool:
-    """Return whether the device supports bfloat16 natively, without emulation."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return device.type == "cpu" and native is not None and bool(native())

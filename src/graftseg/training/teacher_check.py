@@ -1,8 +1,8 @@
 """Check of the teacher before self-training: compare predictions of unlabeled scans with the labeled scans.
 
-Self-training skips scans with an implausible prediction. If more than a quarter of the scans are implausible, the first
-stage is extended once. If this does not help, training continues without the unlabeled scans. Fewer than two plausible
-scans are treated in the same way.
+Self-training leaves out scans with an implausible prediction. If more than a quarter of the predictions are
+implausible, or fewer than two are plausible, the first stage is extended once. If this does not help, training
+continues without the unlabeled scans.
 
 During self-training, a few scans are predicted again at intervals. If a class shrinks or grows too much, and not toward
 its usual volume, the network of the previous interval is restored, and training continues without the unlabeled scans.
@@ -26,7 +26,8 @@ MIN_SCANS = 2
 MAX_WATCHED = 6
 """Maximum number of scans that are predicted again during self-training."""
 MAX_DRIFT = 3.0
-"""Factor by which a class in the watched scans may fall below, or rise above, both its first and its usual volume."""
+"""A class drifts if its volume in the watched scans is more than this factor below both its first and its usual volume,
+or more than this factor above both."""
 MIN_DRIFT_VOXELS = 10
 """Mean number of voxels per watched scan below which a class is not checked for drift."""
 INTERVALS = 5
@@ -49,24 +50,32 @@ class TeacherCheck:
     step: int = 0
 
     @property
+    def finding(self) -> str:
+        """The reason for the decision."""
+        if self.decision == "stop":
+            name, change = next(iter(self.rejected.items()))
+            return f"class {name} {change} in unlabeled scans"
+        if not self.rejected and self.decision == "continue":
+            return f"the predictions of all {self.scans} unlabeled scans are plausible"
+        if not self.rejected:
+            return f"self-training needs at least {MIN_SCANS} unlabeled scans, but there is only {self.scans}"
+        reasons = Counter(self.rejected.values()).most_common()
+        found = ", ".join(f"{count} with {reason}" for reason, count in reasons)
+        return f"the predictions of {len(self.rejected)} of {self.scans} unlabeled scans are implausible ({found})"
+
+    @property
     def sentence(self) -> str:
         """The result in one sentence."""
         if self.decision == "stop":
-            name, change = next(iter(self.rejected.items()))
-            return f"self-training stopped after {self.step} steps, because class {name} {change} in unlabeled scans"
+            return f"self-training stopped after {self.step} steps, because {self.finding}"
         if not self.rejected and self.decision == "continue":
-            return f"the predictions of all {self.scans} unlabeled scans are plausible"
+            return self.finding
         then = {
             "continue": f"self-training uses the other {self.scans - len(self.rejected)}",
             "extend": "the first stage is extended before self-training",
             "skip": "training continues without the unlabeled scans",
         }[self.decision]
-        if not self.rejected:
-            return f"self-training needs at least {MIN_SCANS} unlabeled scans, but there is only {self.scans}; {then}"
-        reasons = Counter(self.rejected.values()).most_common()
-        found = ", ".join(f"{count} with {reason}" for reason, count in reasons)
-        few = f"{len(self.rejected)} of {self.scans}"
-        return f"the predictions of {few} unlabeled scans are implausible ({found}); {then}"
+        return f"{self.finding}; {then}"
 
     def facts(self) -> dict[str, Any]:
         """Return plain values for JSON."""

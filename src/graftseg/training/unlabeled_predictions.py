@@ -1,8 +1,8 @@
 """Predictions of the unlabeled scans between two stages: foreground positions and the check of the teacher.
 
-The next stage draws patches around the predicted foreground, and uses only scans with plausible predictions. Positions
-and checks are saved in the run folder, so that a resumed run draws the same patches. Labels of these scans are never
-read.
+Depending on its settings, the next stage draws patches around the predicted foreground, or uses only scans with
+plausible predictions. Positions and checks are saved in the run folder, so that a resumed run draws the same patches.
+Labels of these scans are never read.
 """
 
 import logging
@@ -98,8 +98,8 @@ class UnlabeledPredictions:
         summaries = self._predict(method, stage, stage, cases).summaries
         now = {name: summary.volumes for name, summary in summaries.items()}
         usual = Usual.of(labeled_summaries(self._store, self._cases.labeled)).volumes
-        scans = sum(1 / case.grid.prepared_voxel for case in cases)
-        expected = [None if volume is None else volume * scans for volume in usual]
+        voxels_per_volume = sum(1 / case.grid.prepared_voxel for case in cases)
+        expected = [None if volume is None else volume * voxels_per_volume for volume in usual]
         found = drifted_class(start.watched, now, expected)
         if found is None:
             return None

@@ -22,7 +22,7 @@ class WarmStart:
     """The run to continue and the folder of its network for prediction, which may be the folder of its baseline.
 
     ``store`` contains prepared cases that may be reused. ``fraction`` is the share of the steps of a complete training.
-    ``new_labels`` are the cases whose labels the earlier run did not use.
+    ``new_labels`` are the cases whose labels are new or were changed since the earlier run.
     """
 
     run: RunFolder
@@ -32,16 +32,16 @@ class WarmStart:
     new_labels: tuple[str, ...] = ()
 
     @property
-    def weights(self) -> str:
-        """The checksum of the weights."""
+    def weights_sha256(self) -> str:
+        """The checksum of the weights to start from."""
         return str(self.network.manifest().get("weights"))
 
     @property
     def facts(self) -> dict[str, Any]:
         """The entry of ``run.json`` about the earlier run. It contains no path."""
         name = self.run.path.resolve().name
-        known = {"run": name, "weights": self.weights, "fraction": self.fraction, "new_labels": list(self.new_labels)}
-        return {"continued_from": known}
+        known = {"run": name, "weights": self.weights_sha256, "fraction": self.fraction}
+        return {"continued_from": known | {"new_labels": list(self.new_labels)}}
 
     def check(self, store: Store, recipe: Recipe) -> None:
         """Raise a UserError if the trained network does not fit the data or the settings of the new run."""

@@ -10,12 +10,14 @@ from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
+from graftseg.inference.model import load_weights
 from graftseg.recipes.baseline import adapt_to_data, baseline_of
 from graftseg.recipes.recipe import Recipe
+from graftseg.training.average import check_average
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.remaining_time import baseline_work
-from graftseg.training.run import complete, train_run, unlabeled_cases
+from graftseg.training.run import complete, count_unlabeled, train_run
 from graftseg.training.several_ranks import is_restart
 from graftseg.training.shipping import shipped_without_folds
 
@@ -23,7 +25,7 @@ from graftseg.training.shipping import shipped_without_folds
 def train_with_baseline(
     recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, baseline: bool
 ) -> Outcome:
-    """Train a recipe into ``run`` and, with ``baseline``, a supervised run into ``run/baseline``.
+    """Train a recipe into ``run`` and, with ``baseline``, its supervised baseline into ``run/baseline``.
 
     Raise a StoppedError after a signal. ``resume`` continues the run and then its baseline. If torchrun started several
     ranks, they train together.
@@ -37,8 +39,10 @@ def _train_with_baseline(
     recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, baseline: bool
 ) -> Outcome:
     if baseline or recipe.baseline:
-        unlabeled = ranks.on_main(partial(unlabeled_cases, recipe, data, run))
+        unlabeled = ranks.on_main(partial(count_unlabeled, recipe, data, run))
         recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
+        if baseline and recipe.average_with_baseline:
+            check_average(recipe)
     label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
     outcome = train_run(recipe, data, run, device, resume=resume, label=label, before_baseline=baseline)
     if outcome.stopped_by is not None:
@@ -47,6 +51,8 @@ def _train_with_baseline(
         store = open_store(data if is_store(data) else run.store)
         complete(baseline_of(recipe), store, run.baseline, device, BASELINE, after=run)
         ranks.on_main(partial(_ship, recipe, store, run, device))
+        if run.weights_file == run.average_file:
+            load_weights(outcome.method, run.average_file, run.manifest()["weights"])
     return outcome
 
 

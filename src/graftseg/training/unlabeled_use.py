@@ -1,0 +1,31 @@
+"""How a run used its unlabeled scans, according to the checks of its teacher."""
+
+from graftseg.core.run_folder import RunFolder, fold_count
+from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
+from graftseg.training.teacher_check import TeacherCheck
+
+NOT_USED = "both networks are supervised, because the unlabeled scans were not used"
+
+
+def unlabeled_use(run: RunFolder) -> UnlabeledUse:
+    """Return how a run, or how the folds of a cross-validation, used the unlabeled scans."""
+    if not (count := fold_count(run)):
+        return _use_of_run(run)
+    uses = [_use_of_run(run.fold(number)) for number in range(count)]
+    unused, partial = sum(use.is_none for use in uses), sum(bool(use.note) and not use.is_none for use in uses)
+    if unused == count:
+        reason = f"in each of {count} folds, too few predictions were plausible for self-training"
+        return UnlabeledUse(f"{NOT_USED}: {reason}", is_none=True)
+    parts = [f"not used in {unused}"] * bool(unused) + [f"used only in part in {partial}"] * bool(partial)
+    return UnlabeledUse(f"the unlabeled scans were {' and '.join(parts)} of {count} folds") if parts else AS_PLANNED
+
+
+def _use_of_run(run: RunFolder) -> UnlabeledUse:
+    checks = [TeacherCheck(**facts) for facts in run.teacher_checks()]
+    if not checks or checks[-1].decision not in ("skip", "stop"):
+        return AS_PLANNED
+    last = checks[-1]
+    if run.is_supervised_only:
+        return UnlabeledUse(f"{NOT_USED}: {last.finding}", is_none=True)
+    until = f"until step {last.step} of self-training" if last.decision == "stop" else "in an earlier stage"
+    return UnlabeledUse(f"the unlabeled scans were used only {until}, because {last.finding}")
