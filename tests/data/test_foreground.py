@@ -221,9 +221,10 @@ def test_missing_or_damaged_positions_are_refused(tmp_path: Path, content: bytes
         Positions.load(path)
 
 
-def test_foreground_excludes_center_crops() -> None:
+@pytest.mark.parametrize("other", [{"foreground": 0.5}, {"intensity": {}}])
+def test_foreground_and_intensity_exclude_center_crops(other: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="unlabeled_crop: centre"):
-        BatchSettings(patch=(4, 4), foreground=0.5, unlabeled_crop="centre")
+        BatchSettings(patch=(4, 4), unlabeled_crop="centre", **other)
 
 
 def test_label_maps_are_verified_before_positions_are_read(tmp_path: Path) -> None:

@@ -76,4 +76,4 @@ def test_predict_and_export_refuse_two_patients(cli: CommandLine, recipe: Path, 
     ):
         assert f"{tmp_path / 'both'}: {FINDING}" in cli.fails(*words)
     assert not (tmp_path / "onnx").exists()
-    assert entries(tmp_path / "maps") == {"classes.json", "manifest.json"}
+    assert entries(tmp_path / "maps") == {"cases.jsonl", "classes.json", "manifest.json"}

@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.core.settings import MAX_VOXELS, Settings
+from graftseg.core.settings import MAX_SIDE, Settings
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -40,15 +40,15 @@ class AugmentSettings(Settings):
     rotate_flip: float = Field(1.0, ge=0, le=1)
     rotate: float = Field(0.0, ge=0, le=1)
     degrees: int = Field(20, ge=1, le=180)
-    margin: int = Field(3, ge=0, le=MAX_VOXELS)
+    margin: int = Field(3, ge=0, le=MAX_SIDE)
 
 
 @dataclass(frozen=True)
 class Draw:
     """Drawn parameters of a batch of B scans.
 
-    ``linear`` ``(B, 2, 2)`` is the matrix ``A`` of the module docstring. ``start`` ``(B, axes)`` is the first corner of
-    the crop. ``scale`` ``(B, 2)`` stretches the plane to the patch. If ``scale`` is None, the plane is not stretched.
+    ``linear`` ``(B, 2, 2)`` is the matrix ``A`` of the module docstring. ``start`` ``(B, axes)`` is the first voxel of
+    the crop. ``scale`` ``(B, 2)`` is the number of slice voxels per patch voxel, or None if slices are not stretched.
     """
 
     linear: Floats
@@ -148,19 +148,19 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     ``(B, *patch[:2])``, in 3-D from ``-patch[2]`` to the number of scan voxels. The mask is ``(B, *patch)``. For
     CUDA graphs, the function does not synchronize with the CPU, and no shape depends on drawn values.
     """
-    at = _Columns.of(table, len(patch))
-    along = at.along([torch.arange(n, device=table.device, dtype=torch.float64) for n in patch[:2]])
+    columns = _Columns.of(table, len(patch))
+    along = columns.along([torch.arange(n, device=table.device, dtype=torch.float64) for n in patch[:2]])
     rows = torch.zeros((), device=table.device, dtype=torch.long)
     inside = torch.ones((), device=table.device, dtype=torch.bool)
     for axis in range(2):
-        nearest, clipped = at.voxels(axis, along)
+        nearest, clipped = columns.voxels(axis, along)
         inside = inside & (clipped == nearest)
-        rows = rows + clipped * at.step[:, axis, None, None]
+        rows = rows + clipped * columns.step[:, axis, None, None]
     if len(patch) == 2:
         return rows, inside
-    index = torch.arange(patch[2], device=table.device) + at.depth
-    within = (index >= 0) & (index <= at.last[:, 2, None])
-    return rows + at.depth[..., None], inside[..., None] & within[:, None, None, :]
+    index = torch.arange(patch[2], device=table.device) + columns.depth
+    within = (index >= 0) & (index <= columns.last[:, 2, None])
+    return rows + columns.depth[..., None], inside[..., None] & within[:, None, None, :]
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
@@ -168,13 +168,13 @@ def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
 
     In the plane, the box is one voxel larger on each side, because devices may round differently than the CPU.
     """
-    at = _Columns.of(torch.from_numpy(table), len(patch))
-    corners = at.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
+    columns = _Columns.of(torch.from_numpy(table), len(patch))
+    corners = columns.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
     # scan positions are monotonic along each patch axis, so their extremes are at the corners
-    clipped = torch.stack([at.voxels(axis, corners)[1].flatten(1) for axis in range(2)], dim=1)
-    first, end = (clipped.amin(dim=2) - 1).clamp(min=0), (clipped.amax(dim=2) + 2).minimum(at.last[:, :2] + 1)
+    clipped = torch.stack([columns.voxels(axis, corners)[1].flatten(1) for axis in range(2)], dim=1)
+    first, end = (clipped.amin(dim=2) - 1).clamp(min=0), (clipped.amax(dim=2) + 2).minimum(columns.last[:, :2] + 1)
     if len(patch) == 3:
-        rows = [(at.depth + shift).clamp(min=0).minimum(at.last[:, 2:] + 1) for shift in (0, patch[2])]
+        rows = [(columns.depth + shift).clamp(min=0).minimum(columns.last[:, 2:] + 1) for shift in (0, patch[2])]
         first, end = torch.cat([first, rows[0]], dim=1), torch.cat([end, rows[1]], dim=1)
     return first.numpy(), (end - first).numpy()
 
@@ -192,8 +192,8 @@ class _Columns:
 
     linear: Tensor
     scale: Tensor
-    shift: Tensor
-    center: Tensor
+    shift: Tensor  # start minus the center of the rotated plane
+    center: Tensor  # center of the plane
     step: Tensor  # strides of the first two axes
     last: Tensor  # index of the last voxel along each axis
     depth: Tensor  # start along the third axis

@@ -1,7 +1,8 @@
 """Training batches, gathered from a prepared store in the memory of the training device.
 
-The batch of a step depends only on seed, stage and step (and on the foreground positions, if patches are drawn around
-them), so a resumed run draws the same batches without saved random states. No worker processes are needed.
+The batch of a step depends only on the seed, the stage, the step, the unlabeled cases that a stage uses, and the
+foreground positions around which patches are drawn. So a resumed run draws the same batches without saved random
+states. No worker processes are needed.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from torch import Tensor
 from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.ranks import own_rows
-from graftseg.core.settings import MAX_IMAGES, MAX_STEPS, MAX_VOXELS, Settings
+from graftseg.core.settings import MAX_IMAGES, MAX_SIDE, MAX_STEPS, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centered, draw, to_device
 from graftseg.data.dataset import divide_labeled
@@ -49,7 +50,7 @@ class BatchSettings(Settings):
     labels. The rest are used without labels. ``held_out``: labeled cases that are not used, neither image nor label.
     """
 
-    patch: tuple[Annotated[int, Field(ge=1, le=MAX_VOXELS)], ...] = Field(min_length=2, max_length=3)
+    patch: tuple[Annotated[int, Field(ge=1, le=MAX_SIDE)], ...] = Field(min_length=2, max_length=3)
     labeled: int = Field(4, ge=1, le=MAX_IMAGES)
     unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)
     augment: AugmentSettings = AugmentSettings()
@@ -69,8 +70,8 @@ class BatchSettings(Settings):
             raise ValueError("fit: stretch needs a 2-D patch, but the patch has three axes")
         if self.order == "mirrored" and (self.labeled % 2 or self.unlabeled % 2):
             raise ValueError("order: mirrored needs an even number of labeled and of unlabeled images")
-        if self.foreground and self.unlabeled_crop == "centre":
-            raise ValueError("foreground cannot be combined with unlabeled_crop: centre")
+        if self.unlabeled_crop == "centre" and (self.foreground or self.intensity):
+            raise ValueError("foreground and intensity cannot be combined with unlabeled_crop: centre")
         return self
 
     @property
@@ -164,9 +165,9 @@ class Batches:
     def gather(self, table: Tensor) -> Batch:
         """Return the batch of a table without synchronization, so that the step can be captured in a CUDA graph."""
         count, columns = self.labeled_rows, self.intensity_columns
-        places = table[:, columns:]
-        unlabeled = None if len(table) == count else self._unlabeled_stream().gather(places[count:])
-        return self.augmented(batch_of(self.labeled.gather(places[:count]), unlabeled), table[:, :columns])
+        crops = table[:, columns:]
+        unlabeled = None if len(table) == count else self._unlabeled_stream().gather(crops[count:])
+        return self.augmented(batch_of(self.labeled.gather(crops[:count]), unlabeled), table[:, :columns])
 
     @property
     def labeled_rows(self) -> int:
@@ -232,17 +233,20 @@ class Batches:
         return self._augmented_table((self.seed, stage, step, number), stream, units, drawn)
 
     def _augmented_table(self, key: tuple[int, int, int, int], stream: Stream, units: Integers, drawn: Draw) -> Table:
-        """Return the table of the units, with warps and intensities from separate random generators."""
-        settings, (*step, number) = self.settings, key
+        """Return the table of the units, with warps and intensities from separate random generators.
+
+        ``key`` contains the seed of the run, the stage, the step and the number of the stream.
+        """
+        settings, (*seed, number) = self.settings, key
         if settings.warp is None:
             table = stream.table(units, drawn)
         else:
-            rng = np.random.default_rng((*step, WARP_SEED + number))
+            rng = np.random.default_rng((*seed, WARP_SEED + number))
             warp = draw_warp(rng, drawn.start, settings.patch, settings.warp)
             table = stream.table(units, _fitted(warp, drawn, stream.shapes[units]))
         if settings.intensity is None:
             return table
-        rng = np.random.default_rng((*step, INTENSITY_SEED + number))
+        rng = np.random.default_rng((*seed, INTENSITY_SEED + number))
         return np.concatenate([draw_intensities(rng, len(units), settings.intensity), table], axis=1)
 
     def _centered(self, shapes: Integers) -> Draw:

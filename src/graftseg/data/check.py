@@ -8,10 +8,11 @@ from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
 from graftseg.data.checks.cases import CaseCheck, CaseResult
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
+from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, grouped, ordered
 from graftseg.data.checks.labels import class_findings, island_findings
-from graftseg.data.checks.sets import channel_findings, set_findings, stray_findings
+from graftseg.data.checks.sets import channel_findings, set_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
@@ -109,7 +110,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:
     """Yield findings that concern several cases."""
-    yield from stray_findings(dataset)
+    yield from file_findings(dataset)
     yield from class_findings(dataset, summaries)
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)

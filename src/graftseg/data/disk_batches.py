@@ -53,20 +53,23 @@ class DiskStream(Stream):
 
     def gather_from(self, boxes: Boxes) -> tuple[Tensor, Tensor | None]:
         """Gather images and labels from boxes."""
-        moved = boxes.copied(lambda tensor: tensor.to(self.device, non_blocking=True))
-        return gather(moved.table, moved.images, moved.labels, self.patch, self.channels, self.grid)
+        copy = boxes.copied(lambda tensor: tensor.to(self.device, non_blocking=True))
+        return gather(copy.table, copy.images, copy.labels, self.patch, self.channels, self.point_distance)
 
     def read(self, table: Table) -> Boxes:
         """Read the boxes of a table into CPU memory."""
         # label offsets increase with the unit (volume or slice), so an offset identifies its unit
         units = np.searchsorted(self.label_offset, table[:, -1].astype(np.int64))
-        parameters, grid = table[:, : -self.channels - 1], self.grid
-        first, shape = boxes_of(parameters, self.patch) if grid is None else boxes_of_warp(parameters, self.patch, grid)
+        parameters = table[:, : -self.channels - 1]
+        if self.point_distance is None:
+            first, shape = boxes_of(parameters, self.patch)
+        else:
+            first, shape = boxes_of_warp(parameters, self.patch, self.point_distance)
         strides = np.stack([shape[:, 1:].prod(axis=1), shape[:, 2:].prod(axis=1)], axis=1)
         # in box memory, the first voxel of the scan would lie this many elements before the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
-        if grid is None:
+        if self.point_distance is None:
             parameters = with_strides(parameters, strides)
         else:
             parameters = with_warp_strides(parameters, strides, len(self.patch))
@@ -126,9 +129,9 @@ class DiskBatches(Batches):
 
     def _read(self, key: BatchKey) -> tuple[list[Boxes], Table]:
         stage, step, unlabeled = key
-        intensities, places = np.split(self.draw(stage, step, unlabeled=unlabeled), [self.intensity_columns], axis=1)
-        rows = np.split(places, [self.labeled_rows])
-        boxes = [stream.read(part) for stream, part in zip(self._streams(unlabeled), rows, strict=False)]
+        intensities, crops = np.split(self.draw(stage, step, unlabeled=unlabeled), [self.intensity_columns], axis=1)
+        streams, rows = self._streams(unlabeled), np.split(crops, [self.labeled_rows])
+        boxes = [stream.read(part) for stream, part in zip(streams, rows[: len(streams)], strict=True)]
         return boxes, intensities
 
     def _streams(self, unlabeled: bool) -> list[DiskStream]:

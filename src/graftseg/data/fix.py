@@ -61,7 +61,8 @@ class FileFix:
 class FixedCopy:
     """The rewritten ``files`` (path and change), new label ``values`` by old value, and problems ``left`` unfixed.
 
-    ``dropped`` contains the reason for each case, or file without a case, that is not in the copy.
+    ``classes`` is the new class list, ``unchanged`` is the number of linked files, and ``dropped`` contains the reason
+    for each case, or file without a case, that is not in the copy. ``folder`` is None if nothing needed fixing.
     """
 
     folder: Path | None

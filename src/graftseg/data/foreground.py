@@ -40,13 +40,13 @@ class Positions:
 
     cases: tuple[tuple[Voxels, ...], ...]
 
-    def aim(self, rng: np.random.Generator, cases: Integers, share: float) -> Aim | None:
-        """Draw a ``share`` of the samples, and a voxel of a random foreground class for each of these samples.
+    def aim(self, rng: np.random.Generator, cases: Integers, fraction: float) -> Aim | None:
+        """Draw a ``fraction`` of the samples, and a voxel of a random foreground class for each of these samples.
 
         ``cases`` is the case index of each sample. A fractional number of samples is rounded at random, so that the
-        average share is exact. Samples of cases without foreground are dropped. Return None if no sample remains.
+        average fraction is exact. Samples of cases without foreground are dropped. Return None if no sample remains.
         """
-        count = floor(share * len(cases) + rng.random())
+        count = floor(fraction * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])
         pairs = [(sample, self._voxel(rng, cases[sample])) for sample in chosen if self.cases[cases[sample]]]
         if not pairs:

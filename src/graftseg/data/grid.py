@@ -143,8 +143,8 @@ def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float)
     if not is_volume or not source.is_placed or not target.is_placed or axis_codes(source) == axis_codes(target):
         return None
     grid = plan_grid(source, orientation=axis_codes(target), spacing=None)
-    apart = corner_distance(target, _reoriented(source, grid))
-    return grid if apart < tolerance * min(target.spacing) else None
+    distance = corner_distance(target, _reoriented(source, grid))
+    return grid if distance < tolerance * min(target.spacing) else None
 
 
 def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
@@ -179,13 +179,13 @@ def grid_difference(first: Geometry, second: Geometry) -> str | None:
     if first.shape != second.shape:
         return _shape_difference(first.shape, second.shape)
     A, B = _millimeter_matrix(first), _millimeter_matrix(second)
-    apart, tolerance = corner_distance(first, second), GRID_TOLERANCE * min(first.spacing)
-    if apart <= tolerance:
+    distance, tolerance = corner_distance(first, second), GRID_TOLERANCE * min(first.spacing)
+    if distance <= tolerance:
         return None
     if axis_codes(first) != axis_codes(second):
         return f"orientation {axis_codes(first)} and {axis_codes(second)}"
     differences = ", ".join(_matrix_differences(A, B, first.shape, tolerance))
-    return differences or f"corners {_number(apart)} mm apart"
+    return differences or f"corners {_number(distance)} mm apart"
 
 
 def corner_distance(first: Geometry, second: Geometry) -> float:
@@ -194,8 +194,8 @@ def corner_distance(first: Geometry, second: Geometry) -> float:
         return math.inf
     edges = itertools.product(*[(-0.5, n - 0.5) for n in first.shape])
     corners = np.array([(*corner, 1.0) for corner in edges])
-    apart = _millimeter_matrix(second) - _millimeter_matrix(first)
-    return float(np.linalg.norm(corners @ apart.T, axis=1).max())
+    difference = _millimeter_matrix(second) - _millimeter_matrix(first)
+    return float(np.linalg.norm(corners @ difference.T, axis=1).max())
 
 
 def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:

@@ -1,14 +1,14 @@
 """Group files into cases: one case per file, or one case for all files that differ only in the channel number."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import ENCODED_DIFFERENTLY, nfc
 from graftseg.core.predictions import extra_files
 from graftseg.core.types import Case, Split
-from graftseg.data.folders import visible_entries
+from graftseg.data.folders import visible_entries, with_children
 from graftseg.data.scans import is_label_map, is_scan, scan_stem
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)  # case name and channel number
@@ -16,16 +16,19 @@ Files = dict[str, dict[int, Path]]
 """Files by case name and channel number."""
 
 
-def group_scans(scans: list[Path], problems: list[UserError], *, is_numbered: bool) -> Files:
-    """Group scans into cases. With ``is_numbered``, scans whose names differ only in the channel number are one case.
+def group_scans(
+    scans: list[Path], problems: list[UserError], *, is_numbered: bool, stem: Callable[[Path], str] = scan_stem
+) -> Files:
+    """Group scans into cases by their names without suffix (``stem``).
 
-    Otherwise each scan is a case. A missing channel number, or a second file of a channel, is added to ``problems``.
+    With ``is_numbered``, scans whose names differ only in the channel number are one case. Otherwise each scan is a
+    case. A missing channel number, or a second file of a channel, is added to ``problems``.
     """
     files: Files = {}
     for path in scans:
         if not is_numbered:
-            add_channel(files, scan_stem(path), 0, path, problems)
-        elif match := CHANNEL.fullmatch(scan_stem(path)):
+            add_channel(files, stem(path), 0, path, problems)
+        elif match := CHANNEL.fullmatch(stem(path)):
             add_channel(files, match["case"], int(match["channel"]), path, problems)
         else:
             remedy = "name the channels CASE_0000, CASE_0001, ..."
@@ -66,6 +69,13 @@ def find_incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[
 def scans_in(folder: Path) -> list[Path]:
     """Return the scans of a folder, sorted by name and without hidden files."""
     return [path for path in visible_entries(folder) if is_scan(path)]
+
+
+def nested_scans(folder: Path) -> list[Path]:
+    """Return the scans in a subfolder of a folder of scans, at most two levels deep, unless it is a DICOM scan."""
+    if not folder.is_dir() or is_scan(folder):
+        return []
+    return [scan for inside in with_children(folder) for scan in scans_in(inside)]
 
 
 def labels_in(folder: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Intensity augmentation: drawn on the CPU, applied to a whole batch on the device.
 
-Every operation with the neutral value of its parameter returns its input unchanged, bit for bit. Noise is computed from
-a drawn seed and the voxel index, so a batch depends on no random state of the device.
+An operation changes only the images for which it was drawn. All others keep their values, bit for bit. Noise is
+computed from a drawn seed and the voxel index, so a batch depends on no random state of the device.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class IntensityAugmentSettings(Settings):
 
     - ``noise``: Gaussian noise with a variance of up to 0.1.
     - ``blur``: a Gaussian with a standard deviation of 0.5 to 1 voxel.
-    - ``brightness``: a factor of 0.75 to 1.25. ``contrast``: the same factor for differences from the mean.
+    - ``brightness``: a factor of 0.75 to 1.25. ``contrast``: a factor of 0.75 to 1.25 for differences from the mean.
     - ``low_resolution``: sampling at 0.5 to 1 times the resolution.
     - ``gamma``: an exponent of 0.7 to 1.5 for values between minimum and maximum; mean and deviation are kept. For a
       quarter of these images the exponent acts on the inverted values.
@@ -64,8 +64,8 @@ def draw_intensities(rng: np.random.Generator, count: int, settings: IntensityAu
 def augment_intensities(images: Tensor, table: Tensor, *, everywhere: bool | None = None) -> Tensor:
     """Return augmented images ``(B, C, *space)``; the table has a row per image.
 
-    ``everywhere`` applies an operation to all images and then selects. This is the default on a GPU, because the shapes
-    of a captured step must not depend on drawn values. Both ways give the same result.
+    ``everywhere`` applies an operation to all images and then selects those for which it was drawn. This is the default
+    on a GPU, because shapes in a CUDA graph must not depend on drawn values. Both ways give the same result.
     """
     if everywhere is None:
         everywhere = images.device.type != "cpu"
@@ -91,10 +91,10 @@ def _per_image(values: Tensor, images: Tensor) -> Tensor:
 
 
 def blur(images: Tensor, table: Tensor) -> Tensor:
-    """Blur by a Gaussian; the border is continued by its last voxel."""
-    spread = table[:, 0].float().clamp(min=EPSILON)
+    """Blur by a Gaussian; the image is continued by its border voxels."""
+    std = table[:, 0].float().clamp(min=EPSILON)
     distance = torch.arange(-RADIUS, RADIUS + 1, device=images.device, dtype=torch.float32)
-    weights = (-0.5 * (distance / spread[:, None]) ** 2).exp()
+    weights = (-0.5 * (distance / std[:, None]) ** 2).exp()
     weights = weights / weights.sum(dim=1, keepdim=True)
     for axis in range(2, images.dim()):
         sizes = [0, 0] * (images.dim() - 2)
@@ -107,15 +107,15 @@ def blur(images: Tensor, table: Tensor) -> Tensor:
 
 def lower_resolution(images: Tensor, table: Tensor) -> Tensor:
     """Sample the nearest voxels at a lower resolution, then interpolate linearly."""
-    share = table[:, 1].float()
+    resolution = table[:, 1].float()
     for axis in range(2, images.dim()):
         n = images.shape[axis]
-        place = torch.arange(n, device=images.device, dtype=torch.float32) * share[:, None]
-        cell = place.floor()
-        sides = [((cell + side) / share[:, None]).round().clamp(max=n - 1).long() for side in (0, 1)]
+        position = torch.arange(n, device=images.device, dtype=torch.float32) * resolution[:, None]
+        cell = position.floor()
+        sides = [((cell + side) / resolution[:, None]).round().clamp(max=n - 1).long() for side in (0, 1)]
         shape = [len(images), *[n if other == axis else 1 for other in range(1, images.dim())]]
         below, above = (images.gather(axis, side.view(shape).expand(images.shape)) for side in sides)
-        images = below + (above - below) * (place - cell).view(shape)
+        images = below + (above - below) * (position - cell).view(shape)
     return images
 
 
@@ -125,7 +125,7 @@ def brighten(images: Tensor, table: Tensor) -> Tensor:
 
 
 def change_contrast(images: Tensor, table: Tensor) -> Tensor:
-    """Multiply differences from the mean of each channel by a factor; the range of values is kept."""
+    """Multiply differences from the mean of each channel by a factor; clip the result to the original range."""
     space = tuple(range(2, images.dim()))
     mean, low, high = (f(dim=space, keepdim=True) for f in (images.mean, images.amin, images.amax))
     changed = (images - mean) * _per_image(table[:, 3].float(), images) + mean

@@ -12,7 +12,13 @@ from graftseg.data.benchmarks import recognize_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.dataset_json import DatasetJson, case_and_label_names
-from graftseg.data.folders import require_folder, unsupported_images_in, visible_entries
+from graftseg.data.folders import (
+    CONVERSION_ADVICE,
+    require_folder,
+    unsupported_ending,
+    unsupported_images_in,
+    visible_entries,
+)
 from graftseg.data.formats.dicom_labels import common_classes
 from graftseg.data.grouping import (
     CHANNEL,
@@ -22,6 +28,7 @@ from graftseg.data.grouping import (
     group_scans,
     labels_in,
     make_case,
+    nested_scans,
     scans_in,
 )
 from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
@@ -182,7 +189,7 @@ def _match(
     image_stems = {scan_stem(path) for path in scans_in(images)} if unmatched else set()
     for name, label_files in unmatched.items():
         if name not in image_stems or CHANNEL.fullmatch(name):
-            problems.append(_unmatched(label_files[0], name, {**others, **files}, label_of_others | label_of))
+            problems.append(_unmatched(label_files[0], name, images, {**others, **files}, label_of_others | label_of))
     return label_of, label_of_others
 
 
@@ -199,7 +206,7 @@ def _is_named_dicom(path: Path, cases: Collection[str]) -> bool:
     return bool(cases_of_name(scan_stem(path), cases)) and may_be_dicom(path)
 
 
-def _unmatched(label: Path, name: str, files: Files, label_of: dict[str, Path]) -> UserError:
+def _unmatched(label: Path, name: str, images: Path, files: Files, label_of: dict[str, Path]) -> UserError:
     """Return the error for a label map without an image, or for the image whose name causes the error."""
     if taken := cases_of_name(name, label_of):
         return duplicate_case_error(label, label_of[taken[0]])
@@ -209,6 +216,9 @@ def _unmatched(label: Path, name: str, files: Files, label_of: dict[str, Path]) 
         if numbered and numbered["case"] == without_label_ending(name) and scan_stem(path) == case:
             finding = "the name has a channel number, but most other images have none"
             return UserError(Code.CASE_NAME, path, finding, f"name the image {numbered['case']}, or number all images")
+    if unread := [file for file in visible_entries(images) if file.stem == name and unsupported_ending(file.name)]:
+        remedy = CONVERSION_ADVICE[unsupported_ending(unread[0].name) or ""]
+        return UserError(Code.LABEL_UNMATCHED, label, f"its image {unread[0].name} cannot be read", remedy)
     similar, remedy = _similar_images(name, unlabeled)
     return UserError(Code.LABEL_UNMATCHED, label, f"no image has the name of this label{similar}", remedy)
 
@@ -235,20 +245,41 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
         finding, remedy = f"{images.name}/ contains no scan", f"arrange the scans as {EXPECTED}"
         if dataset.layout == "plain":
             remedy = f"pass a folder of {READABLE} scans"
-        if unread := unsupported_images_in(images):
-            finding, remedy = f"{finding}: {unread[0]}", unread[1]
+        _refuse_unread(images)
         raise UserError(Code.NOT_A_SCAN, dataset.root, finding, remedy)
     if not dataset.of("labeled"):
-        finding = f"none of the {len(dataset.cases)} cases is labeled"
-        remedy = f"put label maps with the names of their images into {labels.name}/"
-        if unmatched := [problem for problem in dataset.problems if problem.code is Code.LABEL_UNMATCHED]:
-            label = Path(unmatched[0].where)
-            finding += f", and {len(unmatched)} labels match no image, such as {label.name}"
-            similar, advice = _similar_images(scan_stem(label), {case.name for case in dataset.cases})
-            if similar:
-                finding, remedy = finding + similar, advice
-        raise UserError(Code.TOO_FEW_CASES, dataset.root, finding, remedy)
+        for folder, found in ((images, scans_in(images)), (labels, labels_in(labels))):
+            if not found:
+                _refuse_unread(folder)
+        raise _none_labeled(dataset, images, labels)
     return dataset
+
+
+def _refuse_unread(folder: Path) -> None:
+    """Raise a UserError if a folder has images in an unsupported format, or scans in a subfolder."""
+    if unread := unsupported_images_in(folder):
+        raise UserError(Code.NOT_A_SCAN, folder, f"contains {unread[0]}", unread[1])
+    if nested := [path for path in visible_entries(folder) if nested_scans(path)]:
+        finding = f"the scans are in the subfolder {nested[0].name}"
+        raise UserError(Code.NOT_A_SCAN, folder, finding, f"move the scans up into {folder.name}")
+
+
+def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
+    """Return the error for a data set without a labeled case. Only names of images in ``images`` are suggested."""
+    finding = f"none of the {len(dataset.cases)} cases is labeled"
+    remedy = f"put label maps with the names of their images into {labels.name}/"
+    unmatched = [Path(problem.where) for problem in dataset.problems if problem.code is Code.LABEL_UNMATCHED]
+    if unmatched:
+        finding += f", and {len(unmatched)} labels match no image, such as {unmatched[0].name}"
+        names = {case.name: scan_stem(case.images[0]) for case in dataset.cases if case.images[0].parent == images}
+        numbered = [CHANNEL.fullmatch(scan_stem(label)) for label in unmatched]
+        similar, advice = _similar_images(scan_stem(unmatched[0]), names)
+        if all(match and match["case"] in names.values() for match in numbered):
+            finding += f", but the names in {images.name} are the same without a channel number"
+            remedy = f"exchange {images.name} and {labels.name} if they are swapped; otherwise rename the label maps"
+        elif similar:
+            finding, remedy = finding + similar, advice
+    return UserError(Code.TOO_FEW_CASES, dataset.root, finding, remedy)
 
 
 def _ignored(places: Places, grouped: Mapping[Path, Files]) -> tuple[str, ...]:

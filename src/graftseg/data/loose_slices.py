@@ -15,7 +15,7 @@ def refuse_loose_slices(folder: Path, scans: Sequence[Path], labels: Collection[
     """Raise a UserError if a folder directly contains several slices of a DICOM series.
 
     The slices are not grouped into cases, because neither the slices nor their headers contain the name of the case.
-    Slices with their own label maps (``labels``) are valid cases.
+    If a slice has its own label map (``labels`` are their names), each slice is a valid case.
     """
     files = [path for path in scans if is_dicom_file(path)]
     if len(files) < 2 or any(scan_stem(path) in labels for path in files):

@@ -63,10 +63,10 @@ def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], 
     if not small.any():
         return Pieces(total, len(members), kept)
     first = np.unravel_index(int((numbered == members[small][0]).argmax()), numbered.shape)
-    at = tuple(int(index) + offset for index, offset in zip(first, corner, strict=True))
+    largest_island_at = tuple(int(index) + offset for index, offset in zip(first, corner, strict=True))
     islands = sizes[small]
     extremes = (int(sizes[-1]), int(islands[0]))
-    return Pieces(total, len(members), kept, len(islands), int(islands.sum()), extremes, at)
+    return Pieces(total, len(members), kept, len(islands), int(islands.sum()), extremes, largest_island_at)
 
 
 def foreground_box(labels: NDArray[Any]) -> tuple[slice, ...] | None:

@@ -4,7 +4,9 @@ import hashlib
 import json
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +28,7 @@ from graftseg.core.files import (
 from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
+from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset, ScanFiles, same_in_all_cases
 from graftseg.data.folders import refuse_broken_link
@@ -35,6 +38,7 @@ from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_unlisted
 from graftseg.data.scans import Scan, files_of, is_dicom_scan
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
+from graftseg.data.swapped import read_label_of
 
 log = logging.getLogger(__name__)
 
@@ -93,12 +97,18 @@ def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str |
 
 
 def prepare(
-    dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None, overwrite: bool = False
+    dataset: Dataset,
+    out: Path,
+    settings: PrepareSettings,
+    *,
+    workers: int | None = None,
+    overwrite: bool = False,
+    executor: Executor = LOCAL,
 ) -> Store:
     """Create or update the store ``out``. Only cases whose files or settings changed are prepared.
 
     The manifest exists only while the store is complete. The next call resumes an interrupted call. A store that was
-    made from other data is refused, unless ``overwrite`` is set.
+    made from other data is refused, unless ``overwrite`` is set. Groups of cases are tasks of ``executor``.
     """
     if dataset.problems:
         raise dataset.problems[0]
@@ -109,7 +119,10 @@ def prepare(
     refuse_class_list(dataset)
     check_target(out, dataset.root, overwrite=overwrite)
     with locked(out / LOCK, "another prepare is writing this store"):
-        prepared = in_parallel(_CasePreparer(dataset, out, settings), dataset.cases, "Preparing scans", workers)
+        task = partial(_prepare_group, replace(dataset, cases=()), out, settings, workers or executor.workers)
+        work = Work("Preparing scans", (dataset.root,), (out,))
+        with executor.running(task, executor.groups(dataset.cases), work) as finished:
+            prepared = [result for wait in finished for result in wait()]
         cases = tuple(result.case for result in prepared)
         for line in guess_lines(guess for result in prepared for guess in result.guesses):
             log.warning("%s", line)
@@ -128,6 +141,13 @@ def prepare(
     new = sum(result.is_new for result in prepared)
     log.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
     return open_store(out)
+
+
+def _prepare_group(
+    dataset: Dataset, out: Path, settings: PrepareSettings, workers: int | None, cases: Sequence[Case]
+) -> "list[_PreparedCase]":
+    """Prepare some cases of a data set."""
+    return in_parallel(_CasePreparer(dataset, out, settings), cases, "Preparing scans", workers)
 
 
 def link_cases(source: Path, out: Path) -> None:
@@ -218,7 +238,7 @@ class _CasePreparer:
         values: tuple[int, ...] = ()
         guesses = scan.guesses
         if case.label is not None:
-            label = self.dataset.reader.label(case)
+            label = read_label_of(self.dataset, case, scan)
             values, guesses = checked_values(self.dataset, case, scan.geometry, label), guesses + label.guesses
             arrays[label_file] = to_grid(label.array.astype(np.uint8), grid, labels=True)
         stored = StoredCase(

@@ -10,15 +10,16 @@ from pathlib import Path
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.types import Case
+from graftseg.data.archives import scans_below
 from graftseg.data.folders import unsupported_images_in
-from graftseg.data.formats.dicom import is_dicom_case
-from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case, scans_in
-from graftseg.data.scans import READABLE, is_dicom_scan, scan_stem
+from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case
+from graftseg.data.scans import READABLE
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
-    """Return the cases of a scan or folder to predict, and an error for each case with the wrong channels.
+    """Return the cases of a scan, a folder or a list to predict, and an error for each case that cannot be predicted.
 
+    ``archives.scans_below`` describes lists, and folders with several DICOM series in a subfolder.
     The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
     If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading.
     If the network has one channel, the number in ``CASE_0007`` is a part of the case name in two situations: no file
@@ -26,21 +27,22 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     """
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
-    scans = _scans(path)
-    if not scans:
+    stems, absent = scans_below(path)
+    scans = list(stems)
+    if not scans and not absent:
         kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
     problems: list[UserError] = []
-    numbered = [scan for scan in scans if CHANNEL.fullmatch(scan_stem(scan))]
+    numbered = [scan for scan in scans if CHANNEL.fullmatch(stems[scan])]
     if channels == 1:
         trained_prefixes = _prefixes(trained)
-        numbered = [scan for scan in numbered if not _prefixes([scan_stem(scan)]) & trained_prefixes]
-    files = group_scans(numbered, problems, is_numbered=True)
+        numbered = [scan for scan in numbered if not _prefixes([stems[scan]]) & trained_prefixes]
+    files = group_scans(numbered, problems, is_numbered=True, stem=stems.__getitem__)
     if channels == 1 and all(0 not in by_channel for by_channel in files.values()):
         numbered, files = [], {}
-    failures = dict(_find_unfit(files, channels))
+    failures = absent | dict(_find_unfit(files, channels))
     others = sorted({*scans} - {*numbered})
-    unnumbered = group_scans(others, problems, is_numbered=False)
+    unnumbered = group_scans(others, problems, is_numbered=False, stem=stems.__getitem__)
     for name in sorted(unnumbered.keys() & files.keys()):
         add_channel(unnumbered, name, 0, min(files[name].items())[1], problems)
     if problems:
@@ -48,15 +50,6 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     complete = {name: by_channel for name, by_channel in files.items() if name not in failures} | unnumbered
     cases = [make_case(name, by_channel, None, "test") for name, by_channel in complete.items()]
     return sorted(cases, key=lambda case: case.name), failures
-
-
-def _scans(path: Path) -> list[Path]:
-    """Return the scans of a folder. A single file is one scan. A folder of DICOM slices is also one scan."""
-    if not path.is_dir():
-        return [path]
-    scans = scans_in(path)
-    only_dicom = all(is_dicom_scan(scan) for scan in scans)
-    return [path] if only_dicom and is_dicom_case(path) else scans
 
 
 def _prefixes(names: Collection[str]) -> set[str]:

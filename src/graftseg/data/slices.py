@@ -85,10 +85,10 @@ class Cut:
         source = self.grid.order[self.axis]
         others = tuple(axis for axis in range(3) if axis != source)
         filled = np.any([np.any(labels, axis=others) for labels in label_maps], axis=0)
-        places = np.flatnonzero(filled[::-1] if self.grid.flips[self.axis] else filled)
-        if not places.size:
+        filled_indices = np.flatnonzero(filled[::-1] if self.grid.flips[self.axis] else filled)
+        if not filled_indices.size:
             return [shown]
-        indices = sorted({round(float(place)) for place in np.linspace(places[0], places[-1], count)})
+        indices = sorted({round(float(index)) for index in np.linspace(filled_indices[0], filled_indices[-1], count)})
         nearest = min(range(len(indices)), key=lambda number: abs(indices[number] - shown))
         indices[nearest] = shown
         return indices
@@ -118,12 +118,12 @@ MAX_THUMBNAIL_PIXELS = 192  # per side
 
 
 def thumbnail_of(
-    image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, at: tuple[int, ...] | None = None
+    image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, voxel: tuple[int, ...] | None = None
 ) -> Thumbnail:
-    """Return a small copy of the slice that contains voxel ``at`` or, without ``at``, the most foreground."""
+    """Return a small copy of the slice that contains ``voxel`` or, without ``voxel``, the most foreground."""
     cut = Cut.across_largest_spacing(geometry)
     fitting = labels if labels is not None and labels.shape == image.shape else None
-    index = cut.index_of(at) if at is not None else cut.fullest(*([] if fitting is None else [fitting]))
+    index = cut.index_of(voxel) if voxel is not None else cut.fullest(*([] if fitting is None else [fitting]))
     plane = cut.plane(image, index)
     step = -(-max(plane.shape) // MAX_THUMBNAIL_PIXELS)
     gray = to_gray(plane[::step, ::step], gray_window(image))

@@ -31,7 +31,7 @@ class Stream:
         device: torch.device,
         warp: WarpSettings | None = None,
     ) -> None:
-        self.grid = None if warp is None else warp.grid
+        self.point_distance = None if warp is None else warp.grid
         self.patch, self.depth, self.device = patch, prod(patch[2:]), device
         self.names, self.channels = [case.name for case in cases], cases[0].channels
         units = [_units(index, case.shape, len(patch)) for index, case in enumerate(cases)]
@@ -77,7 +77,7 @@ class Stream:
 
     def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return augmented images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 for a table."""
-        return gather(table, self.images, self.labels, self.patch, self.channels, self.grid)
+        return gather(table, self.images, self.labels, self.patch, self.channels, self.point_distance)
 
 
 def gather(
@@ -86,16 +86,19 @@ def gather(
     labels: Tensor | None,
     patch: Sequence[int],
     channels: int,
-    grid: int | None = None,
+    point_distance: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gather the images and labels for a table from flat memory. A table of warps has control points on a ``grid``."""
+    """Gather the images and labels for a table from flat memory.
+
+    ``point_distance`` is the ``grid`` of ``WarpSettings``, or None for a table without warps.
+    """
     sizes = [table.shape[1] - channels - 1, channels, 1]
     parameters, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
-    if grid is not None:
-        at = WarpColumns.of(parameters, patch, grid)
-        positions = at.positions(patch)
-        warped = sample_image(images, image_offset, at, positions)
-        return warped, None if labels is None else sample_labels(labels, label_offset, at, positions)
+    if point_distance is not None:
+        warp = WarpColumns.of(parameters, patch, point_distance)
+        positions = warp.positions(patch)
+        warped = sample_image(images, image_offset, warp, positions)
+        return warped, None if labels is None else sample_labels(labels, label_offset, warp, positions)
     rows, inside = rows_of(parameters, patch)
     values = _read(images, rows[:, None] + image_offset.long()[..., None, None], inside[:, None], patch).float()
     if labels is None:
@@ -117,7 +120,7 @@ def offsets(voxels: Integers, channels: int, margin: int) -> tuple[Integers, Int
 
 
 def with_offsets(parameters: Table, images: Integers, maps: Integers) -> Table:
-    """Append the offset columns that ``gather`` needs to a table from ``table_of``."""
+    """Append the offset columns that ``gather`` needs to a table from ``table_of`` or ``warp_table``."""
     return np.concatenate([parameters, images, maps[:, None]], axis=1, dtype=np.float64)
 
 

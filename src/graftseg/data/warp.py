@@ -1,11 +1,11 @@
 """Affine and elastic augmentation: drawn on the CPU, applied to a whole batch on the device.
 
 Mirroring, rotation, scaling and elastic deformation are one map from patch voxels to scan voxels,
-``source = center + A (patch index - (patch - 1) / 2) + displacement(patch index)``. Images are interpolated linearly,
-labels take the nearest voxel. Voxels outside the scan are zero in both. The displacement is a cubic B-spline of random
-vectors at control points.
+``source = center + A (patch index - (patch size - 1) / 2) + displacement(patch index)``. Images are interpolated
+linearly, labels take the nearest voxel. Voxels outside the scan are zero in both. The displacement is a cubic B-spline
+of random vectors at control points.
 
-Without any drawn deformation, every patch voxel is exactly a scan voxel, and no value changes.
+If nothing is drawn and slices are not stretched, every patch voxel is exactly a scan voxel, and no value changes.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.core.settings import MAX_VOXELS, Settings
+from graftseg.core.settings import MAX_SIDE, Settings
 from graftseg.data.augment import Integers, Table
 
 Reals = npt.NDArray[np.float64]
@@ -32,9 +32,10 @@ class WarpSettings(Settings):
     - ``rotate``: probability of a rotation by up to ``degrees`` in the plane of the first two axes and, in 3-D, by up
       to ``tilt`` degrees about each of these two axes.
     - ``scale``: probability of scaling by a factor between ``smallest`` and ``largest``.
-    - ``elastic``: probability of an elastic deformation. Control points are ``grid`` voxels apart, and move by normally
-      distributed vectors with a standard deviation of ``amount`` voxels.
-    - ``mirror``: axes along which half of the patches are mirrored.
+    - ``elastic``: probability of an elastic deformation. Control points are at most ``grid`` voxels apart, and move by
+      normally distributed vectors with a standard deviation of ``amount`` voxels, along the third axis divided by
+      ``thickness``.
+    - ``mirror``: axes along which a patch is mirrored, each with a probability of one half.
     - ``thickness``: spacing along the third axis relative to the first two, so that rotations act in millimeters.
     """
 
@@ -45,7 +46,7 @@ class WarpSettings(Settings):
     smallest: float = Field(0.75, gt=0.1, le=1)
     largest: float = Field(1.3, ge=1, lt=10)
     elastic: float = Field(0.2, ge=0, le=1)
-    grid: int = Field(32, ge=4, le=MAX_VOXELS)
+    grid: int = Field(32, ge=4, le=MAX_SIDE)
     amount: float = Field(4.0, ge=0, le=100)
     mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()
     thickness: float = Field(1.0, gt=0, le=100)
@@ -64,13 +65,16 @@ class Warp:
     control: Reals
 
 
-def control_points(patch: Sequence[int], grid: int) -> tuple[int, ...]:
-    """Return the number of control points along each axis. A cubic B-spline needs three more than it has cells."""
-    return tuple(ceil(n / grid) + 3 for n in patch)
+def control_points(patch: Sequence[int], distance: int) -> tuple[int, ...]:
+    """Return the number of control points along each axis, at most ``distance`` voxels apart.
+
+    A cubic B-spline needs three more control points than it has cells.
+    """
+    return tuple(ceil(n / distance) + 3 for n in patch)
 
 
 def undeformed(start: Integers, patch: Sequence[int], settings: WarpSettings) -> Warp:
-    """Return the maps of crops with these corners ``(B, axes)`` without any deformation."""
+    """Return the maps of crops that start at these voxels ``(B, axes)`` without any deformation."""
     count, axes = start.shape
     linear = np.repeat(np.eye(axes)[None], count, axis=0)
     control = np.zeros((count, axes, *control_points(patch, settings.grid)))
@@ -78,7 +82,7 @@ def undeformed(start: Integers, patch: Sequence[int], settings: WarpSettings) ->
 
 
 def draw_warp(rng: np.random.Generator, start: Integers, patch: Sequence[int], settings: WarpSettings) -> Warp:
-    """Draw a deformation around the center of every crop; ``start`` ``(B, axes)`` are the corners."""
+    """Draw a deformation around the center of every crop; ``start`` ``(B, axes)`` are the first voxels."""
     count, axes = start.shape
     plain = undeformed(start, patch, settings)
     linear = np.stack([_draw_linear(rng, axes, settings) for _ in range(count)])
@@ -98,16 +102,16 @@ def stretch_warp(warp: Warp, shapes: Integers, scale: Table) -> Warp:
 
 def _draw_linear(rng: np.random.Generator, axes: int, settings: WarpSettings) -> Reals:
     """Draw A in voxels: mirroring, rotation in millimeters and one factor for all axes."""
-    turn = np.eye(axes)
+    rotation = np.eye(axes)
     if rng.random() < settings.rotate:
         for plane in [(0, 1), (0, 2), (1, 2)][: 1 if axes == 2 else 3]:
             limit = settings.degrees if plane == (0, 1) else settings.tilt
-            turn = turn @ _rotation(axes, plane, np.deg2rad(rng.uniform(-limit, limit)))
+            rotation = rotation @ _rotation(axes, plane, np.deg2rad(rng.uniform(-limit, limit)))
     size = np.ones(axes)
     size[2:] = settings.thickness
-    linear = turn * size / size[:, None]
+    linear = rotation * size / size[:, None]
     if rng.random() < settings.scale:
-        # the logarithm of the factor is uniform, and half of the patches are enlarged
+        # half of the scaled patches are enlarged, the others are reduced; the logarithm of the factor is uniform
         low, high = np.log(settings.smallest), np.log(settings.largest)
         linear = linear / np.exp(rng.uniform(low, 0) if rng.random() < 0.5 else rng.uniform(0, high))
     for axis in settings.mirror:
@@ -118,14 +122,17 @@ def _draw_linear(rng: np.random.Generator, axes: int, settings: WarpSettings) ->
 
 def _rotation(axes: int, plane: tuple[int, int], angle: float) -> Reals:
     a, b = plane
-    turn = np.eye(axes)
-    turn[a, a] = turn[b, b] = np.cos(angle)
-    turn[a, b], turn[b, a] = np.sin(angle), -np.sin(angle)
-    return turn
+    rotation = np.eye(axes)
+    rotation[a, a] = rotation[b, b] = np.cos(angle)
+    rotation[a, b], rotation[b, a] = np.sin(angle), -np.sin(angle)
+    return rotation
 
 
 def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
-    """Return the table that ``WarpColumns.of`` splits, with one row per sample. ``strides`` has a column per axis."""
+    """Return the table that ``WarpColumns.of`` splits, with one row per sample.
+
+    ``shapes`` are the shapes of the scans or slices, and ``strides`` are their memory strides ``(B, axes)``.
+    """
     count = len(shapes)
     columns = (warp.center, warp.linear.reshape(count, -1), shapes - 1, strides, warp.control.reshape(count, -1))
     return np.concatenate(columns, axis=1, dtype=np.float64)
@@ -133,7 +140,11 @@ def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
 
 @dataclass(frozen=True)
 class WarpColumns:
-    """The columns of a table, in the order of ``warp_table``."""
+    """The columns of a table, in the order of ``warp_table``.
+
+    ``center``, ``linear`` and ``control`` are those of ``Warp``. ``last`` is the index of the last voxel of the scan
+    along each axis, and ``stride`` is the distance of neighboring voxels in memory.
+    """
 
     center: Tensor
     linear: Tensor
@@ -142,9 +153,9 @@ class WarpColumns:
     control: Tensor
 
     @classmethod
-    def of(cls, table: Tensor, patch: Sequence[int], grid: int) -> "WarpColumns":
-        """Split a table."""
-        axes, points = len(patch), control_points(patch, grid)
+    def of(cls, table: Tensor, patch: Sequence[int], distance: int) -> "WarpColumns":
+        """Split a table. ``distance`` is the maximum distance of control points, in voxels."""
+        axes, points = len(patch), control_points(patch, distance)
         parts = table.split_with_sizes([axes, axes * axes, axes, axes, axes * prod(points)], dim=1)
         center, linear, last, stride, control = parts
         shape = (-1, axes, *points)
@@ -153,34 +164,34 @@ class WarpColumns:
     def positions(self, patch: Sequence[int]) -> list[Tensor]:
         """Return the scan position of every patch voxel along each axis, ``(B, *patch)`` float32."""
         device, axes = self.center.device, len(patch)
-        moved = self._displacement(patch)
-        steps = [torch.arange(n, device=device, dtype=torch.float32) - (n - 1) / 2 for n in patch]
-        along = [
-            step.view([-1 if axis == step_axis else 1 for axis in range(axes)]) for step_axis, step in enumerate(steps)
-        ]
+        displacement = self._displacement(patch)
+        from_center = []  # distance of patch voxels from the patch center along each axis, broadcast to the patch
+        for axis, n in enumerate(patch):
+            steps = torch.arange(n, device=device, dtype=torch.float32) - (n - 1) / 2
+            from_center.append(steps.view([-1] + [1] * (axes - 1 - axis)))
         per_sample = [-1] + [1] * axes
-        places = []
+        positions = []
         for axis in range(axes):
-            place = moved[:, axis] + self.center[:, axis].view(per_sample)
+            position = displacement[:, axis] + self.center[:, axis].view(per_sample)
             for other in range(axes):
-                place = place + self.linear[:, axis, other].view(per_sample) * along[other]
-            places.append(place)
-        return places
+                position = position + self.linear[:, axis, other].view(per_sample) * from_center[other]
+            positions.append(position)
+        return positions
 
     def _displacement(self, patch: Sequence[int]) -> Tensor:
         """Return the displacement of every patch voxel, ``(B, axes, *patch)``."""
-        moved = self.control
+        values = self.control
         for n in patch:
             # each product contracts the first remaining axis of control points and appends an axis of voxels
-            weights = spline_weights(n, moved.shape[2], moved.device)
-            moved = torch.tensordot(moved, weights, dims=([2], [1]))
-        return moved
+            weights = spline_weights(n, values.shape[2], values.device)
+            values = torch.tensordot(values, weights, dims=([2], [1]))
+        return values
 
 
 def spline_weights(size: int, points: int, device: torch.device) -> Tensor:
     """Return the cubic B-spline weight of every control point at every voxel of an axis, ``(size, points)``.
 
-    The weights are computed on the device, because a captured step may not copy from the host.
+    The weights are computed on the device, because a step in a CUDA graph may not copy from the host.
     """
     cells = points - 3
     voxels = torch.arange(size, device=device, dtype=torch.float32) * (cells / size)
@@ -191,9 +202,12 @@ def spline_weights(size: int, points: int, device: torch.device) -> Tensor:
     return torch.where(distance < 1, near, far)
 
 
-def sample_image(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
-    """Interpolate images ``(B, C, *patch)`` float32 linearly from flat memory, where channels start at ``offsets``."""
-    ends = [_neighbors(place, at.last[:, axis], at.stride[:, axis]) for axis, place in enumerate(positions)]
+def sample_image(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
+    """Interpolate images ``(B, C, *patch)`` float32 linearly at ``positions`` of the scans.
+
+    The scans are in flat memory, where their channels start at ``offsets`` ``(B, C)``.
+    """
+    ends = [_neighbors(position, warp.last[:, axis], warp.stride[:, axis]) for axis, position in enumerate(positions)]
     shape = [*offsets.shape, *[1] * len(positions)]
     first = offsets.long().view(shape)
     values = torch.zeros((), device=memory.device)
@@ -207,42 +221,45 @@ def sample_image(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Se
     return values
 
 
-def _neighbors(place: Tensor, last: Tensor, stride: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return flat index and weight of the voxels below and above every position; weights outside the scan are 0."""
-    per_sample = [-1] + [1] * (place.dim() - 1)
+def _neighbors(position: Tensor, last: Tensor, stride: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return memory offset and weight, along one axis, of the voxels below and above every position.
+
+    Weights outside the scan are 0.
+    """
+    per_sample = [-1] + [1] * (position.dim() - 1)
     last, stride = last.long().view(per_sample), stride.long().view(per_sample)
-    below = place.floor()
-    above_share = place - below
+    below = position.floor()
+    fraction = position - below
     ends = []
-    for voxel, weight in ((below.long(), 1 - above_share), (below.long() + 1, above_share)):
+    for voxel, weight in ((below.long(), 1 - fraction), (below.long() + 1, fraction)):
         clipped = voxel.clamp(min=0).minimum(last)
         ends.append((clipped * stride, torch.where(clipped == voxel, weight, 0)))
     return ends
 
 
-def sample_labels(memory: Tensor, offsets: Tensor, at: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
-    """Return the nearest labels ``(B, *patch)`` int64 from flat memory; ``offsets`` ``(B, 1)``."""
+def sample_labels(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
+    """Return the nearest labels ``(B, *patch)`` int64 from flat memory. Label maps start at ``offsets`` ``(B, 1)``."""
     per_sample = [-1] + [1] * len(positions)
     index, inside = offsets.long().view(per_sample), torch.ones((), dtype=torch.bool, device=memory.device)
-    for axis, place in enumerate(positions):
-        nearest = (place + 0.5).floor().long()
-        clipped = nearest.clamp(min=0).minimum(at.last[:, axis].long().view(per_sample))
-        index, inside = index + clipped * at.stride[:, axis].long().view(per_sample), inside & (clipped == nearest)
+    for axis, position in enumerate(positions):
+        nearest = (position + 0.5).floor().long()
+        clipped = nearest.clamp(min=0).minimum(warp.last[:, axis].long().view(per_sample))
+        index, inside = index + clipped * warp.stride[:, axis].long().view(per_sample), inside & (clipped == nearest)
     labels = memory.index_select(0, index.flatten()).view(index.shape)
     return torch.where(inside, labels, 0).long()
 
 
-def boxes_of_warp(table: Table, patch: Sequence[int], grid: int) -> tuple[Integers, Integers]:
-    """Return first voxel and shape of a box that contains every voxel a sample reads.
+def boxes_of_warp(table: Table, patch: Sequence[int], distance: int) -> tuple[Integers, Integers]:
+    """Return, for each sample, first voxel and shape of a box that contains every voxel the sample reads.
 
     A B-spline lies within the range of its control points, so their extremes bound the displacement.
     """
-    at = WarpColumns.of(torch.from_numpy(table), patch, grid)
+    warp = WarpColumns.of(torch.from_numpy(table), patch, distance)
     half = torch.tensor([(n - 1) / 2 for n in patch], dtype=torch.float32)
-    reach = (at.linear.abs() * half).sum(dim=2) + at.control.flatten(2).abs().amax(dim=2)
-    zero, end = torch.zeros_like(at.last), at.last + 1
-    first = (at.center - reach).floor().sub(1).clamp(min=0).minimum(at.last.float()).to(torch.int64)
-    stop = (at.center + reach).ceil().add(2).to(torch.int64).maximum(zero.long() + 1).minimum(end.long())
+    reach = (warp.linear.abs() * half).sum(dim=2) + warp.control.flatten(2).abs().amax(dim=2)
+    zero, end = torch.zeros_like(warp.last), warp.last + 1
+    first = (warp.center - reach).floor().sub(1).clamp(min=0).minimum(warp.last.float()).to(torch.int64)
+    stop = (warp.center + reach).ceil().add(2).to(torch.int64).maximum(zero.long() + 1).minimum(end.long())
     return first.numpy(), (stop.maximum(first + 1) - first).numpy()
 
 

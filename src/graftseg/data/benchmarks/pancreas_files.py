@@ -105,7 +105,7 @@ class PancreasFiles:
     def _box(self, box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Bounds:
         if self.protocol == "pancreas":
             return widened(box, shape, MARGIN, MIN_SIZE)
-        return (*(_in_plane(bounds, size) for bounds, size in zip(box[:2], shape, strict=False)), (0, shape[2]))
+        return (*(_in_plane(bounds, size) for bounds, size in zip(box[:2], shape[:2], strict=True)), (0, shape[2]))
 
     def _crop(self, array: NDArray[Any], box: Bounds) -> NDArray[Any]:
         return cropped(array, box, MIN_SIZE if self.protocol == "pancreas" else 0)

@@ -19,6 +19,7 @@ from graftseg.data.grid import (
 )
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
+from graftseg.data.swapped import read_label_of
 
 MIN_SIZE = 16
 """Scans below this many voxels along at least two axes are too small for a network that downsamples several times."""
@@ -62,7 +63,7 @@ class CaseCheck:
         label = None
         if case.label is not None:
             try:
-                label = self.dataset.reader.label(case)
+                label = read_label_of(self.dataset, case, scan)
             except UserError as error:
                 findings.append(from_error(self.dataset.root, error, case.name))
         summary = fingerprint_case(case, scan, label)
@@ -128,11 +129,15 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
         remedy = f"{FIX} writes a copy with the label in the orientation of the image"
     else:
         fixed_by = "--drop"
+        if image.shape != label.shape and sorted(image.shape) == sorted(label.shape):
+            axes = "rows and columns" if len(image.shape) == 2 else "the axes"
+            what = f"{axes} of the label map look exchanged"
+            remedy = "save the label map again with its axes in the order of the image"
     yield Finding("error", what, name, difference, remedy, (name,), fixed_by)
 
 
 def _thumbnail(scan: Scan, label: Scan | None, summary: CaseFingerprint) -> Thumbnail:
     islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
     fits = label is not None and label.array.shape == scan.geometry.shape
-    at = islands[0] if islands and fits else None
-    return thumbnail_of(scan.array[0], label.array if label is not None else None, scan.geometry, at)
+    voxel = islands[0] if islands and fits else None
+    return thumbnail_of(scan.array[0], label.array if label is not None else None, scan.geometry, voxel)

@@ -13,7 +13,7 @@ from graftseg.data.fingerprint import CaseFingerprint
 SIMILAR = 0.999
 """Correlation on the coarse grid above which two scans may be copies."""
 SMALL_GROUP = 3
-"""Groups of similar scans up to this size are always reported as copies."""
+"""In a cluster of at most this many similar scans, all similar scans are reported as copies."""
 EXACT = 1 - 1e-5
 """Minimum correlation of copies that differ only in scaling and rounding."""
 MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64
@@ -37,6 +37,7 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
 
     In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
     There, copies must have a correlation above ``EXACT``, or their differences from the cluster mean must be similar.
+    Groups of more than half of the scans are not reported as copies.
     """
     for comparable in _by_shape(seen).values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)

@@ -9,7 +9,7 @@ from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20
-"""If a class has more islands than this in a label map, they are a warning. Fewer islands are a note."""
+"""If a class has more islands than this in a label map, they are a warning, and otherwise a note."""
 FIX_VALUES = f"{FIX} writes a copy with the values "
 
 
@@ -17,7 +17,7 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
     """Report an empty label map, and values that are not in the class list."""
     if set(counts) == {0}:
         size = f"all {counts[0]} voxels are background"
-        remedy = "check that the label is finished, or leave the case unlabeled"
+        remedy = "check that the label map is finished; it is correct if the scan shows none of the classes"
         yield Finding("warning", "the label map is empty", name, size, remedy, (name,))
     for value in sorted(counts.keys() - classes.keys()) if classes else ():
         what = f"the label value {value} has no class"

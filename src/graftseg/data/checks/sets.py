@@ -1,4 +1,4 @@
-"""Checks for stray files, and for cases that differ in axes, channels, orientation, intensities or spacing."""
+"""Checks for cases that differ in axes, channels, orientation, intensities or spacing."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +10,7 @@ import numpy as np
 from graftseg.core.names import split_suffix
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding, counted
-from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint
-from graftseg.data.folders import CONVERSION_ADVICE, CONVERT_VOLUME, most_common_ending, unsupported_ending
 from graftseg.data.grid import grid_difference
 
 SPACING_FACTOR = 2.0  # a spacing that differs from the median by a larger factor is reported
@@ -38,16 +36,6 @@ def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report differences between cases that matter for training."""
     checks = (_axis_and_channel_counts, _orientations, _spacings, _scales, offset_findings, _slice_axes)
     return (finding for check in checks for finding in check(cases))
-
-
-def stray_findings(dataset: Dataset) -> Iterator[Finding]:
-    """Report files in the scan folders that are not scans."""
-    if dataset.ignored:
-        what = "files that are not scans are ignored"
-        ending = most_common_ending(dataset.ignored)
-        first = next(name for name in dataset.ignored if ending is None or unsupported_ending(name) == ending)
-        remedy = f"{CONVERT_VOLUME if ending is None else CONVERSION_ADVICE[ending]}; or remove them"
-        yield Finding("warning", what, first, counted(len(dataset.ignored), "file"), remedy)
 
 
 def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:

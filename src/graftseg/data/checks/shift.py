@@ -72,9 +72,9 @@ def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likene
     if len(labeled) + len(others) < MIN_TOTAL or (kind == "alike" and is_small):
         kind = "too few"
     sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons), other=other, can=CAN[other])
-    odd = {finding.where for finding in offset_findings(labeled + others)}
-    if kind == "alike" and odd:
-        scans = counted(len(odd), "scan")
+    offset_scans = {finding.where for finding in offset_findings(labeled + others)}
+    if kind == "alike" and offset_scans:
+        scans = counted(len(offset_scans), "scan")
         sentence = f"Spacing and intensities are similar, except for {scans} that may lack a rescale intercept."
     return replace(measured, kind=kind, sentence=sentence)
 
@@ -92,8 +92,8 @@ def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     """
     groups = [np.log([case.canonical_spacing for case in group]) for group in (labeled, unlabeled)]
     centers = [np.median(group, axis=0) for group in groups]
-    away = np.concatenate([np.abs(group - center) for group, center in zip(groups, centers, strict=True)])
-    between = away.sum(axis=0) / max(1, len(away) - 2)
+    distances = np.concatenate([np.abs(group - center) for group, center in zip(groups, centers, strict=True)])
+    between = distances.sum(axis=0) / max(1, len(distances) - 2)
     tolerance = np.log(SPACING_SLACK) + 5 * between * np.sqrt(1 / len(labeled) + 1 / len(unlabeled))
     return tuple(float(shift) for shift in np.abs(centers[0] - centers[1]) / tolerance)
 

@@ -1,7 +1,8 @@
 """DICOM: read one series from a folder, a zip or a single file.
 
-Files are recognized by content or by the suffix ``.dcm``, and grouped by series. Localizers are skipped if there is a
-volume. If several series may be the volume, reading fails. Patient tags are used only to detect slices of two patients.
+Files are recognized by content or by the suffix ``.dcm``, and grouped by series. Localizers and short series are
+skipped if there is a volume. If several series may be the volume, reading fails. Patient tags are used only to detect
+slices of two patients.
 """
 
 import logging
@@ -27,9 +28,9 @@ POSITION = "ImagePositionPatient"
 PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
 SLICE_MODALITIES = ("CT", "MR", "PT")
-LOCALIZER_SLICES = 5  # maximum length of a short series
+SHORT_SERIES = 5  # maximum number of slices of a short series
 VOLUME_RATIO = 4
-"""A short series is a localizer if the longest series has at least ``VOLUME_RATIO`` times as many slices."""
+"""A short series is skipped if the longest series has at least ``VOLUME_RATIO`` times as many slices."""
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,39 @@ def is_dicom_case(folder: Path) -> bool:
     """Return whether a folder is one case: it directly contains a single DICOM file, or files with one slice each."""
     members = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_dicom(file)]
     return len(members) == 1 or any(image.frames == 1 for image in _image_files(members[:PROBED_FILES]))
+
+
+def series_folders(folder: Path) -> list[Path]:
+    """Return the folders below a folder that each contain another series, or nothing if the folder is one scan.
+
+    Folders with localizers or without images are left out. If all folders contain the same series, or only one folder
+    is left, the folder is one scan.
+    """
+    files: dict[Path, list[Path]] = {}
+    for file in files_below(folder):
+        files.setdefault(file.parent, []).append(file)
+    counts, first = {}, {}
+    for place, content in files.items():
+        found = next((file for file in islice(content, PROBED_FILES) if is_dicom(file)), None)
+        if found is not None:
+            counts[place], first[place] = len(content), found
+    longest = max(counts.values(), default=0)
+    kept = [
+        place
+        for place, count in counts.items()
+        if count > SHORT_SERIES or count * VOLUME_RATIO > longest or longest == 1
+    ]
+    images = {place: image for place in kept if (image := _probed(first[place])) is not None}
+    return sorted(images) if len(images) > 1 and len(set(images.values())) > 1 else []
+
+
+def _probed(file: Path) -> str | None:
+    """Return the series of a file, its path if it cannot be read, or None if the file is no image."""
+    try:
+        images = _image_files([Member.on_disk(file)])
+    except UserError:
+        return str(file)
+    return images[0].series if images else None
 
 
 def dicom_files(folder: Path) -> list[Path]:
@@ -180,8 +214,8 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
         series.setdefault(image.series, []).append(image)
     ranked = sorted(series.values(), key=_count_slices, reverse=True)
     largest, *others = [files for files in ranked if not files[0].is_localizer] or ranked
-    localizer_slices = min(LOCALIZER_SLICES, _count_slices(largest) / VOLUME_RATIO)
-    volumes = [largest, *(files for files in others if _count_slices(files) > localizer_slices)]
+    skipped_slices = min(SHORT_SERIES, _count_slices(largest) / VOLUME_RATIO)
+    volumes = [largest, *(files for files in others if _count_slices(files) > skipped_slices)]
     if len(volumes) > 1:
         finding = f"{len(volumes)} series in one scan: {', '.join(map(_describe, volumes))}"
         raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the series to use")

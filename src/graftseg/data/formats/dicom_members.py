@@ -144,8 +144,8 @@ def _check_members(archive: ZipFile, listed: int) -> None:
     if not all(member.filename for member in members):
         raise BadZipFile("a member has no name")
     ends = [member.header_offset + _LOCAL_HEADER + member.compress_size for member in members]
-    begins = [*(member.header_offset for member in members[1:]), archive.start_dir]
-    if any(end > begin for end, begin in zip(ends, begins, strict=False)):
+    begins = [*(member.header_offset for member in members), archive.start_dir]
+    if any(end > next_begin for end, next_begin in zip(ends, begins[1:], strict=True)):
         raise BadZipFile("members overlap")
 
 

@@ -51,10 +51,10 @@ class Planes:
         heights = points @ self.axes[:, 2]
         planes = self.positions @ self.axes[:, 2]
         number = int(np.abs(planes - heights.mean()).argmin())
-        away = float(np.abs(heights - planes[number]).max())
-        if away > TOLERANCE * self.slice_distance:
+        distance = float(np.abs(heights - planes[number]).max())
+        if distance > TOLERANCE * self.slice_distance:
             apart = f"slices are {self.slice_distance:.2f} mm apart"
-            finding = f"{what} lies {away:.2f} mm from the nearest slice of the image, {apart}"
+            finding = f"{what} lies {distance:.2f} mm from the nearest slice of the image, {apart}"
             raise UserError(Code.GEOMETRY_MISMATCH, where, finding, OTHER_IMAGE)
         inverse = np.linalg.inv(self.axes)
         return number, np.round((points - self.positions[number]) @ inverse.T[:, :2], DECIMALS)

@@ -51,14 +51,14 @@ def segment_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterat
 def _on_slice(frame: Slice, name: str, mask: NDArray[np.bool_], planes: Planes) -> tuple[int, NDArray[np.bool_]]:
     """Return the slice of a frame, and the pixels of the frame in the columns and rows of the slice."""
     points = _pixel_centers(frame, name, np.array([(0, 0), (1, 0), (0, 1), (mask.shape[0] - 1, mask.shape[1] - 1)]))
-    plane, places = planes.locate(frame.where, name, points)
-    steps = np.rint(places[1:3] - places[0]).astype(np.int64)
-    origin = np.rint(places[0]).astype(np.int64)
+    plane, coordinates = planes.locate(frame.where, name, points)
+    steps = np.rint(coordinates[1:3] - coordinates[0]).astype(np.int64)
+    origin = np.rint(coordinates[0]).astype(np.int64)
     pixels = np.argwhere(mask) @ steps + origin
     # the frame may be mirrored or rotated relative to the slice, but its pixels must coincide with pixels of the slice
     is_turn = (np.abs(steps).sum(axis=0) == 1).all() and (np.abs(steps).sum(axis=1) == 1).all()
-    away = np.abs(places - np.rint(places)).max()
-    if not is_turn or away > TOLERANCE:
+    offset = np.abs(coordinates - np.rint(coordinates)).max()
+    if not is_turn or offset > TOLERANCE:
         finding = f"the pixels of {name} do not coincide with pixels of the image"
         raise UserError(Code.GEOMETRY_MISMATCH, frame.where, finding, OTHER_IMAGE)
     if (pixels < 0).any() or (pixels >= planes.geometry.shape[:2]).any():

@@ -233,9 +233,9 @@ def _step(
     step = (positions[-1] - positions[0]) / (len(positions) - 1)
     length = float(np.linalg.norm(step))
     for z, position in enumerate(positions):
-        away = float(np.linalg.norm(position - positions[0] - z * step))
-        if away > length / 2:
-            finding = f"the slice is {away:.2f} mm from its position at regular steps of {length:.2f} mm"
+        distance = float(np.linalg.norm(position - positions[0] - z * step))
+        if distance > length / 2:
+            finding = f"the slice is {distance:.2f} mm from its position at regular steps of {length:.2f} mm"
             remedy = "export the series with slices at regular distances"
             raise UserError(Code.DICOM_SERIES, slices[order[z]].where, finding, remedy)
     return step / length, length

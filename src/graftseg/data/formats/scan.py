@@ -27,7 +27,7 @@ MAX_GUESS_LINES = 4
 """More than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line."""
 
 MAX_REASON = 120
-"""Length of the message of another package in an error."""
+"""Maximum length of the message of another package in an error."""
 
 MAX_VOLUMES = 16
 """A file with more volumes than this is a time series, unless ``dataset.json`` names the same number of channels."""

@@ -77,11 +77,11 @@ def _segments(path: Path, page: Any) -> Iterator[bytes]:
     if sum(needed for needed, _ in sizes) > factor * page.nbytes + margin:
         raise ValueError("the tiles are larger than the picture")
     decompress, is_reversed = _decompressor(int(page.compression)), page.fillorder == 2
-    places = list(zip(page.dataoffsets, page.databytecounts, sizes, strict=True))
+    stored = list(zip(page.dataoffsets, page.databytecounts, sizes, strict=True))
 
     def read() -> Iterator[bytes]:
         with path.open("rb") as stream:
-            for offset, count, (needed, whole) in places:
+            for offset, count, (needed, whole) in stored:
                 if count > 2 * whole + 1024:
                     raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")
                 stream.seek(offset)
