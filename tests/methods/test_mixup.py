@@ -167,7 +167,7 @@ def test_decoupling_can_succeed_while_all_images_are_background(background: floa
 def test_drawn_share_is_below_half() -> None:
     method = tiny_method("mixup", 2, unlabeled_ratio=None)
     assert isinstance(method, Mixup)
-    shares = torch.tensor([float(method._share(torch.device("cpu"))) for _ in range(400)])
+    shares = torch.tensor([float(method._labeled_weight(torch.device("cpu"))) for _ in range(400)])
     assert shares.min() >= 0 and shares.max() < 0.5
     assert shares.mean().item() == pytest.approx(0.25, abs=5 * 0.5 / (12 * 400) ** 0.5)
 

@@ -21,6 +21,9 @@ from graftseg.training.step import StepMode, Stepper
 from rank_fakes import on_ranks
 
 TOLERANCE = 1e-5
+ADAM_TOLERANCE = 5e-4
+"""Tolerance of discriminators. Adam divides a gradient by its size, so if it is nearly zero, rounding changes a weight
+by up to the learning rate, 1e-4, in each step. A wrong gradient would change it by this in most of the 20 steps."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "mean-teacher": {"weight": 100.0},
     "ua-mt": {"weight": 100.0},
@@ -59,10 +62,14 @@ class FakeBatches:
 
 
 class Trained(NamedTuple):
-    """Hash of all weights of a rank and, on rank 0, the largest differences of weights and losses from one process."""
+    """Hash of all weights of a rank and, on rank 0, the largest differences of weights and losses from one process.
+
+    ``adam`` is the largest difference of weights that Adam trains.
+    """
 
     digest: str
     weights: float = 0.0
+    adam: float = 0.0
     losses: float = 0.0
 
 
@@ -90,9 +97,11 @@ def compare(name: str, steps: int, settings: Mapping[str, Any], *, dimensions: i
         single, expected = train(name, dimensions, steps, settings)
     other = single.state_dict()
     # prototypes are sorted by scores, and rounding may exchange two of them
-    weights = [key for key in state if not key.endswith(".memory")]
-    difference = max(float((state[key].double() - other[key].double()).abs().max()) for key in weights)
-    return Trained(digest, difference, float((losses - expected).abs().max()))
+    names = [key for key in state if not key.endswith(".memory")]
+    largest = {key: float((state[key].double() - other[key].double()).abs().max()) for key in names}
+    adam = max((value for key, value in largest.items() if "discriminator" in key), default=0.0)
+    weights = max(value for key, value in largest.items() if "discriminator" not in key)
+    return Trained(digest, weights, adam, float((losses - expected).abs().max()))
 
 
 def require_equal(cases: Mapping[str, partial[Trained]]) -> None:
@@ -101,7 +110,8 @@ def require_equal(cases: Mapping[str, partial[Trained]]) -> None:
     for name, results in zip(cases, on_ranks(list(cases.values())), strict=True):
         failures += [f"{name}: {result}" for result in results if isinstance(result, str)]
         found = [result for result in results if isinstance(result, Trained)]
-        failures += [f"{name}: {one}" for one in found if not (one.weights < TOLERANCE and one.losses < TOLERANCE)]
+        limits = {"weights": TOLERANCE, "adam": ADAM_TOLERANCE, "losses": TOLERANCE}
+        failures += [f"{name}: {one}" for one in found if any(getattr(one, key) >= limits[key] for key in limits)]
         if len({result.digest for result in found}) != 1:
             failures.append(f"{name}: the ranks have different weights")
     assert not failures, "\n".join(failures)

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from graftseg.core.types import Objective, Progress
 from graftseg.methods.ss_net import SsNet, class_dice, pooled_dice
 from graftseg.networks.prototypes import PrototypeNetwork
-from graftseg.ops.losses import dice_of_sums, dice_over_batch
+from graftseg.ops.losses import dice_over_batch, foreground_dice_of_sums
 
 
 def now(step: int) -> Progress:
@@ -39,7 +39,7 @@ def test_distances_by_hand() -> None:
     assert pooled_dice(p, p).item() == pytest.approx(0.5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("dice", "loss"), [("foreground", dice_of_sums), ("classes", dice_over_batch)])
+@pytest.mark.parametrize(("dice", "loss"), [("foreground", foreground_dice_of_sums), ("classes", dice_over_batch)])
 def test_total_is_the_weighted_sum_of_terms(dice: str, loss: Any) -> None:
     method, batch = tiny_method("ss-net", 2, dice=dice, weight=0.5, ramp=2, separation=0.25).eval(), tiny_batch(2)
     (objective,) = method.objectives(batch, now(150))

@@ -32,7 +32,7 @@ class AdventConfig(Settings):
 
 
 class Advent(Method):
-    """MinEnt: ``½ (CE + Dice)`` on labeled images and the prediction entropy of all images."""
+    """MinEnt: ``½ (CE + Dice)`` of labeled images, plus the weighted entropy of the predictions for all images."""
 
     Config = AdventConfig
     compiled_functions = ("terms", "entropy")
@@ -86,7 +86,10 @@ class AdventAdversarial(Method):
         self.information = self_information
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``½ (CE + Dice) + w BCE(D(I_u), 0)`` for the student, then ``½ (BCE(D(I_l), 0) + BCE(D(I_u), 1))``."""
+        """Yield ``½ (CE + Dice) + w BCE(D(I_u), 0)`` for the student, then ``½ (BCE(D(I_l), 0) + BCE(D(I_u), 1))``.
+
+        I_l and I_u are the entropy maps of labeled and unlabeled images, D is the discriminator.
+        """
         x_l, x_u = batch.labeled.images, batch.unlabeled
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)

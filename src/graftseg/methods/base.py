@@ -45,12 +45,12 @@ class Method(nn.Module):
         self.student = self.build_student(networks)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """Build the student, a network from images to logits. Override it to add heads, branches or decoders."""
+        """Build the student, which turns images into logits. Override this to add heads, branches or decoders."""
         return networks.build()
 
     @classmethod
     def check(cls, config: Any, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError if batches of this size and patch shape do not fit the method."""
+        """Raise a ValueError if the settings, the batch sizes or the patch do not fit the method."""
         if min(patch) < cls.min_patch_side:
             raise ValueError(
                 f"batches.patch has a side of {min(patch)}, but the method needs at least {cls.min_patch_side}"
@@ -73,7 +73,7 @@ class Method(nn.Module):
         """Change the student after the last step of a stage. The default does nothing."""
 
     def start_from(self, previous: "Method") -> None:
-        """Load the student of the previous stage; parameters that differ in name or shape keep their values."""
+        """Load the student of the previous stage. Tensors that it lacks or has in another shape keep their values."""
         own, before = self.student.state_dict(), previous.student.state_dict()
         shared = {name: value for name, value in before.items() if name in own and own[name].shape == value.shape}
         if not shared:

@@ -21,11 +21,11 @@ class BcpConfig(SelfTrainingConfig):
 
     - ``beta``: size of the pasted box relative to the image, along each axis.
     - ``direction``: ``in`` pastes unlabeled crops onto labeled images, ``out`` pastes labeled crops onto unlabeled
-      images, and ``both`` does both. ``within`` pastes labeled crops onto labeled images and unlabeled crops onto
+      images, ``both`` does both. ``within`` pastes labeled crops onto labeled images and unlabeled crops onto
       unlabeled images. ``none`` pastes nothing.
     - ``mask``: shape of the pasted crop.
     - ``legacy_background_mask``: compute the Dice loss of the background class over the whole image instead of inside
-      the mask, as the public code did.
+      the mask, as the public code did until October 2023.
     - ``labeled_weight``: weight of the loss of the unmixed labeled images; 0 leaves them out, as published.
     - ``joint``: pass both mixtures through the student in one batch, and both unlabeled halves through the teacher in
       one batch. This is faster, but changes the batch statistics, which are then computed over the joint batch.
@@ -54,8 +54,9 @@ class Bcp(SelfTraining):
 
     The targets are true labels and pseudo-labels of a mean teacher, mixed like the images.
 
-    Unless ``joint`` is set, the student processes one mixture after the other, and the teacher one unlabeled half after
-    the other, so that batch statistics are separate. The teacher stays in training mode, as published.
+    Unless ``joint`` is set, the student processes one mixture after the other, and the teacher one half of the
+    unlabeled images after the other, so that batch statistics are separate. The teacher stays in training mode, as
+    published.
     """
 
     Config = BcpConfig
@@ -90,7 +91,9 @@ class Bcp(SelfTraining):
         until_labeled()
         terms: dict[str, Tensor] = {}
         shows: dict[str, Tensor] = {}
-        for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(mixed.items(), X, Q, strict=False):
+        for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(
+            mixed.items(), X, Q[: len(X)], strict=True
+        ):
             terms[f"L_{name}"] = self.mixed_loss(Q_mixed, background.labels, foreground.labels, M, weights)
             shows |= {f"X_{name}": X_mixed, f"Y_{name}": mix(background.labels, foreground.labels, M)}
         if unmixed:

@@ -74,7 +74,7 @@ class CoraNet(Method):
         return self
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``L_sup + 0.5 (L_certain + w L_uncertain)``."""
+        """Yield ``L_sup + 0.5 (L_certain + w L_uncertain)``, where 0.5 is the default of ``unlabeled_weight``."""
         config, u = self.config, batch.unlabeled
         self._refresh(now)
         pseudo_labels, M = self.pseudo_labels(u)

@@ -21,7 +21,7 @@ class CoraNetPretrainConfig(Settings):
 
 
 class CoraNetPretrain(Method):
-    """``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]`` on labeled images.
+    """``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]`` on labeled images, for the logits of three branches.
 
     W1 gives more weight to the foreground, W2 to the background.
     """

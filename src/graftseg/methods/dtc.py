@@ -19,7 +19,7 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class DtcConfig(Settings):
-    """Settings of DTC; except for ``dice``, the defaults are the values of its public code.
+    """Settings of DTC; except for ``dice``, the defaults are the values of DTC's public code.
 
     - ``dice``: Dice loss of the segmentation head; the public code uses ``foreground``. There is no cross-entropy.
     - ``distance_weight``: weight of the squared error of the distance head.
@@ -62,7 +62,8 @@ class Dtc(Method):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``Dice + 0.3 (s_l - S)² + w L_dtc``.
 
-        s_l are the predicted distances of labeled images. S are the signed distances of their labels.
+        s_l are the predicted distances of labeled images. S are the signed distances of their labels. 0.3 is the
+        default of ``distance_weight``.
         """
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
         z, s = self.student(torch.cat([x_l, x_u]), all_outputs=True)
@@ -78,7 +79,10 @@ class Dtc(Method):
 
 
 def dual_task_consistency(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
-    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, voxels and classes (for two classes, only class 1)."""
+    """Return ``L_dtc = mean (σ(-k s) - q)²`` for distances s, probabilities q and sharpness k.
+
+    The mean is over samples, voxels and classes; for two classes, it includes only class 1.
+    """
     q = logits.float().softmax(1)[:, -distances.shape[1] :]
     return F.mse_loss(sigmoid_map(distances, sharpness), q)
 

@@ -18,8 +18,8 @@ from graftseg.ops.losses import DiceName, segmentation_loss
 from graftseg.ops.masks import copy_paste_mask, mix
 from graftseg.ops.pseudo_labels import confidence, labels_of
 
-FIRST_SHARE = 0.1
-"""Share of ``alpha`` at the first step."""
+FIRST_FRACTION = 0.1
+"""Fraction of ``alpha`` with which the stage begins."""
 
 
 class GraftConfig(SelfTrainingConfig):
@@ -30,10 +30,10 @@ class GraftConfig(SelfTrainingConfig):
     - ``confidence``: whether each voxel with a pseudo-label is weighted by the confidence of the teacher.
     - ``direction``: ``both`` pastes in both directions, as BCP does. ``none`` pastes nothing.
     - ``beta``: size of the pasted box relative to the image, along each axis.
-    - ``labeled_weight``: loss weight of unmixed labeled images.
+    - ``labeled_weight``: loss weight of unmixed labeled images; with pasting, only the first half of them is used.
     - ``average``: replace the student by the teacher, its moving average, at the end of the stage.
-    - ``joint``: pass all images through the student in one batch. Otherwise images without pseudo-labels, and images
-      with pseudo-labels, are two batches with separate batch statistics.
+    - ``joint``: pass all images through the student in one batch. Otherwise the student gets two batches with separate
+      batch statistics: images without pseudo-labels, and images with pseudo-labels.
     """
 
     alpha: float = Field(1.0, ge=0, le=1e9)
@@ -67,7 +67,7 @@ class Graft(SelfTraining):
 
     @classmethod
     def check(cls, config: GraftConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError unless there is the same even number of labeled and unlabeled images for pasting."""
+        """Raise a ValueError if pasting is on, unless there is the same even number of labeled and unlabeled images."""
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
         if config.direction == "both" and (labeled % 2 or labeled != unlabeled):
             raise ValueError(
@@ -76,7 +76,10 @@ class Graft(SelfTraining):
             )
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``w L_labeled + L_in + L_out``, or ``w L_labeled + α L_unlabeled`` without pasting."""
+        """Yield ``w L_labeled + L_in + L_out``, or ``w L_labeled + α L_unlabeled`` without pasting.
+
+        L_in and L_out contain α as the weight of voxels with pseudo-labels.
+        """
         with side_stream(batch.unlabeled) as until_labeled:
             P, c = self._targets(batch.for_teacher)
         alpha = self._alpha(now)
@@ -110,9 +113,9 @@ class Graft(SelfTraining):
             self.student.load_state_dict(self.teacher.state_dict())
 
     def _alpha(self, now: Progress) -> Tensor:
-        """Return α, which rises linearly over the first part of the stage."""
+        """Return α, which rises linearly during the first part of the stage."""
         steps = max(self.config.rise * now.total, 1.0)
-        return self.config.alpha * (FIRST_SHARE + (1 - FIRST_SHARE) * (now.step / steps).clamp(max=1.0))
+        return self.config.alpha * (FIRST_FRACTION + (1 - FIRST_FRACTION) * (now.step / steps).clamp(max=1.0))
 
     @torch.no_grad()
     def _targets(self, images: Tensor) -> tuple[Tensor, Tensor]:

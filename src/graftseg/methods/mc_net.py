@@ -15,14 +15,14 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.several_decoders import MultiDecoder
-from graftseg.ops.losses import dice_of_sums, dice_over_batch, sharpen
+from graftseg.ops.losses import dice_over_batch, foreground_dice_of_sums, sharpen
 from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 DecoderDice = Literal["of-sums", "over-batch"]
 
 
 class McNetConfig(Settings):
-    """Settings of MC-Net; the defaults are the values of its public code for the left atrium.
+    """Settings of MC-Net; the defaults are the values of MC-Net's public code for the left atrium.
 
     - ``decoders``: 2, or 3 for MC-Net+.
     - ``dice``: Dice loss of each decoder; there is no cross-entropy. ``of-sums``: plain sums over the batch, without
@@ -50,7 +50,7 @@ class McNetConfig(Settings):
 
 
 class McNet(Method):
-    """A student with several decoders; on all images, each decoder learns from the others' sharpened predictions.
+    """A student with several decoders. On all images, each decoder learns from sharpened predictions of the others.
 
     Gradients of the consistency also pass through the sharpened targets, as published. Labeled and unlabeled images go
     through the student in one batch. Prediction uses the first decoder.
@@ -70,7 +70,7 @@ class McNet(Method):
         return MultiDecoder(networks.build(), self.config.decoders)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``w_dice Σ_d Dice_d + w L_c``."""
+        """Yield ``w_dice Σ_d Dice_d + w L_c``, where Dice_d is the Dice loss of decoder d."""
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
         z = self.student(torch.cat([x_l, x_u]), all_outputs=True)
         n = len(x_l)
@@ -84,14 +84,14 @@ class McNet(Method):
 
 
 def decoder_dice(logits: list[Tensor], labels: Tensor, dice: DecoderDice, *, half: bool = False) -> Tensor:
-    """Return ``Σ_d Dice_d``, the sum of the decoders' Dice losses; with ``half``, each loss is ``1 - ½ Dice``."""
-    overlap = dice_of_sums if dice == "of-sums" else dice_over_batch
-    losses = torch.stack([overlap(z_d.float().softmax(1), labels) for z_d in logits])
+    """Return the sum of the decoders' Dice losses. With ``half``, each loss is one minus half of the Dice."""
+    dice_loss = foreground_dice_of_sums if dice == "of-sums" else dice_over_batch
+    losses = torch.stack([dice_loss(z_d.float().softmax(1), labels) for z_d in logits])
     return ((1 + losses) / 2 if half else losses).sum()
 
 
 def mutual_consistency(logits: list[Tensor], temperature: float) -> Tensor:
     """Return ``L_c = Σ_{i≠j} mean (p_i - sharpen(p_j))²`` for decoders i and j; means over samples, classes, voxels."""
     p = [z_d.float().softmax(1) for z_d in logits]
-    pairs = permutations(zip(p, [sharpen(p_d, temperature) for p_d in p], strict=True), 2)
-    return torch.stack([F.mse_loss(p_i, s_j) for (p_i, _), (_, s_j) in pairs]).sum()
+    s = [sharpen(p_d, temperature) for p_d in p]
+    return torch.stack([F.mse_loss(p[i], s[j]) for i, j in permutations(range(len(p)), 2)]).sum()

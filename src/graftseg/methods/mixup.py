@@ -30,14 +30,14 @@ class MixupConfig(SelfTrainingConfig):
     direct: float = Field(1.0, ge=0, le=1e9)
 
 
-def superimpose(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
-    """Return ``λ x_l + (1 - λ) x_u`` for λ = ``share``."""
-    return share * labeled + (1 - share) * unlabeled
+def superimpose(labeled: Tensor, unlabeled: Tensor, weight: float | Tensor) -> Tensor:
+    """Return ``λ x_l + (1 - λ) x_u`` for λ = ``weight``."""
+    return weight * labeled + (1 - weight) * unlabeled
 
 
-def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``z_mix - (1 - λ) z_u`` and ``z_mix - λ z_l``: mixed logits minus the unlabeled or the labeled part."""
-    return mixed - (1 - share) * unlabeled, mixed - share * labeled
+def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, weight: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits ``z_mix - (1 - λ) z_u`` and ``z_mix - λ z_l`` of the labeled and of the unlabeled image."""
+    return mixed - (1 - weight) * unlabeled, mixed - weight * labeled
 
 
 class Mixup(SelfTraining):
@@ -70,18 +70,18 @@ class Mixup(SelfTraining):
         config = self.config
         x_l, y_l, x_u = batch.labeled.images, batch.labeled.labels, batch.unlabeled
         y_u = self._pseudo_label(self.teacher, x_u)
-        share = self._share(x_u.device)
-        x_mixed = superimpose(x_l, x_u, share)
+        weight = self._labeled_weight(x_u.device)
+        x_mixed = superimpose(x_l, x_u, weight)
         z_mixed, z_l, z_u = (self.student(images).float() for images in (x_mixed, x_l, x_u))
-        left_l, left_u = decouple(z_mixed, z_l, z_u, share)
-        terms = {"L_labeled": self.loss(left_l, y_l), "L_unlabeled": self.loss(left_u, y_u)}
+        decoupled_l, decoupled_u = decouple(z_mixed, z_l, z_u, weight)
+        terms = {"L_labeled": self.loss(decoupled_l, y_l), "L_unlabeled": self.loss(decoupled_u, y_u)}
         weights: dict[str, float | Tensor] = {"L_unlabeled": config.alpha}
         if config.direct > 0:
             terms["L_direct"], weights["L_direct"] = self.loss(z_l, y_l), config.direct
         shows = {"X_mixed": x_mixed, "Y_labeled": y_l, "Y_unlabeled": y_u}
         yield Objective("student", terms, weights, shows)
 
-    def _share(self, device: torch.device) -> float | Tensor:
-        """Return λ, the share of the labeled images."""
+    def _labeled_weight(self, device: torch.device) -> float | Tensor:
+        """Return λ, the weight of the labeled images in the mixture."""
         ratio = self.config.unlabeled_ratio
         return torch.rand((), device=device) / 2 if ratio is None else 1 / (1 + ratio)

@@ -22,7 +22,7 @@ from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consist
 
 
 class SassNetConfig(Settings):
-    """Settings of SASSNet; except for ``dice``, the defaults are the values of its public code.
+    """Settings of SASSNet; except for ``dice``, the defaults are the values of SASSNet's public code.
 
     - ``dice``: Dice loss of the segmentation head; the public code uses ``foreground``. There is no cross-entropy.
     - ``distance_weight``: weight of the squared error of the distance head.
@@ -65,7 +65,10 @@ class SassNet(Method):
         return DualTask(networks.build(), networks.classes)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``Dice + 0.3 (s_l - S)² + w CE(D(s_u), 1)`` for the student, then the discriminator's cross-entropy."""
+        """Yield ``Dice + 0.3 (s_l - S)² + w CE(D(s_u), 1)`` for the student, then the discriminator's cross-entropy.
+
+        s are predicted distances, S are the signed distances of the labels, and 0.3 is the default ``distance_weight``.
+        """
         config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
         x, y, n = torch.cat([x_l, x_u]), batch.labeled.labels, len(x_l)
         z, s = self.student(x, all_outputs=True)

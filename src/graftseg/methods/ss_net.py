@@ -14,7 +14,7 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.prototypes import ClassSeparation, KeptScores, PrototypeNetwork
-from graftseg.ops.losses import dice_of_sums, dice_over_batch
+from graftseg.ops.losses import dice_over_batch, foreground_dice_of_sums
 from graftseg.ops.optimizers import RampLength, consistency_ramp
 from graftseg.ops.perturbations import adversarial_direction, batch_statistics_only, probabilities
 
@@ -113,7 +113,7 @@ class SsNet(Method):
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SsNetDice) -> Tensor:
     """Return the Dice loss of labeled images: ``foreground`` (plain sums) or ``classes`` (sums of squares)."""
     p = logits.float().softmax(1)
-    return dice_of_sums(p, labels) if dice == "foreground" else dice_over_batch(p, labels)
+    return foreground_dice_of_sums(p, labels) if dice == "foreground" else dice_over_batch(p, labels)
 
 
 def pooled_dice(p: Tensor, q: Tensor, epsilon: float = 1e-8) -> Tensor:

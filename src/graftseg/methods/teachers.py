@@ -43,14 +43,14 @@ class MeanTeacherMethod(Method):
 
 
 class SelfTrainingConfig(Settings):
-    """Settings of self-training; the defaults are the paper's values.
+    """Settings of self-training; the defaults are the values of the BCP paper.
 
     - ``alpha``: loss weight of voxels with pseudo-labels.
     - ``ema_decay``, ``ema_scope``: EMA decay λ of the teacher, and whether buffers are averaged too.
     - ``decision``: pseudo-labels are the ``argmax`` of the probabilities or, for two classes, a ``threshold`` at 0.5.
     - ``largest_component``: classes that keep only their largest component: true (all), false (none) or a list.
-    - ``connectivity``: number of axes along which neighbors may differ; by default all axes.
-    - ``dice``: name of the Dice loss, ``per-sample`` (LA, Pancreas) or ``over-batch`` (ACDC).
+    - ``connectivity``: number of axes along which neighbors in a component may differ; by default all axes.
+    - ``dice``: name of the Dice loss, ``per-sample`` (in BCP: LA, Pancreas) or ``over-batch`` (in BCP: ACDC).
     """
 
     alpha: float = Field(0.5, ge=0, le=1e9)

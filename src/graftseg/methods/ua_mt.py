@@ -22,7 +22,7 @@ COPIES_PER_FORWARD = 2  # noisy copies of the batch in a forward pass of the tea
 
 
 class UaMtConfig(Settings):
-    """Settings of UA-MT; except for ``dice``, the defaults are the values of its public code for two classes.
+    """Settings of UA-MT; except for ``dice``, the defaults are the values of UA-MT's public code for two classes.
 
     - ``dice``: the Dice loss on labeled images; the public code uses ``foreground``.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
@@ -32,8 +32,8 @@ class UaMtConfig(Settings):
       ``entropy_limit``. This fraction grows from ``threshold_start`` to ``threshold_end`` during the stage.
     - ``entropy_limit``: the public code uses ``ln 2`` for any number of classes; ``ln K`` is the maximum entropy of K
       classes.
-    - ``ema_decay``: EMA decay after a warm-up. In the warm-up, the teacher is the plain average of the student's
-      weights after each step so far.
+    - ``ema_decay``: EMA decay of the teacher after a warm-up. In the warm-up, the teacher is the plain average of the
+      student's weights after each step so far.
     """
 
     dice: SupervisedDice = "classes"

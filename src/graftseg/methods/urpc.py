@@ -19,7 +19,7 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class UrpcConfig(Settings):
-    """Settings of URPC; the defaults are the values of its public code for ACDC.
+    """Settings of URPC; the defaults are the values of URPC's public code for ACDC.
 
     - ``dice``: the Dice loss on labeled images.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
@@ -50,7 +50,7 @@ class Urpc(Method):
         return Pyramid(networks.build())
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``½ (CE + Dice) + w mean_k L_k``; cross-entropy and Dice are averaged over the heads."""
+        """Yield ``½ (CE + Dice) + w mean_k L_k``; cross-entropy and Dice loss are averaged over the heads."""
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
         z = self.student(torch.cat([x_l, x_u]), all_outputs=True)
         n = len(x_l)

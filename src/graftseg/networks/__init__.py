@@ -31,7 +31,7 @@ class NetworkSettings(Settings):
         default=16, ge=1, le=4096, description="channels at full resolution; doubled at each coarser level"
     )
     levels: int = Field(default=5, ge=2, le=6, description="number of levels; each next level has half the resolution")
-    dropout: bool = Field(default=True, description="use the published dropout (vnet-in has none)")
+    dropout: bool = Field(default=True, description="use the published dropout (vnet-in and unet-2d-in have none)")
     leaky: bool = Field(default=False, description="leaky ReLU instead of ReLU (unet-2d and unet-2d-in always use it)")
     channels_last: bool = Field(
         default=False, description="store channels last, which is faster on a CPU and changes only the rounding"
@@ -60,12 +60,12 @@ class Networks:
         return dimensions_of(self.settings.name)
 
     def build(self) -> Extensible:
-        """Build a new network from images to logits."""
+        """Build a new network that turns images into logits."""
         return build_network(self.settings, self.in_channels, self.classes)
 
 
 def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
-    """Build a new network from images ``(B, in_channels, *space)`` to logits ``(B, classes, *space)``."""
+    """Build a new network that turns images ``(B, in_channels, *space)`` into logits ``(B, classes, *space)``."""
     network = _entry(settings.name).builder(settings, in_channels, classes)
     if settings.leaky:
         network.use_leaky_relu()

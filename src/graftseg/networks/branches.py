@@ -12,7 +12,7 @@ class Tail(nn.Module):
     """The last decoder stage, its dropout and the head."""
 
     def __init__(self, network: EncoderDecoder) -> None:
-        """Move these parts out of a network, whose decoder then ends before the last stage."""
+        """Move these parts out of a network. The decoder of the network then ends before its last stage."""
         super().__init__()
         self.stage = _take_out(network.decoder, "stages")
         self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
@@ -49,7 +49,10 @@ def build_branches(networks: Networks, count: int = 3) -> Branches:
 
 
 def _take_out(decoder: nn.Module, name: str) -> nn.Module:
-    """Take a part, or the last item of a list of parts, out of the decoder and replace it by an identity."""
+    """Take a part, or the last item of a list of parts, out of the decoder and replace it by an identity.
+
+    If the decoder has no such part, return an identity.
+    """
     part: nn.Module | None = getattr(decoder, name, None)
     if isinstance(part, nn.ModuleList):
         last = part[-1]

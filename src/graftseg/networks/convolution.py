@@ -17,9 +17,10 @@ from torch.nn import functional as F
 from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
-# Launch parameters of our kernels by precision and input channels. Without an entry, cuDNN is used, which was faster on
-# an H200. "BM" is the number of matrix rows per block. Entries with "planes" use convolution_pairs, where each program
-# processes this many planes.
+# Launch parameters of our kernels by precision and by the channels of the volume that the kernel reads: the input, or
+# for INPUT_GRADIENT_LAUNCHES the gradient of the output. Without an entry, cuDNN is used, which was faster on an H200.
+# "BM" is the number of matrix rows per block. Entries with "planes" use convolution_pairs, where each program processes
+# this many planes.
 FORWARD_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
@@ -98,10 +99,10 @@ def _accelerated(x: Tensor) -> bool:
 
 
 def _has_wrong_cpu_gradient(x: Tensor) -> bool:
-    """Return whether a CPU would leave most of the weight gradient unset.
+    """Return whether a bug of oneDNN on a CPU would leave most of the weight gradient unset (PyTorch 2.13).
 
-    oneDNN has this bug in bfloat16 if the first axis of the volume has two voxels (PyTorch 2.13). Only the coarsest
-    level is so small, and float32 costs little there.
+    The bug appears in bfloat16 if the first axis of the volume has two voxels. Only the coarsest level is so small, and
+    float32 costs little there.
     """
     return x.device.type == "cpu" and x.shape[2] == 2 and torch.is_autocast_enabled("cpu")
 
@@ -178,7 +179,7 @@ def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
 
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
-    """Return cuDNN's gradient of ``x`` or ``weight``, chosen by ``of``. Only the shape of the chosen tensor is used."""
+    """Return cuDNN's gradient of ``x`` or ``weight``, as ``of`` says. The values of this tensor are not used."""
     gradients = torch.ops.aten.convolution_backward(
         _channels_last(dy), _channels_last(x), _channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],

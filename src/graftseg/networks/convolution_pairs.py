@@ -3,7 +3,7 @@
 
 A pair is two neighbors along the last axis. Each kernel multiplies two matrices. A row of the left matrix has the four
 input voxels that a pair needs for three taps along the last axis. In channels-last memory, the channels of these voxels
-are contiguous. A program processes a tile of pairs and moves along the first axis. Each plane that the program reads
+are contiguous. A program processes a block of pairs and moves along the first axis. Each plane that the program reads
 contributes to three output planes. A voxel is therefore read six times instead of 27. Numbers of channels must be
 powers of two and at least 16.
 """
@@ -18,7 +18,10 @@ from torch import Tensor
 
 @triton.jit
 def _load_neighbors(x, sample, plane, shift, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
-    """Load the four voxels around each pair, moved by ``shift`` lines: ``(BM, 4 * C)``, zero outside the volume."""
+    """Load the four voxels around each pair, moved by ``shift`` lines: ``(BM, 4 * C)``, zero outside the volume.
+
+    ``p`` is the number of a pair in its plane, and ``(yy, zz)`` is the position of its first voxel.
+    """
     j = tl.arange(0, 4 * C)
     rows = (p < tl.where((plane >= 0) & (plane < X), Q, 0)) & (yy + shift >= 0) & (yy + shift < Y)
     low, high = (zz > 0)[:, None] | (j >= C)[None, :], (zz < Z - 2)[:, None] | (j < 3 * C)[None, :]
@@ -36,21 +39,21 @@ def _convolve_kernel(
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     first, sample = tl.program_id(1) * planes, tl.program_id(2)
     j, n = tl.arange(0, 4 * C), tl.arange(0, 2 * COUT)
-    tile = w + j[:, None] * (2 * COUT) + n[None, :]
+    weights = w + j[:, None] * (2 * COUT) + n[None, :]
     before = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
     here = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
     for step in range(planes + 2):
-        at = first - 1 + step
+        plane = first - 1 + step
         behind = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
         for row in tl.static_range(3):
-            a = _load_neighbors(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C)
-            b2 = tl.load(tile + (6 + row) * 8 * C * COUT)
-            b1 = tl.load(tile + (3 + row) * 8 * C * COUT)
-            b0 = tl.load(tile + row * 8 * C * COUT)
+            a = _load_neighbors(x, sample, plane, row - 1, p, yy, zz, X, Y, Z, Q, C)
+            b2 = tl.load(weights + (6 + row) * 8 * C * COUT)
+            b1 = tl.load(weights + (3 + row) * 8 * C * COUT)
+            b0 = tl.load(weights + row * 8 * C * COUT)
             before = tl.dot(a, b2, before, input_precision="tf32")
             here = tl.dot(a, b1, here, input_precision="tf32")
             behind = tl.dot(a, b0, behind, input_precision="tf32")
-        done = at - 1
+        done = plane - 1
         keep = p < tl.where((done >= first) & (done < X), Q, 0)
         offset = ((sample * X + done) * Q + p)[:, None] * (2 * COUT) + n[None, :]
         tl.store(y + offset, before.to(y.dtype.element_ty), mask=keep[:, None])
@@ -62,7 +65,10 @@ def _weight_kernel(
     x, dy, out, X, Y, Z, Q, planes,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Sum the weight gradient over a tile, for one shift of lines; ``out`` is ``(programs, 3, 3, 4 * C, 2 * COUT)``."""
+    """Sum the weight gradient over some pairs, for one shift of lines.
+
+    ``out`` is ``(programs, 3, 3, 4 * C, 2 * COUT)``.
+    """
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     chunks = tl.cdiv(X, planes)
@@ -73,20 +79,22 @@ def _weight_kernel(
     acc1 = tl.zeros((4 * C, 2 * COUT), dtype=tl.float32)
     acc2 = tl.zeros((4 * C, 2 * COUT), dtype=tl.float32)
     for step in range(planes):
-        at = first + step
-        a = tl.trans(_load_neighbors(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C))
-        offset = ((sample * X + at) * Q + p)[:, None] * (2 * COUT) + n[None, :]
-        g0 = tl.load(dy + offset + Q * 2 * COUT, mask=(p < tl.where(at + 1 < X, Q, 0))[:, None], other=0.0)
-        g1 = tl.load(dy + offset, mask=(p < tl.where(at < X, Q, 0))[:, None], other=0.0)
-        g2 = tl.load(dy + offset - Q * 2 * COUT, mask=(p < tl.where((at > 0) & (at < X), Q, 0))[:, None], other=0.0)
+        plane = first + step
+        a = tl.trans(_load_neighbors(x, sample, plane, row - 1, p, yy, zz, X, Y, Z, Q, C))
+        offset = ((sample * X + plane) * Q + p)[:, None] * (2 * COUT) + n[None, :]
+        g0 = tl.load(dy + offset + Q * 2 * COUT, mask=(p < tl.where(plane + 1 < X, Q, 0))[:, None], other=0.0)
+        g1 = tl.load(dy + offset, mask=(p < tl.where(plane < X, Q, 0))[:, None], other=0.0)
+        g2 = tl.load(
+            dy + offset - Q * 2 * COUT, mask=(p < tl.where((plane > 0) & (plane < X), Q, 0))[:, None], other=0.0
+        )
         acc0 = tl.dot(a, g0, acc0, input_precision="tf32")
         acc1 = tl.dot(a, g1, acc1, input_precision="tf32")
         acc2 = tl.dot(a, g2, acc2, input_precision="tf32")
     program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    tile = out + j[:, None] * (2 * COUT) + n[None, :]
-    tl.store(tile + ((program * 3 + 0) * 3 + row) * 8 * C * COUT, acc0)
-    tl.store(tile + ((program * 3 + 1) * 3 + row) * 8 * C * COUT, acc1)
-    tl.store(tile + ((program * 3 + 2) * 3 + row) * 8 * C * COUT, acc2)
+    sums = out + j[:, None] * (2 * COUT) + n[None, :]
+    tl.store(sums + ((program * 3 + 0) * 3 + row) * 8 * C * COUT, acc0)
+    tl.store(sums + ((program * 3 + 1) * 3 + row) * 8 * C * COUT, acc1)
+    tl.store(sums + ((program * 3 + 2) * 3 + row) * 8 * C * COUT, acc2)
 
 
 def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:

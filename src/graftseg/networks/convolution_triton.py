@@ -93,7 +93,10 @@ def _double_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Expand one voxel to 2x2x2; ``X, Y, Z`` are the coarse sizes. A program writes one of the four pairs of voxels."""
+    """Expand each voxel to 2x2x2 voxels, which are four pairs. A program writes one pair of each voxel.
+
+    ``X, Y, Z`` are the coarse sizes.
+    """
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     group = tl.program_id(1)
     zz, t = m % Z, m // Z
@@ -115,7 +118,7 @@ def _strided_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
     CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Sum the weight gradient of ``halve`` and ``double``: products of fine and coarse channels for each tap."""
+    """Sum products of fine and coarse channels for each tap: the weight gradient of ``halve`` and ``double``."""
     group = tl.program_id(1)
     j, co = tl.arange(0, 2 * CF), tl.program_id(2) * BN + tl.arange(0, BN)
     acc = tl.zeros((2 * CF, BN), dtype=tl.float32)
@@ -209,7 +212,7 @@ def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
 
 
 def _columns(channels: int) -> tuple[int, int]:
-    """Return the number of columns per block and in all blocks. One column after the left matrix is unused."""
+    """Return the number of columns per block and in all blocks, with at least one unused column after the last tap."""
     block = min(MAX_BLOCK_COLUMNS, triton.next_power_of_2(27 * channels + 1))
     return block, triton.cdiv(27 * channels + 1, block) * block
 

@@ -76,7 +76,7 @@ class EntropyDiscriminator(nn.Module):
         self.head = _strided_convolution(8 * WIDTH, 1, dimensions)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Convert maps ``(B, C_map, *space)``, at least 16 voxels per axis, to logits ``(B, 1, *space / 32)``."""
+        """Convert maps ``(B, C_map, *space)`` to logits ``(B, 1, *space / 32)``, with at least one logit per axis."""
         _check_sides(maps)
         features = self.stages(maps)
         missing = [end for size in reversed(features.shape[2:]) for end in (0, max(2 - size, 0))]

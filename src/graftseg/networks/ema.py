@@ -1,4 +1,4 @@
-"""A teacher that is the exponential moving average of its student, Eq. (10) of BCP: Θt <- λ Θt + (1 - λ) Θs."""
+"""A teacher that is the exponential moving average (EMA) of its student, Eq. (10) of BCP: Θt <- λ Θt + (1 - λ) Θs."""
 
 import copy
 from typing import Literal, TypeVar
@@ -20,11 +20,11 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
     """Move the teacher toward the student, Eq. (10), in a few fused kernels without synchronizing with the host.
 
     ``scope="parameters"`` averages parameters and leaves buffers unchanged, as published for the left atrium and the
-    pancreas. ``scope="state"`` also averages buffers, as published for ACDC. An integer buffer (the batch count of a
-    batch norm) is averaged in float32 and rounded toward zero.
+    pancreas. ``scope="state"`` also averages buffers, as published for ACDC. Integer buffers (the batch count of a
+    batch norm) are averaged in float32 and rounded toward zero.
 
-    ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU the result is bit-identical to
-    ``λ * teacher + (1 - λ) * student`` of each tensor; λ = 0 copies the student, λ = 1 changes nothing.
+    ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU, each floating-point tensor is
+    bit-identical to ``λ * teacher + (1 - λ) * student``. λ = 0 copies the student, λ = 1 changes nothing.
     """
     targets, sources = _tensors(teacher, scope), _tensors(student, scope)
     pairs = list(zip(targets, sources, strict=True))
@@ -40,10 +40,10 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
 
 
 def warmup_decay(step: Tensor, decay: float = 0.99) -> Tensor:
-    """Return λ = min(1 - 1/(t + 1), ``decay``), a 0-d tensor on the step's device.
+    """Return λ = min(1 - 1/(t + 1), ``decay``), a 0-d tensor on the device of ``step``.
 
-    ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student. Until λ
-    reaches ``decay``, the teacher is the mean of the student's weights after all steps so far.
+    ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student. Until λ reaches
+    ``decay``, the teacher is the mean of the student's weights after each step so far.
     """
     return torch.clamp(1 - 1 / (step + 1), max=decay)
 

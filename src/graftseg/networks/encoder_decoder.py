@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
 from graftseg.networks.interpolation import Upsampling
-from graftseg.networks.layers import leak
+from graftseg.networks.layers import replace_relus
 
 
 class EncoderDecoder(nn.Module):
@@ -74,8 +74,8 @@ class LevelDecoder(nn.Module):
 class Extensible(EncoderDecoder):
     """A network that can build more decoders and heads of the same kind.
 
-    ``upsamplings`` lists the kinds of upsampling that its decoders support, the default first. Level ``l`` has
-    ``width * 2**l`` channels.
+    ``upsamplings`` lists the kinds of upsampling that the decoders support, the default first. Level ``l`` (0 is full
+    resolution) has ``width * 2**l`` channels.
     """
 
     dimensions: ClassVar[int]
@@ -92,7 +92,7 @@ class Extensible(EncoderDecoder):
     def use_leaky_relu(self) -> None:
         """Replace every ReLU by a leaky ReLU, also in decoders that are built later."""
         self._is_leaky = True
-        leak(self)
+        replace_relus(self)
 
     def store_channels_last(self) -> None:
         """Store weights with channels last; the features then have the same memory layout."""
@@ -102,10 +102,10 @@ class Extensible(EncoderDecoder):
                 parameter.data = parameter.data.contiguous(memory_format=layout)
 
     def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
-        """Build a new decoder of the same size with the given upsampling."""
+        """Build a new decoder of the network's size with the given upsampling."""
         decoder = self._decoder(upsampling=upsampling)
         if self._is_leaky:
-            leak(decoder)
+            replace_relus(decoder)
         return decoder
 
     def another_head(self, channels: int) -> nn.Module:

@@ -35,7 +35,7 @@ def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
 
 
 class _SharedStatistics(_BatchNorm):
-    """A batch norm whose batch statistics include the images of all ranks, unless ``is_local`` is set."""
+    """A batch norm. Unless ``is_local`` is set, its batch statistics include the images of all ranks."""
 
     is_local = False
 
@@ -77,7 +77,7 @@ class RowNorm(_SharedStatistics, nn.BatchNorm1d):
 
 
 def use_local_statistics(module: nn.Module) -> None:
-    """Let every batch norm of a module use the statistics of its own rank."""
+    """Let every batch norm of a module use only the images of its own rank for the batch statistics."""
     for part in module.modules():
         if isinstance(part, _SharedStatistics):
             part.is_local = True
@@ -94,13 +94,13 @@ class InstanceNorm(nn.InstanceNorm3d):
         return normalize_over_space(x, self.eps) if accelerated(x) else super().forward(x)
 
 
-def leak(module: nn.Module) -> None:
-    """Replace every ReLU of a module by a leaky ReLU, so that no feature can stay at zero for all voxels of a class."""
+def replace_relus(module: nn.Module) -> None:
+    """Replace every ReLU of a module by a leaky ReLU, which also passes gradients of negative features."""
     for name, part in module.named_children():
         if isinstance(part, nn.ReLU):
             setattr(module, name, nn.LeakyReLU(0.01, inplace=True))
         else:
-            leak(part)
+            replace_relus(part)
 
 
 def disable_dropout(module: nn.Module) -> None:
@@ -118,7 +118,7 @@ def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
 
 
 def prefers_convolve_one_channel(x: Tensor) -> bool:
-    """Return whether ``convolve_one_channel`` is faster: for one channel, in compiled code under autocast."""
+    """Return whether to use ``convolve_one_channel``: it is faster for one channel, in compiled code under autocast."""
     return x.shape[1] == 1 and torch.compiler.is_compiling() and torch.is_autocast_enabled(x.device.type)
 
 

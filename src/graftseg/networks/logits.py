@@ -2,7 +2,8 @@
 
 cuDNN pads the classes to many more channels, and its float32 convolution needs a float32 copy of the features at full
 resolution. Our kernels read bfloat16 features directly, and one kernel computes all three gradients. Results are equal
-up to rounding: products are computed in TF32, as in cuDNN, and summed in float32. Second derivatives are not supported.
+up to rounding: if TF32 is allowed, products are computed in TF32, as in cuDNN; sums are in float32. Second derivatives
+are not supported.
 """
 
 from typing import Any

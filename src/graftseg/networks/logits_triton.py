@@ -46,7 +46,7 @@ def _gradients_kernel(
     dy, x, w, dx, sums, M, H, W, tiles, wk, wc, wt, dk, dp, di,
     C: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Compute gradients for a share of the pixels. ``g`` is the gradient of the logits that each tap contributes to."""
+    """Compute gradients for a part of the pixels. ``g`` is the part of G for these pixels."""
     kk, c = tl.arange(0, COLUMNS), tl.arange(0, C)
     tap, k = kk // K, kk % K
     dr, dc = tap // 3 - 1, tap % 3 - 1

@@ -114,7 +114,10 @@ class ClassSeparation(nn.Module):
 
     @torch.no_grad()
     def update_prototypes(self, rows: Tensor, labels: Tensor, correct: Tensor) -> None:
-        """Replace the prototypes of each foreground class by its correctly predicted voxels, if there are any."""
+        """Replace the prototypes of each foreground class by correctly predicted voxels, if the class has any.
+
+        Of these voxels, those with the lowest (or highest) scores become prototypes, up to the number of slots.
+        """
         v = self.project.forward_eval(rows).float()
         highest = self.keep == "highest"
         for c in range(1, len(self.memory)):
@@ -128,7 +131,7 @@ class ClassSeparation(nn.Module):
             filled.copy_(torch.where(is_any, is_voxel, filled))
 
     def _best_of_all(self, scores: Tensor, rows: Tensor, highest: bool) -> tuple[Tensor, Tensor]:
-        """Return the best scores and their rows from the best ones of each rank."""
+        """Return the best scores of all ranks, and their rows, given the best of this rank."""
         if count() == 1:
             return scores, rows
         scores, rows = gather_rows(scores), gather_rows(rows)
@@ -138,9 +141,9 @@ class ClassSeparation(nn.Module):
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return ``Σ_c mean_ij (1 - cos(v_i, m_j)) / K`` for foreground classes c, their voxels i and prototypes j.
 
-        K is the number of classes, including the background. The first selector of a class weights its voxels. A class
-        with fewer than two voxels or prototypes adds 0. The mean over j is computed from the mean of the normalized
-        prototypes.
+        K is the number of classes, including the background. The mean over i has weights from the first selector of the
+        class. A class with fewer than two voxels or prototypes adds 0. The mean over j is computed from the mean of the
+        normalized prototypes.
         """
         v = self.predict(self.project(rows)).float()
         direction = F.normalize(v, dim=1)

@@ -79,7 +79,7 @@ class FeatureDropout(nn.Module):
 
 
 def _perturbation(level: int) -> nn.Module:
-    """Return noise at half the resolution, feature dropout at a quarter, plain dropout at coarser levels."""
+    """Return the perturbation of a level: noise (level 1), feature dropout (level 2) or plain dropout (others)."""
     if level == 1:
         return FeatureNoise()
     return FeatureDropout() if level == 2 else nn.Dropout(0.5)

@@ -43,7 +43,7 @@ class UNet3d(Extensible):
         _draw_weights(self)
 
     def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
-        """Build a new decoder of the same size with the given upsampling."""
+        """Build a new decoder of the network's size with the given upsampling."""
         return _draw_weights(super().another_decoder(upsampling))
 
     def another_head(self, channels: int) -> nn.Module:
@@ -64,7 +64,8 @@ class Encoder(LevelEncoder):
 class Decoder(LevelDecoder):
     """One upsampling step, block and dropout per level; the block gets encoder features followed by upsampled features.
 
-    ``transposed`` is a transposed convolution that keeps the channel count. ``linear`` and ``nearest`` interpolate.
+    ``transposed`` upsamples by a transposed convolution that keeps the number of channels, with norm and ReLU.
+    ``linear`` and ``nearest`` interpolate.
     """
 
     def __init__(self, *, width: int, levels: int, dropout: bool, upsampling: Upsampling = "linear") -> None:

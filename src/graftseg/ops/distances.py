@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,7 +23,7 @@ def distance_to(masks: Tensor) -> Tensor:
 
 
 def squared_distance_to(masks: Tensor) -> Tensor:
-    """Return squared distances, computed one axis after the other: ``d²(i) <- min_j d²(j) + (i - j)²``.
+    """Return squared distances, computed one axis after the other: ``d²(i) <- min_j [d²(j) + (i - j)²]``.
 
     Squared distances are integers, which float32 represents exactly in images of up to two thousand voxels per axis.
     """
@@ -35,7 +34,7 @@ def squared_distance_to(masks: Tensor) -> Tensor:
 
 
 def _min_along_last_axis(squared: Tensor) -> Tensor:
-    """Return ``min_j d²(j) + (i - j)²`` along the last axis, for blocks of ``i``, so that the sums fit in memory."""
+    """Return ``min_j [d²(j) + (i - j)²]`` along the last axis, for blocks of ``i``, so that the sums fit in memory."""
     size = squared.shape[-1]
     j = torch.arange(size, device=squared.device, dtype=torch.float32)
     # compiled code fuses the sums into the minimum and needs no memory for them
@@ -47,6 +46,8 @@ def _min_along_last_axis(squared: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::distance_to", mutates_args=())
 def _scipy_distance_to(masks: Tensor) -> Tensor:
     """Compute distances with scipy, as an operator that ``torch.compile`` does not trace."""
+    from scipy import ndimage  # takes 18 MiB, and only some methods need it
+
     distances = torch.full(masks.shape, torch.inf)
     for mask, distance in zip(masks.cpu().numpy(), distances.numpy(), strict=True):
         if mask.any():
@@ -68,8 +69,8 @@ def distance_channels(classes: int) -> int:
 def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor:
     """Convert label maps ``(B, *space)`` to signed distances in [-1, 1], float32, with ``distance_channels`` channels.
 
-    ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of voxels outside the class to the class, d_in
-    the distance of voxels inside to the outside. Maxima are over the image. S is 0 at voxels of the inner boundary.
+    ``S = d_out / max d_out - d_in / max d_in``. d_out is the distance of a voxel to the class (0 inside), d_in the
+    distance to the outside (0 outside). Maxima are over the image. S is 0 at voxels of the inner boundary.
     S is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the image. The
     published value of ``absent`` is 0, the value at the boundary.
     """

@@ -1,8 +1,8 @@
 """Losses of logits or probabilities ``(B, K, *space)`` of K classes and label maps ``(B, *space)``.
 
-A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True. Sums are computed in float32, even
-if the network computes in bfloat16. ``all_sum`` adds the sums of several ranks. In formulas, p are probabilities, Y
-one-hot labels, and m is the mask.
+A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True, or weights the voxels if it has
+numbers. Sums are computed in float32, even if the network computes in bfloat16. ``all_sum`` adds the sums of several
+ranks. In formulas, p are probabilities, Y one-hot labels, m is the mask, and CE the cross-entropy of every voxel.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,6 +19,7 @@ from graftseg.ops.masks import mix
 DiceName = Literal["per-sample", "over-batch"]
 SupervisedDice = Literal["foreground", "classes", "per-sample"]
 ClassWeights = tuple[float, float]
+"""Weight of the background, and weight of all other classes."""
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
@@ -32,7 +33,8 @@ def dice_per_sample(
 ) -> Tensor:
     """Return one minus the mean Dice of samples and classes, including the background.
 
-    ``1 - mean_{n,c} (2 Σ m p Y + ε) / (Σ m (p + Y) + ε)`` with sums over space. Used for LA and Pancreas.
+    ``1 - mean_{n,c} [(2 Σ m p Y + ε) / (Σ m (p + Y) + ε)]`` for sample n and class c, with sums over space. BCP uses
+    this loss for LA and Pancreas.
     """
     p, Y, m = _broadcastable(probabilities, labels, mask)
     space = tuple(range(2, p.dim()))
@@ -48,13 +50,14 @@ def dice_over_batch(
     *,
     epsilon: float = 1e-10,
     background: bool = True,
+    squares: bool = True,
     legacy_background_mask: bool = False,
 ) -> Tensor:
-    """Return one minus the mean Dice of classes, with sums of squares over the whole batch.
+    """Return one minus the mean Dice of classes, with sums over the whole batch.
 
-    ``mean_c 1 - (2 Σ m p Y + ε) / (Σ m p² + Σ m Y² + ε)`` with sums over batch and space. Used for ACDC.
-    ``background=False`` excludes class 0. ``legacy_background_mask`` ignores the mask for class 0, as the public code
-    did until October 2023; the paper's results were computed this way.
+    ``1 - mean_c [(2 Σ m p Y + ε) / (Σ m p² + Σ m Y + ε)]`` with sums over batch and space. ``squares=False`` replaces
+    p² by p. ``background=False`` excludes class 0. BCP uses the default loss for ACDC. ``legacy_background_mask``
+    ignores the mask for class 0, as the public code of BCP did until October 2023, also for the paper's results.
     """
     p, Y, m = _broadcastable(probabilities, labels, mask)
     if legacy_background_mask:
@@ -62,21 +65,14 @@ def dice_over_batch(
         m = torch.where(foreground, m, torch.ones_like(m))
     summed_axes = (0, *range(2, p.dim()))
     intersection = all_sum((m * p * Y).sum(summed_axes))
-    total = all_sum((m * p.square()).sum(summed_axes) + (m * Y).sum(summed_axes))
+    total = all_sum((m * (p.square() if squares else p)).sum(summed_axes) + (m * Y).sum(summed_axes))
     loss = 1 - (2 * intersection + epsilon) / (total + epsilon)
     return (loss if background else loss[1:]).mean()
 
 
-def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8, background: bool = False) -> Tensor:
-    """Return one minus the mean Dice of classes, with plain sums over the whole batch.
-
-    ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)`` with sums over batch and space.
-    """
-    p, Y, _ = _broadcastable(probabilities, labels, None)
-    summed_axes = (0, *range(2, p.dim()))
-    intersection, total = all_sum((p * Y).sum(summed_axes)), all_sum(p.sum(summed_axes) + Y.sum(summed_axes))
-    loss = 1 - (2 * intersection + epsilon) / (total + epsilon)
-    return (loss if background else loss[1:]).mean()
+def foreground_dice_of_sums(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return ``dice_over_batch`` of the foreground classes without squares: the loss of MC-Net and SS-Net for LA."""
+    return dice_over_batch(probabilities, labels, epsilon=1e-8, background=False, squares=False)
 
 
 def masked_cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -99,12 +95,10 @@ def segmentation_loss(
     """Return ``L_seg``: the mean of Dice loss and cross-entropy, inside the mask if given."""
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
-        overlap = dice_per_sample(probabilities, labels, mask)
+        dice_loss = dice_per_sample(probabilities, labels, mask)
     else:
-        overlap = dice_over_batch(
-            probabilities, labels, mask, legacy_background_mask=legacy_background_mask and mask is not None
-        )
-    return (overlap + masked_cross_entropy(logits, labels, mask)) / 2
+        dice_loss = dice_over_batch(probabilities, labels, mask, legacy_background_mask=legacy_background_mask)
+    return (dice_loss + masked_cross_entropy(logits, labels, mask)) / 2
 
 
 def mixed_loss(
@@ -124,7 +118,7 @@ def mixed_loss(
     """
     w_b, w_f = weights
     if legacy_background_mask:
-        # the public code does not mix the labels, which matters only if class 0 is not masked
+        # the public code does not mix the labels; this makes a difference only because class 0 is not masked
         background, foreground = background_labels, foreground_labels
     else:
         background = foreground = mix(background_labels, foreground_labels, M)
@@ -140,8 +134,8 @@ def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> di
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
     """Return the Dice loss of labeled images.
 
-    ``foreground``: sums of squares over the batch, without the background (LA). ``classes``: the same sums
-    with the background (ACDC). ``per-sample``: Dice of each sample and class.
+    ``foreground``: ``dice_over_batch`` without the background. ``classes``: ``dice_over_batch`` with the background.
+    ``per-sample``: ``dice_per_sample``.
     """
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
@@ -155,7 +149,7 @@ def half_each(terms: Iterable[str]) -> dict[str, float | Tensor]:
 
 
 def entropy(probabilities: Tensor, *, epsilon: float = 1e-6) -> Tensor:
-    """Return the entropy ``-Σ_c p ln(p + ε)`` of every voxel, ``(B, *space)``, between 0 and ln K."""
+    """Return the entropy ``-Σ_c p ln(p + ε)`` of every voxel, ``(B, *space)``, from 0 to ln K, apart from ε."""
     p = probabilities.float()
     return -(p * (p + epsilon).log()).sum(1)
 
@@ -163,7 +157,7 @@ def entropy(probabilities: Tensor, *, epsilon: float = 1e-6) -> Tensor:
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
     """Return ``p^(1/T) / (p^(1/T) + (1 - p)^(1/T))`` of each class.
 
-    0, ½ and 1 are unchanged; other values move away from ½. Results of more than two classes do not sum to 1.
+    With T < 1, values move away from ½; 0, ½ and 1 are unchanged. The results of more than two classes do not sum to 1.
     """
     p = probabilities.float().clamp(0, 1)
     high, low = p.pow(1 / temperature), (1 - p).pow(1 / temperature)
@@ -171,7 +165,11 @@ def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> Tensor:
-    """Return ``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]``; CE_W1 and CE_W2 are weighted means."""
+    """Return ``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]`` for the logits of three branches (CoraNet).
+
+    CE_W is the weighted mean ``Σ W CE / Σ W``. W1 is ``emphasis`` at foreground voxels and 1 at background voxels, and
+    W2 is the reverse.
+    """
     main, *others = outputs
     loss = masked_cross_entropy(main, labels) + dice_per_sample(main.float().softmax(1), labels)
     for logits, weights in zip(others, opposite_weights(emphasis), strict=True):
@@ -181,7 +179,7 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
 
 
 def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis: float, *, swap: bool) -> Tensor:
-    """Return ``branch_loss`` inside M, with weighted sums divided by Σ M instead of Σ M W.
+    """Return ``branch_loss`` limited to the voxels in M; CE_W is here ``Σ M W CE / Σ M``.
 
     ``swap`` exchanges W1 and W2.
     """
@@ -196,23 +194,26 @@ def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis:
 
 
 def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor], M: Tensor) -> Tensor:
-    """Return ``⅓ Σ_k Σ (1 - M) |p_k - t_k|² / (Σ (1 - M) + 1e-16)``: the distance from the teacher where M is False."""
+    """Return the squared distance of the probabilities from the teacher's, where M is False.
+
+    ``⅓ Σ_k [Σ (1 - M) |p_k - t_k|² / (Σ (1 - M) + 1e-16)]`` for p_k of the student and t_k of the teacher in branch k.
+    """
     m = (~M).float()
     differences = [
-        (out.float().softmax(1) - teacher.float().softmax(1)).square().sum(1)
-        for out, teacher in zip(outputs, teacher_outputs, strict=True)
+        (student.float().softmax(1) - teacher.float().softmax(1)).square().sum(1)
+        for student, teacher in zip(outputs, teacher_outputs, strict=True)
     ]
     total = sum(((m * difference).sum() for difference in differences), start=m.new_zeros(()))
     return all_sum(total) / (all_sum(m.sum()) + 1e-16) / len(differences)
 
 
 def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
-    """Return W1 and W2 of ``branch_loss``: weights of background and foreground, (1, emphasis) and (emphasis, 1)."""
+    """Return the class weights of W1 and W2 in ``branch_loss``."""
     return (1.0, emphasis), (emphasis, 1.0)
 
 
 def voxel_weights(labels: Tensor, weights: ClassWeights) -> Tensor:
-    """Return the weight of each voxel: the first for the background, the second for every other class."""
+    """Return the weight of each voxel."""
     background, foreground = weights
     return background + (foreground - background) * (labels > 0)
 

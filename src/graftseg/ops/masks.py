@@ -56,7 +56,7 @@ class RandomCubes(Settings):
 
 
 class ContactSlab(Settings):
-    """A slab across the whole image, so that background and foreground touch in two planes.
+    """A slab across the whole image, so that background and foreground touch in at most two planes.
 
     ``axis`` is the normal of the slab, ``thickness`` its size along this axis, and ``starts`` the number of start
     positions. ``contact_mask`` describes the defaults.
@@ -68,7 +68,7 @@ class ContactSlab(Settings):
     starts: Voxels | None = None
 
     def check(self, space: Sequence[int], beta: float) -> None:
-        """Raise a ValueError if the axis does not exist or the slab does not fit along it."""
+        """Raise a ValueError if the axis does not exist, or if the slab is too thick for the axis."""
         if self.axis >= len(space):
             raise ValueError(f"mask.axis is {self.axis}, but the last axis of the images is {len(space) - 1}")
         self.draw(space, beta, "meta")
@@ -143,11 +143,14 @@ def contact_mask(
     volume of the single box. The start is drawn from the first ``starts`` positions, by default all except the last.
     """
     n = space[axis]
-    (thickness,) = box_size([n], beta ** len(space)) if thickness is None else (thickness,)
-    (start_count,) = _start_counts([n], [thickness]) if starts is None else (starts,)
-    _check_fit("a slab", [n], [thickness], [start_count])
-    size = [thickness if a == axis else m for a, m in enumerate(space)]
-    return _draw_box_mask(space, size, [start_count if a == axis else 1 for a in range(len(space))], device)
+    if thickness is None:
+        (thickness,) = box_size([n], beta ** len(space))
+    if starts is None:
+        (starts,) = _start_counts([n], [thickness])
+    _check_fit("a slab", [n], [thickness], [starts])
+    size, start_counts = list(space), [1] * len(space)
+    size[axis], start_counts[axis] = thickness, starts
+    return _draw_box_mask(space, size, start_counts, device)
 
 
 def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tensor:
@@ -166,7 +169,7 @@ def mix(background: Tensor, foreground: Tensor, M: Tensor) -> Tensor:
 
 
 class Mixture(NamedTuple):
-    """Background and foreground images of a mixture, and their loss weights."""
+    """Background and foreground images of a mixture, and the loss weights of background and foreground voxels."""
 
     background: Labeled
     foreground: Labeled

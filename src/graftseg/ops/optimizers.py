@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from graftseg.core.settings import MAX_STEPS, Settings
 
 RAMP_INTERVAL = 150
-"""Number of steps between two increases of a ramp, as in the public code of the methods."""
+"""Number of steps between two increases of a ramp, as in the public code of most methods."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
 """Length of a ramp as a number of increases. The limits avoid overflow and division by zero in float32."""
 
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:
-    """Return ``exp(-5 (1 - clip(e, 0, R) / R)²)`` for e = ``elapsed``, R = ``length``: 0.0067 at e = 0, 1 at e = R."""
+    """Return ``exp(-5 (1 - min(e, R) / R)²)`` for e = ``elapsed``, R = ``length``: 0.0067 at e = 0, 1 from e = R on."""
     rest = 1 - elapsed.clamp(0, length) / length
     return torch.exp(-5 * rest.square())
 
@@ -64,7 +64,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Sgd(Settings):
-    """Stochastic gradient descent with momentum; ``clip_gradient`` limits the total norm of all gradients."""
+    """Stochastic gradient descent with momentum; ``clip_gradient`` limits the norm of the module's whole gradient."""
 
     name: Literal["sgd"] = "sgd"
     learning_rate: float = Field(0.01, gt=0, le=1e3)
@@ -75,7 +75,7 @@ class Sgd(Settings):
 
 
 class Adam(Settings):
-    """Adam; ``clip_gradient`` limits the total norm of all gradients."""
+    """Adam; ``clip_gradient`` limits the norm of the module's whole gradient."""
 
     name: Literal["adam"] = "adam"
     learning_rate: float = Field(0.001, gt=0, le=1e3)
@@ -105,7 +105,7 @@ def learning_rate(settings: Sgd | Adam, step: int, total: int) -> float:
 
 
 def learning_rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
-    """Store the learning rate in a tensor on the device, as a captured step requires, and return the tensor."""
+    """Store the learning rate in a tensor on the device, as a CUDA graph of a step requires, and return the tensor."""
     rate = torch.zeros((), device=optimizer.param_groups[0]["params"][0].device)
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -134,10 +134,10 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     optimizer.load_state_dict(state)
     for group in optimizer.param_groups:
         kept = [optimizer.state[parameter] for parameter in group["params"]]
-        if group.get("momentum") and any(state.get("momentum_buffer") is not None for state in kept):
-            for parameter, state in zip(group["params"], kept, strict=True):
-                if state.get("momentum_buffer") is None:
-                    state["momentum_buffer"] = torch.zeros_like(parameter)
+        if group.get("momentum") and any(own.get("momentum_buffer") is not None for own in kept):
+            for parameter, own in zip(group["params"], kept, strict=True):
+                if own.get("momentum_buffer") is None:
+                    own["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ def add_noise(images: Tensor, deviation: float) -> Tensor:
 def adversarial_direction(
     network: nn.Module, images: Tensor, target: Tensor, distance: Distance, *, probe: float, iterations: int
 ) -> Tensor:
-    """Return noise ``(B, C, *space)`` of length 1 per sample that changes the prediction fastest.
+    """Return noise ``(B, C, *space)`` of length 1 per sample that changes the prediction as fast as possible.
 
-    Start from random noise d. In each of ``iterations`` steps, replace d by the normalized gradient of
-    ``distance(probabilities, target)`` at ``images + probe * d``. Batch-norm statistics and parameter gradients are
-    unchanged.
+    ``target`` are the probabilities without noise. Start from random noise d. In each of ``iterations`` steps, replace
+    d by the normalized gradient of ``distance(probabilities, target)`` at ``images + probe * d``. Batch-norm statistics
+    and parameter gradients are unchanged.
     """
     d = unit_length(draw_rows(torch.rand_like, images) - 0.5)
     with batch_statistics_only(network), frozen_parameters(network):
@@ -91,9 +91,9 @@ def invert_permutations(permutations: Tensor) -> Tensor:
 def exchange_patches(tensor: Tensor, permutations: Tensor) -> Tensor:
     """Permute the images of a batch ``(N, C, *space)`` in each grid cell.
 
-    In each cell, image i of the result is image ``permutations[cell, i]``. Along an axis of n voxels, voxel x is in
-    cell ``x * cells // n``. A patch keeps its position in the image.
-    ``exchange_patches(exchange_patches(x, s), invert_permutations(s))`` is x.
+    In each cell, image i of the result is image ``permutations[cell, i]`` of the batch. Along an axis of n voxels and c
+    cells, voxel x is in cell ``x * c // n``. A patch keeps its position in the image. A second call with
+    ``invert_permutations(permutations)`` restores the batch.
     """
     cells, space = permutations.shape[:-1], tensor.shape[2:]
     check_grid(cells, space)

@@ -12,7 +12,7 @@ Decision = Literal["threshold", "argmax"]
 
 
 def decide(probabilities: Tensor, decision: Decision) -> Tensor:
-    """Return the argmax, or for ``threshold`` (two classes) label 1 where its probability is at least 0.5."""
+    """Return the most probable class; for ``threshold`` (two classes), class 1 if its probability is at least 0.5."""
     if decision == "argmax":
         return probabilities.argmax(1)
     if probabilities.shape[1] != 2:
@@ -32,7 +32,7 @@ def pseudo_label(
     """Return pseudo-labels: the labels that the teacher predicts, Eq. (3), reduced to the largest component per class.
 
     ``clean`` selects the classes that keep only their largest component: all, none or some. The mode of the teacher is
-    not changed. In the published method it is training mode, with batch statistics and dropout.
+    not changed. In BCP, the teacher is in training mode, with batch statistics and dropout.
     """
     return labels_of(teacher(images).float().softmax(1), decision, clean=clean, connectivity=connectivity)
 
@@ -48,7 +48,7 @@ def labels_of(
 
 
 def confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Return ``max(0, (p_y - 1/K) / (1 - 1/K))`` of every voxel: 1 if label y is certain, 0 if it is chance."""
+    """Return ``max(0, (p_y - 1/K) / (1 - 1/K))`` of every voxel with label y: 1 at p_y = 1, and 0 at p_y ≤ 1/K."""
     chance = 1 / probabilities.shape[1]
     p_y = probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
     return ((p_y - chance) / (1 - chance)).clamp(min=0)

@@ -1,7 +1,7 @@
 """Largest connected components per sample and class, and removal of small components.
 
-``device`` finds components on a GPU with the Triton ``kernels`` and does not synchronize with the host. ``host`` finds
-components on the CPU with cc3d. Results are equal.
+``device`` finds largest components on a GPU with the Triton ``kernels`` and does not synchronize with the host.
+``host`` finds components on the CPU with cc3d. Both give the same result.
 """
 
 from collections.abc import Collection
@@ -31,8 +31,8 @@ def largest_components(
     have the same size, the first in the array is kept. Values that are not a class become background. If ``only`` is
     given, classes that are not in ``only`` keep all their voxels. The function is not differentiable.
 
-    On a GPU this is a fixed sequence of kernels on the current stream, without a transfer to the host. Call the
-    function once before CUDA graph capture to compile the kernels.
+    On a GPU with Triton, up to 256 classes are processed by a fixed sequence of kernels on the current stream, without
+    a transfer to the host. Call the function once before CUDA graph capture to compile the kernels.
     """
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"label maps must be integers, not {labels.dtype}")

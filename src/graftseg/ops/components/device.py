@@ -1,19 +1,23 @@
-"""Largest components on a GPU. Allocated memory and launched kernels do not depend on the label values."""
+"""Largest components on a GPU. Allocated memory and launched kernels do not depend on the label values.
+
+``kernels`` explains the tables ``parents``, ``sizes`` and ``best``.
+"""
 
 import torch
 from torch import Tensor
 
-MAX_VOXELS = 2**31 - 1  # voxel numbers and parents are signed 32-bit integers
+MAX_INDEX = 2**31 - 1  # the kernels index voxels, and pairs of sample and class, with signed 32-bit integers
 BLOCK, WARPS = 512, 4  # voxels and warps per program, except in ``merge``
-# a single warp needs no barrier to check that all its voxels are joined
+# with a single warp, ``merge`` needs no barrier to check that all voxels of its program are joined
 MERGE_BLOCK, MERGE_WARPS = 32, 1
 
 
 def largest_components_by_kernels(labels: Tensor, classes: int, connectivity: int) -> Tensor:
     """Return ``largest_components`` for validated arguments, computed by five kernels on the current stream."""
     voxels = labels.numel()
-    if max(voxels, len(labels) * classes) > MAX_VOXELS:
-        raise ValueError(f"{voxels} voxels are too many for one call; the maximum is {MAX_VOXELS}")
+    for number, what in ((voxels, "voxels"), (len(labels) * classes, "pairs of sample and class")):
+        if number > MAX_INDEX:
+            raise ValueError(f"{number} {what} are too many for one call; the maximum is {MAX_INDEX}")
     from graftseg.ops.components import kernels
 
     volume = labels.ndim == 4
@@ -28,14 +32,14 @@ def largest_components_by_kernels(labels: Tensor, classes: int, connectivity: in
     best = torch.empty(len(labels) * classes, dtype=torch.int64, device=labels.device)
     grid = (-(-max(voxels, len(best)) // BLOCK),)
     merge_grid = (-(-voxels // MERGE_BLOCK),)
-    tile = {"BLOCK": BLOCK, "num_warps": WARPS}
+    launch = {"BLOCK": BLOCK, "num_warps": WARPS}
     with torch.cuda.device(labels.get_device()):
-        kernels.runs[grid](source, classes_of, parents, sizes, best, voxels, columns, classes, len(best), **tile)
+        kernels.runs[grid](source, classes_of, parents, sizes, best, voxels, columns, classes, len(best), **launch)
         kernels.merge[merge_grid](
             classes_of, parents, voxels, depth, rows, columns,
             CONNECTIVITY=connectivity, VOLUME=volume, BLOCK=MERGE_BLOCK, num_warps=MERGE_WARPS,
         )  # fmt: skip
-        kernels.count[grid](parents, sizes, voxels, **tile)
-        kernels.choose[grid](classes_of, parents, sizes, best, voxels, space, classes, **tile)
-        kernels.keep[grid](kept, classes_of, parents, best, voxels, space, classes, **tile)
+        kernels.count[grid](parents, sizes, voxels, **launch)
+        kernels.choose[grid](classes_of, parents, sizes, best, voxels, space, classes, **launch)
+        kernels.keep[grid](kept, classes_of, parents, best, voxels, space, classes, **launch)
     return kept

@@ -37,7 +37,7 @@ def filter_components(labels: Tensor, keep: Mapping[int, int], min_voxels: Mappi
 def _smaller(
     components: NDArray[Any], members: NDArray[np.intp], sizes: NDArray[np.intp], count: int
 ) -> NDArray[np.intp]:
-    """Return the members that are not among the ``count`` largest. Of equal sizes, the first in the array is kept."""
+    """Return the members except the ``count`` largest. Of equal sizes, the first in the array counts as larger."""
     if len(members) <= count:
         return members[:0]
     limit = np.sort(sizes[members])[-count]

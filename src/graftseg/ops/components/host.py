@@ -1,4 +1,4 @@
-"""Largest components on the CPU, with cc3d."""
+"""Numbers of components, and largest components, on the CPU with cc3d."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def resolve_connectivity(axes: int, connectivity: int | None) -> int:
 
 
 def largest_component_of(labels: Labels, classes: int, connectivity: int | None = None) -> Labels:
-    """Keep the largest component of every foreground class."""
+    """Keep the largest component of every foreground class of a label map ``(*space)``, as ``largest_components``."""
     components, count = number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()
@@ -38,6 +38,7 @@ def largest_component_of(labels: Labels, classes: int, connectivity: int | None 
 
 
 def _first_largest(components: Labels, members: Labels, sizes: Labels) -> int:
+    """Return the largest of the components ``members``. Of equal sizes, return the first in the array."""
     tied = members[sizes[members] == sizes[members].max()]
     if len(tied) == 1:
         return int(tied[0])

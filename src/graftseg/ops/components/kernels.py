@@ -1,10 +1,11 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """Connected components by union-find, as Triton kernels.
 
-A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest. The parent of a
-foreground voxel is an earlier voxel of the same component. Only a root is its own parent. Background has parent -1.
-Five kernels run in sequence: ``runs`` joins each run of equal labels in a row, ``merge`` joins rows, ``count`` counts
-the voxels of each root, ``choose`` finds the largest component of each sample and class, ``keep`` writes the result.
+A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest: the parent of a
+foreground voxel is an earlier voxel of the same component, except that a root is its own parent. Background has parent
+-1. Five kernels run in sequence: ``runs`` joins each run of equal labels in a row, ``merge`` joins rows, ``count``
+writes the size of each component at its root, ``choose`` writes the size and root of the largest component of each
+sample and class to ``best``, and ``keep`` writes the result.
 
 Programs of ``merge`` change the same forest concurrently. To see that the result is correct, consider a graph with two
 kinds of edges: links from voxels to their parents, and pairs ``(high, low)`` of voxels that still have to be joined.
@@ -14,11 +15,11 @@ Every step is atomic and never splits a component of this graph:
 - Otherwise ``atomic_min`` replaces the current link ``high -> old`` by ``high -> min(old, low)``, and the pair becomes
   ``(old, low)``; again all three stay connected. If ``old`` is ``high`` or ``low``, the pair is joined.
 
-The larger index of a pair decreases with every step, even if other programs change the forest: no program waits for
+The larger index of a pair decreases with every step, even if other programs change the forest. So no program waits for
 another, and all terminate. At the end no pair is left, and the components of the graph are the trees. Parents only
 decrease, so the root of a tree is the first voxel of its component. A program may read an outdated parent. This parent
-belongs to the same component, so it costs an extra step but never changes the result. Reads of parents bypass the L1
-cache to avoid this extra step.
+belongs to the same component, so it costs an extra step but never changes the result. ``merge`` bypasses the L1 cache
+when it reads parents, to avoid this extra step.
 
 ``count`` shortens paths while other programs follow them. This is safe: any parent that is read is an ancestor.
 """
@@ -183,7 +184,7 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
 
 @triton.jit(do_not_specialize=["space", "classes"])
 def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.constexpr):
-    """Write a voxel's class if its root is the best, else background."""
+    """Write the class of a voxel if its root is the best of this sample and class, else background."""
     voxel, here = _voxels(voxels, BLOCK)
     class_here = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
     lanes = class_here > 0
