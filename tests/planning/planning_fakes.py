@@ -1,6 +1,6 @@
 """Facts about fictitious scans."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
@@ -8,7 +8,7 @@ from graftseg.core.types import Split
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.planning.cost import ABSENT_GPU, GIB, Target
 from graftseg.planning.facts import Facts, Foreground, PieceCount
-from graftseg.recipes.recipe import Recipe
+from graftseg.planning.plans import StepTimer
 
 CPU = Target("cpu", 16 * GIB, "a CPU", present=False)
 GPU = Target("cuda", ABSENT_GPU, "a GPU", present=False)
@@ -115,6 +115,6 @@ def any_facts(draw: st.DrawFn) -> Facts:
     )
 
 
-def steps_of(seconds: float) -> Callable[[Recipe], float]:
-    """Return a timer: a step with unlabeled images takes ``seconds``, a supervised step 3 / 4 of it."""
-    return lambda recipe: seconds if recipe.batches.unlabeled else 0.75 * seconds
+def steps_of(seconds: float, supervised: float = 0.75) -> StepTimer:
+    """Return a timer: a step with unlabeled images takes ``seconds``, a supervised step this fraction of it."""
+    return lambda recipes: [seconds if recipe.batches.unlabeled else supervised * seconds for recipe in recipes]

@@ -1,7 +1,5 @@
 """Operations, bytes and seconds of a step, and the device that they are for."""
 
-from unittest.mock import Mock
-
 import pytest
 import torch
 from planning_fakes import CPU, facts, usual
@@ -15,6 +13,7 @@ from graftseg.planning.cost import ABSENT_GPU, SPEEDS, Speed, network_load, step
 from graftseg.planning.length import adam_rate, first_stage_steps, round_down, teacher_decay
 from graftseg.planning.plans import choose
 from graftseg.planning.probe import seconds_per_step
+from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import changed
 from user_errors import user_error
 
@@ -66,24 +65,41 @@ def test_timing_a_step_keeps_the_random_state() -> None:
     plan = choose(facts(*usual((16, 16, 16))), CPU)
     recipe = changed(plan.recipe, ["network.width=2", "batches.labeled=2", "batches.unlabeled=2"])
     before = torch.get_rng_state()
-    assert 0 < seconds_per_step(recipe, 1, 2, torch.device("cpu")) < 30
+    supervised = baseline_of(recipe)
+    seconds = seconds_per_step([recipe, supervised], 1, 2, torch.device("cpu"))
+    assert len(seconds) == 2 and all(0 < one < 30 for one in seconds)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_first_step_counts_only_if_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first step above MAX_SECONDS is the result; a faster first step is only a warm-up."""
-    seconds = {0: 9.0, 1: 1.0, 2: 2.0, 3: 3.0}
-    monkeypatch.setattr(probe, "_measure", lambda stepper, step, device: seconds[step])
-    assert probe._shortest(Mock(), torch.device("cpu")) == 9.0
+    seconds = [[9.0, 1.0, 2.0, 3.0], [7.0, 6.0, 5.0, 4.0]]
+    measures = [times.__getitem__ for times in seconds]
+    assert probe._shortest(measures, torch.device("cpu")) == [9.0, 7.0]
     monkeypatch.setattr(probe, "MAX_SECONDS", 10.0)
-    assert probe._shortest(Mock(), torch.device("cpu")) == 1.0
+    # the second takes 11 s in two turns, so there is no third
+    assert probe._shortest(measures, torch.device("cpu")) == [1.0, 5.0]
 
 
-def test_on_a_gpu_only_replayed_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_take_turns() -> None:
+    """A load that doubles the time of every other turn slows both recipes alike."""
+    order: list[str] = []
+
+    def measure(name: str, seconds: float) -> probe.Measure:
+        def timed(step: int) -> float:
+            order.append(name)
+            return seconds * (1 + step % 2)
+
+        return timed
+
+    assert probe._shortest([measure("a", 0.5), measure("b", 0.25)], torch.device("cpu")) == [0.5, 0.25]
+    assert "".join(order) == "ab" * (1 + probe.TIMED_STEPS)
+
+
+def test_on_a_gpu_only_replayed_steps_are_timed() -> None:
     """Three steps compile kernels, the fourth is captured, the fifth is the first replay: none of them counts."""
     seconds = [60.0, 5.0, 5.0, 20.0, 0.5, 0.02, 0.01, 0.03]
-    monkeypatch.setattr(probe, "_measure", lambda stepper, step, device: seconds[step])
-    assert probe._shortest(Mock(), torch.device("cuda")) == 0.01
+    assert probe._shortest([seconds.__getitem__], torch.device("cuda")) == [0.01]
 
 
 @pytest.mark.parametrize(("number", "rounded"), [(7.9, 7), (99.9, 99), (123.0, 120), (4567.8, 4500), (99999.0, 99000)])

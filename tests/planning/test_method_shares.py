@@ -1,5 +1,6 @@
 """Equal shares of the time of a plan: recipes, folds and steps of every method."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,8 +30,8 @@ def plan(first: int = 6000, second: int = 4000, method: str = "bcp", **changes: 
     return tiny_recipe(**{"stages": stages, **changes})
 
 
-def seconds_of(recipe: Recipe) -> float:
-    return SECONDS[recipe.method]
+def seconds_of(recipes: Sequence[Recipe]) -> list[float]:
+    return [SECONDS[recipe.method] for recipe in recipes]
 
 
 def test_supervised_training_is_always_compared() -> None:
@@ -74,9 +75,9 @@ def test_the_time_of_a_recipe_with_another_first_stage() -> None:
 def test_every_method_is_timed_with_its_own_stage_and_batch() -> None:
     seen: dict[str, tuple[int, int]] = {}
 
-    def timer(recipe: Recipe) -> float:
-        seen[recipe.method] = (len(recipe.stages), recipe.batches.unlabeled)
-        return float(len(seen))
+    def timer(recipes: Sequence[Recipe]) -> list[float]:
+        seen.update({recipe.method: (len(recipe.stages), recipe.batches.unlabeled) for recipe in recipes})
+        return [1.0] * len(recipes)
 
     found = step_seconds(tiny_recipe(), ("supervised", "mean-teacher"), timer)
     assert list(found) == ["bcp-pretrain", "bcp", "supervised", "mean-teacher"]

@@ -194,31 +194,116 @@ def recommended_minutes(plan: Plan, begin: str) -> int:
 
 
 def test_recommended_minutes() -> None:
-    """A step of one second, of the first stage and of the baseline 3 / 4; a tenth is added where steps must fit."""
+    """A step of one second, of the first stage and of the baseline 3 / 4; the recommendations add a tenth.
+
+    The predictions of eight scans take 3 s in a run, (8 + 4 * 6 + 2 * 8) / 16, and 2 s in a fold.
+    """
     plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=steps_of(1.0))
-    # 400 supervised steps take 400 * 3 / 4 / 60 = 5 minutes
-    assert recommended_minutes(plan, "Warning: this is more than") == 5
-    # 1.1 * (240 * 3 / 4 + 160 * 7 / 4) / 60 = 8.4
+    # 1.1 * 400 * 3 / 4 / 60 = 5.5
+    assert recommended_minutes(plan, "Warning: this is more than") == 6
+    # 1.1 * (240 * 3 / 4 + 160 * 7 / 4 + 3) / 60 = 8.5
     assert recommended_minutes(plan, "Warning: the time is too short") == 9
-    # 1.1 * (900 * 3 / 4 + 600 * 7 / 4) / 60 = 31.6
+    # 1.1 * (900 * 3 / 4 + 600 * 7 / 4 + 3) / 60 = 31.7
     assert recommended_minutes(plan, "Warning: 400 steps") == 32
-    # 4 * 1.1 * (1200 * 3 / 4 + 800 * 7 / 4) / 60 = 168.7
+    # 4 * 1.1 * (1200 * 3 / 4 + 800 * 7 / 4 + 2) / 60 = 168.8
     assert recommended_minutes(plan, "Warning: this run cannot") == 169
 
 
-@given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), uses_unlabeled=st.booleans())
+@given(
+    seconds=st.floats(0.001, 20),
+    ratio=st.floats(1, 6),
+    labeled=st.integers(1, 12),
+    unlabeled=st.sampled_from([0, 2, 8, 300]),
+    size=st.sampled_from([64, 400]),
+    minutes=st.floats(0.01, 100),
+)
 @settings(deadline=None, max_examples=30)
-def test_recommended_minutes_are_enough(seconds: float, labeled: int, uses_unlabeled: bool) -> None:
-    known = facts(*usual(labeled=labeled, unlabeled=8 * uses_unlabeled))
+def test_a_plan_fits_and_so_do_the_recommended_minutes(
+    seconds: float, ratio: float, labeled: int, unlabeled: int, size: int, minutes: float
+) -> None:
+    """Predictions of 300 large scans take longer than training."""
+    known = facts(*usual((size, size, 48), labeled=labeled, unlabeled=unlabeled))
 
     def planned(minutes: float) -> Plan:
-        return choose(known, CPU, minutes=minutes, timed=steps_of(seconds))
+        return choose(known, CPU, minutes=minutes, timed=steps_of(seconds, 1 / ratio))
 
-    short = planned(0.01)
-    for begin in ("Warning: this is more than", "Warning: 400 steps", "Warning: this run cannot be scored"):
-        longer = planned(recommended_minutes(short, begin))
-        assert not [line for line in longer.head if line.startswith(begin)]
-    assert longer.recipe.folds == min(labeled, 5)
+    plan = planned(minutes)
+    more = [line for line in plan.head if line.startswith("Warning: this is more than")]
+    assert (plan.minutes > minutes) == bool(more)
+    assert not more or (not plan.recipe.baseline and sum(stage.steps for stage in plan.recipe.stages) == 400)
+    for line in [line for line in plan.head if "--minutes " in line and line.startswith("Warning")]:
+        recommended = int(re.findall(r"--minutes (\d+)", line)[0])
+        longer = planned(recommended)
+        assert longer.minutes <= recommended
+        assert not [other for other in longer.head if other[:30] == line[:30]]
+        if "to use them" in line:
+            assert longer.recipe.baseline and longer.recipe.stages[-1].method == "graft"
+        if "cannot be scored" in line:
+            assert longer.recipe.folds == min(labeled, 5)
+
+
+def test_predictions_of_unlabeled_scans_are_part_of_the_time() -> None:
+    """Every step takes 0.09 s. A prediction takes a third of a quarter of it, because a step has four images."""
+    known = facts(*usual(unlabeled=300), test_count=9)
+    plan = choose(known, CPU, minutes=1, timed=steps_of(0.09, 1.0))
+    # 300 + 4 * 6 + 2 * 30 predictions; the baseline repeats the second stage, so 460 steps would take 62 s
+    assert [stage.steps for stage in plan.recipe.stages] == [270, 180]
+    assert plan.minutes == pytest.approx(((450 + 180) * 0.09 + 384 * 0.0075) / 60)
+    (time,) = (line for line in plan.head if line.startswith("Time: "))
+    assert time.startswith("Time: about 59.6 s in total (up to 1 min 2 s if the check of the teacher is repeated): ")
+    assert "40.5 s for 450 steps, 2.9 s to predict the unlabeled scans and 16.2 s for the supervised baseline." in time
+
+
+@pytest.mark.parametrize(("self_training", "supervised"), [(6.0, 1.0), (1.0, 2.0), (1.0, 1.0)])
+def test_only_a_plausible_ratio_of_step_times_is_used(self_training: float, supervised: float) -> None:
+    """A step of Graft without pasting is expected to take 7 / 3 supervised steps, within a factor of 2.5."""
+    plan = choose(facts(*usual()), CPU, timed=steps_of(self_training, supervised / self_training))
+    first, second = (stage.steps for stage in plan.recipe.stages)
+    used = min(self_training, supervised * 2.5 * 7 / 3), min(supervised, self_training * 2.5 * 3 / 7)
+    # 48 predictions of 1 / 12 supervised step each
+    expected = first * used[1] + second * sum(used) + 48 * used[1] / 12
+    assert plan.minutes == pytest.approx(expected / 60)
+
+
+@pytest.mark.parametrize(
+    ("busy", "threads", "remedy"),
+    [
+        (0.3, 2, None),
+        (1.5, 1, "Plan again when they have finished."),
+        (
+            1.9,
+            2,
+            "finished, or plan and train with OMP_NUM_THREADS=1, because threads on shared cores wait for one another.",
+        ),
+        (
+            2.5,
+            8,
+            "finished, or plan and train with OMP_NUM_THREADS=5, because threads on shared cores wait for one another.",
+        ),
+    ],
+)
+def test_warning_about_other_programs(
+    monkeypatch: pytest.MonkeyPatch, busy: float, threads: int, remedy: str | None
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    head = choose(facts(*usual()), CPU, timed=steps_of(0.1), busy=busy).head
+    lines = [line for line in head if line.startswith("Warning: during the measurement")]
+    assert len(lines) == (remedy is not None) and all(line.endswith(str(remedy)) for line in lines)
+
+
+def test_predictions_that_take_most_of_the_time_are_named() -> None:
+    """A step takes 1 ms. All predictions of 400 x 400 x 400 voxels take 16.4 s."""
+    known = facts(*usual((400, 400, 400), unlabeled=300), test_count=9)
+    plans = [choose(known, CPU, minutes=minutes, timed=steps_of(0.001, 1.0)) for minutes in (0.1, 0.5, 1)]
+    assert [plan.recipe.baseline for plan in plans] == [False, True, True]
+    assert "400 steps and their baseline take 0.6 s, and the predictions of the unlabeled scans 16.4 s" in " ".join(
+        plans[0].head
+    )
+    notes = [any(line.startswith("Note: the predictions") for line in plan.head) for plan in plans]
+    assert notes == [False, True, False]
+    assert plans[0].recipe.stages[0].steps == 6000
+    reason = of(plans[0], "stages.0.method")[1]
+    assert reason == "with the unlabeled scans, fewer than 400 steps would fit into the requested 0.1 minutes"
 
 
 @pytest.mark.parametrize("minutes", [0.0, -3.0, float("nan"), float("inf"), 1e300])
@@ -269,9 +354,9 @@ def test_warning_about_missing_scores(
 @pytest.mark.parametrize(
     ("labeled", "folds", "minutes"),
     [
-        (2, "--folds 2, which takes 2 times as long, about 1 h 55 min", 85),
-        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 52 min", 127),
-        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 47 min", 211),
+        (2, "--folds 2, which takes about 1 h 55 min", 85),
+        (3, "--folds 3 (any number from 2 to 3), which takes about 2 h 52 min", 127),
+        (9, "--folds 5 (any number from 2 to 5), which takes about 4 h 47 min", 212),
     ],
 )
 def test_warning_recommends_folds(labeled: int, folds: str, minutes: int) -> None:
@@ -292,6 +377,7 @@ def test_separate_folders_are_named_by_their_options() -> None:
 def test_one_unlabeled_scan_is_not_used() -> None:
     plan = choose(facts(*usual(unlabeled=1)), CPU, timed=steps_of(0.1))
     assert [stage.method for stage in plan.recipe.stages] == ["supervised"] and not plan.recipe.baseline
+    assert of(plan, "stages.0.method")[1] == "there are too few unlabeled scans"
     assert any("only one unlabeled scan" in line for line in plan.head)
 
 

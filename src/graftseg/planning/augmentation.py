@@ -18,7 +18,7 @@ SIDED = re.compile(
 CENTERED = 0.1
 """A class is centered if its mean position differs from the middle by at most this share of the width of a scan."""
 ORDERED = 0.9
-"""Two classes have an order if it is the same in more than this fraction of the labeled scans."""
+"""Two classes have an order if it is the same in more than this fraction of the labeled scans with both classes."""
 APART = 0.05
 """Minimum distance of two class centers, as a share of the width, for an order in one scan."""
 
@@ -27,10 +27,10 @@ def augmentation_choices(facts: Facts, frame: Frame) -> Choices:
     """Choose the deformations and the intensity changes of training patches."""
     thickness = frame.spacing[2] / frame.spacing[0] if frame.dimensions == 3 else 1.0
     mirror, reason = mirrored_axes(facts, frame)
-    other = "off, because warp rotates and mirrors"
+    replaced = "off, because warp rotates and mirrors"
     return {
-        "batches.augment.rotate_flip": Choice(0.0, other),
-        "batches.augment.rotate": Choice(0.0, other),
+        "batches.augment.rotate_flip": Choice(0.0, replaced),
+        "batches.augment.rotate": Choice(0.0, replaced),
         "batches.warp.mirror": Choice(list(mirror), reason),
         "batches.warp.thickness": Choice(
             float(f"{thickness:.4g}"), "spacing along the last axis relative to the first"
@@ -55,7 +55,7 @@ def mirrored_axes(facts: Facts, frame: Frame) -> tuple[tuple[int, ...], str]:
     return (axis,), "left and right, because no class belongs to one side"
 
 
-def _places(facts: Facts, value: int) -> Sequence[float]:
+def _positions(facts: Facts, value: int) -> Sequence[float]:
     """Return the position of the center of a class in each labeled scan, from 0 (left edge) to 1 (right edge)."""
     return [centers[value] for centers in facts.left_right if value in centers]
 
@@ -63,8 +63,8 @@ def _places(facts: Facts, value: int) -> Sequence[float]:
 def _off_center(facts: Facts) -> str | None:
     """Return the name of a class whose mean position is not in the middle, or None."""
     for value in range(1, len(facts.classes)):
-        places = np.array(_places(facts, value))
-        if len(places) and abs(places.mean() - 0.5) > CENTERED:
+        positions = np.array(_positions(facts, value))
+        if len(positions) and abs(positions.mean() - 0.5) > CENTERED:
             return facts.classes[value]
     return None
 

@@ -1,4 +1,4 @@
-"""Values of a plan, each with its reason."""
+"""Values of a plan, each with its reason, and the format of sizes in these reasons."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,6 @@ def tree_of(choices: Choices) -> dict[str, Any]:
     return tree
 
 
-def size_text(sizes: tuple[int, ...]) -> str:
-    """Return the size of an array as text, such as ``96 x 96 x 64``."""
-    return " x ".join(str(size) for size in sizes)
+def format_size(shape: tuple[int, ...]) -> str:
+    """Return the shape of an array as text, such as ``96 x 96 x 64``."""
+    return " x ".join(map(str, shape))

@@ -34,14 +34,14 @@ class Target:
     present: bool
 
     @property
-    def share(self) -> float:
+    def usable_fraction(self) -> float:
         """Return the fraction of the memory that training may use. On a CPU, other programs need memory, too."""
         return 0.85 if self.kind == "cuda" else 0.5
 
 
 @dataclass(frozen=True)
 class NetworkLoad:
-    """The cost of a forward pass: operations and saved bytes per voxel, and the number of parameters."""
+    """The cost of a forward pass: operations and bytes saved for the backward pass, both per voxel; and parameters."""
 
     operations: float
     saved_bytes: float

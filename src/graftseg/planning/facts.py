@@ -23,6 +23,7 @@ from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list
 from graftseg.data.pieces import Pieces, pieces_of
+from graftseg.data.swapped import read_label_of
 
 MAX_SAMPLES = 20_000
 """Maximum number of sampled foreground voxels per case."""
@@ -43,7 +44,10 @@ Spacings = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Foreground:
-    """The intensities of labeled voxels: 0.5th and 99.5th percentile, and standard deviation after clipping to them."""
+    """The intensities of foreground voxels: 0.5th and 99.5th percentile, and standard deviation after clipping to them.
+
+    They come from a sample of the labeled scans.
+    """
 
     low: float
     high: float
@@ -83,8 +87,8 @@ class Facts:
     """All facts that a plan depends on. ``pieces`` are counted in label maps, ``slice_pieces`` in single slices.
 
     ``test_count`` is the number of test scans with labels. ``has_layout`` is true if the scans are in one folder with a
-    known layout, and false if images and labels were given as separate folders. ``left_right`` has the position of the
-    center of every class in each labeled volume: 0 is the left edge of the volume, and 1 is the right edge.
+    known layout, and false if images and labels were given as separate folders. ``left_right`` has, for each labeled
+    volume, the position of the center of every class: 0 is the left edge of the volume, and 1 is the right edge.
     """
 
     fingerprint: Fingerprint
@@ -170,18 +174,18 @@ def shortest_axis(shapes: Shapes) -> float:
 
 
 def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
-    """Return whether to treat volumes as slices, because voxels are anisotropic or an axis has few voxels."""
+    """Return whether to treat volumes as slices, because slices are thick or an axis has few voxels."""
     return len(shapes[0]) == 3 and (anisotropy(spacings) > THICK_SLICES or shortest_axis(shapes) < MIN_SLICES)
 
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
     """Return the axis perpendicular to the slices. Of several equal axes, return the last.
 
-    It is the axis with the largest spacing if voxels are anisotropic, and otherwise the axis with the fewest voxels.
+    It is the axis with the largest spacing if slices are thick, and otherwise the axis with the fewest voxels.
     """
-    long = _side_ratio(spacing) > THICK_SLICES
-    sizes = list(spacing) if long else [-voxels for voxels in shape]
-    return max(range(len(sizes)), key=lambda axis: (sizes[axis], axis))
+    has_thick_slices = _side_ratio(spacing) > THICK_SLICES
+    scores = list(spacing) if has_thick_slices else [-voxels for voxels in shape]
+    return max(range(len(scores)), key=lambda axis: (scores[axis], axis))
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
     scan = dataset.reader.image(case)
     if case.label is None:
         return _CaseFacts(fingerprint_case(case, scan, None), np.zeros(0, np.float32), {}, {})
-    label = dataset.reader.label(case)
+    label = read_label_of(dataset, case, scan)
     checked_values(dataset, case, scan.geometry, label)
     summary = fingerprint_case(case, scan, label)
     pieces = {value: PieceCount.of(found) for value, found in summary.pieces.items()}

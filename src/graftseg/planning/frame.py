@@ -22,7 +22,8 @@ ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
 class Frame:
     """The space of prepared scans. ``size`` and ``spacing`` describe a typical scan.
 
-    Slices are stacked along the last axis. ``voxels`` is the number of voxels of all prepared training scans.
+    Slices are stacked along the last axis. ``orientation`` is None for 2-D scans. ``voxels`` is the number of voxels
+    of all prepared training scans.
     """
 
     dimensions: Literal[2, 3]
@@ -34,7 +35,7 @@ class Frame:
 
     @property
     def patch_size(self) -> tuple[int, ...]:
-        """Return the size of the largest possible patch: a slice or a complete volume."""
+        """Return the size of the arrays from which patches are cropped: a slice or a complete volume."""
         return self.size[: self.dimensions]
 
     @property
@@ -60,7 +61,7 @@ def choose_frame(facts: Facts) -> Frame:
     elif long > THICK_SLICES:
         reason = f"slices: their distance is {long:.1f} times the pixel spacing, too much for 3-D patches"
     else:
-        reason = f"slices: a volume has {thin:g} slices, too few for 3-D patches"
+        reason = f"slices: a typical volume has {thin:g} slices, too few for 3-D patches"
     orientation = SLICES_LAST[stacked]
     order = list(ORDERS[orientation])
     return _frame(facts, dimensions, orientation, reason, np.array(shapes)[:, order], np.array(spacings)[:, order])
@@ -109,4 +110,6 @@ def _orientation_reason(orientation: str | None, dimensions: int) -> str:
         return "the last axis is perpendicular to the slices"
     if orientation == "RAS":
         return "all volumes get the same orientation"
-    return "all volumes get the same orientation, with the longest voxel side last; rotations act on the other axes"
+    return (
+        "all volumes get the same orientation; the longest voxel side is last, so that rotations act on square pixels"
+    )

@@ -12,7 +12,9 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
+from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.folds import suggested_folds
+from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED, MIN_SCANS
 
 DEFAULT_MINUTES = 60.0
 MAX_MINUTES = 1_000_000
@@ -20,17 +22,22 @@ MAX_MINUTES = 1_000_000
 PUBLISHED_STEPS = {2: 40_000, 3: 17_000}
 """Total steps of both stages in the paper, for 2-D and 3-D. Without --minutes, a plan has at most this number."""
 MAX_STEPS, MIN_STEPS = 100_000, 400
+ROUND_STEPS = (*range(1, 100), *(n * unit for unit in (10, 100, 1000) for n in range(10, 100)), MAX_STEPS, 110_000)
+"""Numbers with two significant digits. A plan has one of these numbers of steps. The last says that more would fit."""
 MIN_FOLD_STEPS = 2000
 """Minimum number of steps per fold. If the time allows fewer, no folds are planned."""
 MIN_PUBLISHED_STEPS = 5000
 """Minimum number of steps for the published optimizer. Shorter runs use Adam."""
+MAX_RATIO_ERROR = 2.5
+"""Maximum factor between the measured and the expected ratio of both step times on a CPU. On an idle core, only MC-Net
+for volumes is above 1.5, at 2.3."""
 TIME_MARGIN = 1.1
 """The recommended minutes are the expected minutes times this factor, because measured step times vary."""
 FIRST_FRACTION, MAX_FIRST_FRACTION = 0.3, 0.6
 MIN_FIRST_STEPS = 5000
 """If ``FIRST_FRACTION`` of all steps is fewer than this, the first stage takes up to ``MAX_FIRST_FRACTION``."""
 MIN_UNLABELED_STEPS = 400
-"""A plan with fewer steps is supervised, because unlabeled scans lowered the score of shorter runs."""
+"""If fewer steps fit with unlabeled scans, a plan is supervised, because they lowered the score of shorter runs."""
 RAMP_FRACTION = 0.4
 """Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
 DEFAULT_METHOD = "graft"
@@ -45,6 +52,8 @@ METHOD_REASONS = {
 TEACHER_LAG = 20.0
 MIN_DECAY, MAX_DECAY = 0.8, 0.99
 """The EMA decay of the teacher is ``1 - TEACHER_LAG / steps``, within these limits."""
+OTHER_NETWORKS = {"mc-net"}
+"""Methods whose networks have other weights than a supervised network."""
 ADAM_REACH = 4.0
 MIN_ADAM_RATE, MAX_ADAM_RATE = 1e-3, 1e-2
 """Adam changes a weight by at most the learning rate per step. The rate of a short run is ``ADAM_REACH`` divided by its
@@ -53,11 +62,17 @@ steps, within these limits, so that every weight can move far enough."""
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds per step of both stages. The first stage and the baseline are supervised."""
+    """Seconds per step of both stages, and per prediction of an unlabeled scan. The first stage and the baseline are
+    supervised.
+
+    Without ``uses_unlabeled``, a run is one supervised stage, and has no baseline and no predictions.
+    """
 
     self_training: float
     supervised: float
     uses_unlabeled: bool
+    prediction: float = 0.0
+    unlabeled: int = 0
 
     def seconds(self, steps: int) -> tuple[float, float]:
         """Return the seconds that a run with this number of steps takes, and the seconds that its baseline takes.
@@ -69,23 +84,37 @@ class StepTimes:
         first = first_stage_steps(steps)
         return first * self.supervised + (steps - first) * self.self_training, (steps - first) * self.supervised
 
-    def steps_in(self, budget: float, *, baseline: bool = True) -> int:
-        """Return the largest number of steps for which a run and its baseline together fit into ``budget`` seconds.
+    def check_seconds(self, folds: int | None) -> float:
+        """Return the seconds to predict unlabeled scans in one run: before and during self-training, and at the end."""
+        if not self.uses_unlabeled:
+            return 0.0
+        final = 0 if folds else 2 * min(self.unlabeled, MAX_SCANS)
+        return (self.unlabeled + (INTERVALS - 1) * min(self.unlabeled, MAX_WATCHED) + final) * self.prediction
 
-        A result of ``MAX_STEPS + 1`` means that more than ``MAX_STEPS`` would fit. ``baseline=False`` leaves no time
-        for the baseline.
-        """
-        parts = 2 if baseline else 1
-        return bisect_right(range(MAX_STEPS + 2), budget, key=lambda steps: sum(self.seconds(steps)[:parts])) - 1
+    def second_check_seconds(self, folds: int | None) -> float:
+        """Return the seconds that all runs take in addition if each checks its teacher a second time."""
+        return (folds or 1) * self.unlabeled * self.prediction if self.uses_unlabeled else 0.0
 
-    def minutes_for(self, steps: int, runs: int = 1) -> int:
-        """Return the --minutes to recommend, so that ``runs`` runs of ``steps`` steps fit, each with its baseline."""
-        return ceil(TIME_MARGIN * runs * sum(self.seconds(steps)) / 60)
+    def total_seconds(self, steps: int, folds: int | None) -> float:
+        """Return the seconds of all runs with their baselines and predictions."""
+        return (folds or 1) * (sum(self.seconds(steps)) + self.check_seconds(folds))
+
+    def round_steps_in(self, budget: float, folds: int | None) -> int:
+        """Return the largest of ``ROUND_STEPS`` for which everything fits into ``budget`` seconds, or 0."""
+        return max((steps for steps in ROUND_STEPS if self.total_seconds(steps, folds) <= budget), default=0)
+
+    def steps_in(self, budget: float) -> int:
+        """Return the number of steps of a run in ``budget`` seconds, without baseline and predictions."""
+        return bisect_right(range(MAX_STEPS + 1), budget, key=lambda steps: self.seconds(steps)[0]) - 1
+
+    def minutes_for(self, steps: int, folds: int | None = None) -> int:
+        """Return the --minutes to recommend, so that this number of steps fits."""
+        return ceil(TIME_MARGIN * self.total_seconds(steps, folds) / 60)
 
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """Steps of both stages, folds, and expected seconds per fold. ``first`` is 0 without unlabeled scans.
+    """Steps of both stages, folds, and the seconds per step. ``first`` is 0 if the plan is supervised.
 
     ``fits`` is the number of steps that fit into the time. A plan may have more steps, because it has a minimum.
     """
@@ -94,19 +123,18 @@ class TrainingLength:
     second: int
     fits: int
     folds: int | None
-    seconds: float
-    baseline_seconds: float
     choices: Choices
     times: StepTimes
 
     @property
-    def total_seconds(self) -> float:
-        """Return the expected seconds of all folds with their baselines."""
-        return self.seconds_of(self.folds or 1)
+    def steps(self) -> int:
+        """Return the number of steps of both stages."""
+        return self.first + self.second
 
-    def seconds_of(self, runs: int) -> float:
-        """Return the expected seconds for this number of runs, each with its baseline."""
-        return runs * (self.seconds + self.baseline_seconds)
+    @property
+    def total_seconds(self) -> float:
+        """Return the expected seconds of all folds with their baselines and predictions."""
+        return self.times.total_seconds(self.steps, self.folds)
 
 
 def check_minutes(minutes: float | None) -> None:
@@ -122,6 +150,15 @@ def estimated_times(speed: Speed, operations: float, method: str) -> StepTimes:
     return StepTimes(self_training, supervised, uses_unlabeled=True)
 
 
+def plausible_times(self_training: float, supervised: float, expected: float) -> tuple[float, float]:
+    """Return both step times with a plausible ratio near ``expected``, and at least one of them unchanged.
+
+    The longer one is reduced, because other programs only lengthen a measured time.
+    """
+    longest = (supervised * expected * MAX_RATIO_ERROR, self_training / expected * MAX_RATIO_ERROR)
+    return min(self_training, longest[0]), min(supervised, longest[1])
+
+
 def choose_length(
     facts: Facts, frame: Frame, step_times: StepTimes, minutes: float | None, method: str
 ) -> TrainingLength:
@@ -130,18 +167,31 @@ def choose_length(
     budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
     most = PUBLISHED_STEPS[frame.dimensions] if minutes is None else MAX_STEPS
     suggested = suggested_folds(facts.labeled, has_test=facts.has_test)
-    folds = suggested if suggested and step_times.steps_in(budget / suggested) >= MIN_FOLD_STEPS else None
-    fits = step_times.steps_in(budget / (folds or 1))
-    steps = round_down(min(max(fits, MIN_STEPS), most))
+    folds = suggested if suggested and step_times.round_steps_in(budget, suggested) >= MIN_FOLD_STEPS else None
+    fits = step_times.round_steps_in(budget, folds)
+    steps = min(max(fits, MIN_STEPS), most)
     first_steps = first_stage_steps(steps) if uses_unlabeled else 0
     limit = f"{DEFAULT_MINUTES:g} minutes (change with --minutes)" if minutes is None else requested(minutes)
     choices = stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit), method)
+    if not uses_unlabeled:
+        choices["stages.0.method"] = Choice("supervised", _supervised_reason(facts, limit))
     choices |= optimizer_choices([first_steps, steps - first_steps] if uses_unlabeled else [steps])
     choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
     choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is already supervised")
-    lengths = (first_steps, steps - first_steps, fits)
-    return TrainingLength(*lengths, folds, *step_times.seconds(steps), choices, step_times)
+    choices["average_with_baseline"] = choose_average(method if uses_unlabeled else None, steps)
+    return TrainingLength(first_steps, steps - first_steps, fits, folds, choices, step_times)
+
+
+def choose_average(method: str | None, steps: int) -> Choice:
+    """Choose whether to average the weights of the run and its baseline. ``method`` is None without unlabeled scans."""
+    if method is None:
+        return Choice(False, "there is only one network")
+    if method in OTHER_NETWORKS:
+        return Choice(False, f"the network of {method} differs from the network of the baseline")
+    if steps >= MIN_PUBLISHED_STEPS:
+        return Choice(False, "in a long run, the weights of both networks become too different")
+    return Choice(True, "the average of both networks gains nearly as much in a short run, and rarely loses")
 
 
 def requested(minutes: float) -> str:
@@ -165,7 +215,13 @@ def round_down(number: float) -> int:
     return int(number // unit * unit)
 
 
-def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> str:
+def _supervised_reason(facts: Facts, limit: str) -> str:
+    if facts.unlabeled < MIN_SCANS:
+        return "there are too few unlabeled scans"
+    return f"with the unlabeled scans, fewer than {MIN_UNLABELED_STEPS} steps would fit into the {limit}"
+
+
+def _steps_reason(fits: int, most: int, minutes: float | None, limit: str) -> str:
     if fits < MIN_STEPS:
         return f"the minimum number of steps of a plan, although it takes longer than the {limit}"
     if fits > most:
@@ -176,7 +232,7 @@ def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> 
 def stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
     """Choose methods, steps and length-dependent settings of the stages. Without a first stage, choose one stage."""
     if not first:
-        supervised = Choice("supervised", "there are no unlabeled scans, or too few steps to learn from them")
+        supervised = Choice("supervised", "no unlabeled scans are used")
         return {"stages.0.method": supervised, "stages.0.steps": Choice(second, reason)}
     fraction = first / (first + second)
     choices = {
@@ -231,7 +287,7 @@ def optimizer_choices(stages: Sequence[int]) -> Choices:
 
 
 def adam_rate(steps: int) -> float:
-    """Return the learning rate of Adam for a run."""
+    """Return the learning rate of Adam for a run of this number of steps."""
     return float(f"{min(max(ADAM_REACH / steps, MIN_ADAM_RATE), MAX_ADAM_RATE):.2g}")
 
 

@@ -54,7 +54,7 @@ def compared_methods(names: Sequence[str] | None) -> tuple[str, ...]:
 def share_on_device(
     plan: Recipe, methods: Sequence[str], device: torch.device, folds: FoldCount | None, store: Store, labeled: int
 ) -> dict[str, MethodRecipes]:
-    """Share a plan with step times that are measured on a device, for ``labeled`` cases of a store."""
+    """Call ``share_plan`` with step times that are measured on a device. ``labeled`` is the number of labeled cases."""
     timer = partial(seconds_per_step, channels=store.channels, classes=len(store.classes), device=device)
     return share_plan(plan, methods, timer, labeled=labeled, folds=labeled if folds == LEAVE_ONE_OUT else folds)
 
@@ -99,7 +99,7 @@ def _with_unlabeled_images(plan: Recipe) -> Recipe:
 
 
 def choose_folds(times: Mapping[str, StepTimes], budget: float, labeled: int) -> int:
-    """Return the largest number of folds with enough steps for every method, at least two."""
+    """Return the largest number of folds up to the default with enough steps for every method, but at least two."""
     counts = range(min(labeled, DEFAULT_FOLDS), MIN_FOLDS, -1)
     shares = {count: budget / len(times) / count for count in counts}
     return next((n for n, share in shares.items() if min(_steps(times, share).values()) >= MIN_FOLD_STEPS), MIN_FOLDS)
@@ -118,12 +118,12 @@ def step_seconds(plan: Recipe, methods: Sequence[str], timer: StepTimer) -> dict
     """Measure the seconds per step of the methods and of the stages of the plan."""
     stages = {stage.method: stage for stage in plan.stages}
     stages |= {name: method_recipe(plan, name, MIN_UNLABELED_STEPS).stages[-1] for name in methods}
-    found = {}
+    recipes = []
     for name, stage in stages.items():
         unlabeled = plan.batches.unlabeled if METHODS[name].uses_unlabeled else 0
         batches = plan.batches.model_copy(update={"unlabeled": unlabeled})
-        found[name] = timer(plan.model_copy(update={"stages": (stage,), "batches": batches}))
-    return found
+        recipes.append(plan.model_copy(update={"stages": (stage,), "batches": batches}))
+    return dict(zip(stages, timer(recipes), strict=True))
 
 
 def method_recipe(plan: Recipe, method: str, steps: int) -> Recipe:
@@ -166,4 +166,4 @@ def _kept_settings(plan: Recipe, method: str) -> dict[str, Any]:
 
 def _steps(times: Mapping[str, StepTimes], budget: float) -> dict[str, int]:
     """Return the steps of every method in ``budget`` seconds."""
-    return {name: min(one.steps_in(budget, baseline=False), MAX_STEPS) for name, one in times.items()}
+    return {name: min(one.steps_in(budget), MAX_STEPS) for name, one in times.items()}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graftseg.networks import NetworkSettings, stride_of
-from graftseg.planning.choices import Choice, Choices, size_text
+from graftseg.planning.choices import Choice, Choices, format_size
 from graftseg.planning.cost import GIB, Target, network_load, step_bytes
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
@@ -61,7 +61,7 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     )
     stored = frame.voxels * (2 * facts.channels + 1)
     resident = stored < MAX_STORE_FRACTION * target.memory
-    room = target.share * target.memory - (stored if resident else 0)
+    room = target.usable_fraction * target.memory - (stored if resident else 0)
     patch, batch = _fitted(facts, frame, target, network, room)
     needed = step_bytes(network_load(network, facts.channels, len(facts.classes)), patch, batch, len(facts.classes))
     choices = _network_choices(network, size, target) | _patch_choices(frame, patch, batch, target)
@@ -101,7 +101,8 @@ def _fitted(
 def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> tuple[int, ...] | None:
     """Return a patch that is one stride shorter along its longest axis in mm, or None if no axis can be shorter."""
     stride = stride_of(network)
-    lengths = [n * step if n > 2 * stride else 0.0 for n, step in zip(patch, frame.spacing, strict=False)]
+    spacing = frame.spacing[: len(patch)]
+    lengths = [n * step if n > 2 * stride else 0.0 for n, step in zip(patch, spacing, strict=True)]
     if not any(lengths):
         return None
     longest = lengths.index(max(lengths))
@@ -133,10 +134,10 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     covered = prod(min(1.0, p / n) for p, n in zip(patch, size, strict=True))
     whole = "slice" if frame.is_stacked else "scan"
     if covered > 0.999:
-        seen = f"a complete typical {whole} ({size_text(size)} voxels)"
+        seen = f"a complete typical {whole} ({format_size(size)} voxels)"
     else:
         room = f"limited by {target.memory / GIB:.0f} GiB of memory and by the time of a step"
-        seen = f"{covered:.0%} of a typical {whole} ({size_text(size)} voxels), {room}"
+        seen = f"{covered:.0%} of a typical {whole} ({format_size(size)} voxels), {room}"
     preferred = BATCHES[target.kind, frame.dimensions][0]
     fewer = "" if batch == preferred else f"; {preferred} images do not fit into the memory"
     foreground = Choice(0.0, "a patch shows nearly the complete scan, so its position does not matter")

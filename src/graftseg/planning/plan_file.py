@@ -4,12 +4,15 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
+from graftseg.core.errors import Code, UserError
 from graftseg.planning.choices import Choices
 from graftseg.recipes.recipe import Recipe
 
@@ -21,35 +24,38 @@ IMPLIED_BY_FAST = {"loop.precision", "settings.joint"}
 
 def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
     """Return the text of a plan: the summary, then all settings with the reasons for their values."""
-    lines = [line for part in head for line in _comment(part, 0)]
+    lines = [line for part in head for line in _comment(part, "")]
     for name, value in recipe.model_dump(mode="json", exclude=NOT_WRITTEN).items():
-        lines += _entry(name, value, name, 0, choices)
+        lines += _entry("", name, value, name, choices)
     return "\n".join(lines) + "\n"
 
 
-def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: str = "") -> Iterator[str]:
-    """Yield the lines of a setting. ``dash`` is ``- `` for the first setting of an item in a list."""
-    lead = " " * depth + dash
-    inside = depth + len(dash)
+def _entry(lead: str, key: str, value: Any, name: str, choices: Choices) -> Iterator[str]:
+    """Yield the lines of a setting with this dotted name.
+
+    ``lead`` is the text before the key: spaces, followed by a dash for the first setting of an item in a list.
+    """
+    indent = " " * (len(lead) + 2)
     if isinstance(value, dict) and value:
         yield f"{lead}{key}:"
         for part, inner in value.items():
-            yield from _entry(part, inner, f"{name}.{part}", inside + 2, choices)
+            yield from _entry(indent, part, inner, f"{name}.{part}", choices)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         yield f"{lead}{key}:"
         for number, item in enumerate(value):
-            for index, (part, inner) in enumerate(item.items()):
-                begin, item_dash = (inside + 2, "- ") if index == 0 else (inside + 4, "")
-                yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, item_dash)
+            item_lead = f"{indent}- "
+            for part, inner in item.items():
+                yield from _entry(item_lead, part, inner, f"{name}.{number}.{part}", choices)
+                item_lead = f"{indent}  "
     elif _without_stage(name) not in IMPLIED_BY_FAST:
         reason = " ".join((choices[name].reason if name in choices else default_reason(name)).split())
         line = f"{lead}{key}: {_flow(value)}"
         commented = f"{line}  # {reason}"
-        yield from [commented] if len(commented) <= WIDTH else [*_comment(reason, depth), line]
+        yield from [commented] if len(commented) <= WIDTH else [*_comment(reason, lead.removesuffix("- ")), line]
 
 
-def _comment(text: str, depth: int) -> list[str]:
-    lead = " " * depth + "# "
+def _comment(text: str, indent: str) -> list[str]:
+    lead = f"{indent}# "
     return wrap(text, WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False) or [lead.rstrip()]
 
 
@@ -84,3 +90,13 @@ def _description(parts: list[str]) -> str:
             return ""
         model, description = field.annotation, field.description or ""
     return description.rstrip(".")
+
+
+def check_plan_target(target: Path) -> None:
+    """Raise a UserError if something exists where a plan is to be written."""
+    if target.is_dir():
+        remedy = f"name a file, such as --out {quote(str(target / 'plan.yaml'))}"
+        raise UserError(Code.TARGET_EXISTS, target, "this is a folder", remedy)
+    if target.exists():
+        remedy = f"run `rm {quote(str(target))}` and plan again to replace it, or name another file with --out"
+        raise UserError(Code.TARGET_EXISTS, target, "the file exists", remedy)

@@ -1,6 +1,6 @@
 """Plans: complete recipes chosen from facts about the scans and the device, with the reason for every value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -11,8 +11,9 @@ from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods import METHODS
+from graftseg.methods.costs import step_cost
 from graftseg.planning.augmentation import augmentation_choices
-from graftseg.planning.choices import Choice, Choices, size_text, tree_of
+from graftseg.planning.choices import Choice, Choices, format_size, tree_of
 from graftseg.planning.components import component_choices
 from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Target, network_load, target_of
 from graftseg.planning.facts import Facts, facts_of
@@ -28,20 +29,20 @@ from graftseg.planning.length import (
     check_minutes,
     choose_length,
     estimated_times,
+    plausible_times,
     requested,
 )
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
-from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
-from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED, MIN_SCANS
+from graftseg.training.teacher_check import MIN_SCANS
 
-StepTimer = Callable[[Recipe], float]
-"""Function that returns the seconds per step of the last stage of a recipe on the device."""
+StepTimer = Callable[[Sequence[Recipe]], list[float]]
+"""Function that returns the seconds per step of the last stage of each recipe on the device."""
 
-TIME_TOLERANCE = 1.1
-"""A plan warns if its time exceeds the requested minutes by this factor."""
+MAX_CHECK_FRACTION = 0.5
+"""Fraction of the time above which a plan says that the predictions of unlabeled scans take most of it."""
 MIN_USEFUL_STEPS = 1500
 """A plan with fewer steps warns that the network will not be good."""
 ONE_LABELED_SCAN = (
@@ -96,11 +97,11 @@ def make_plan(
         return choose(facts, target, minutes=minutes, method=method)
     busy = _contested() if target.kind == "cpu" else None
 
-    def measure(recipe: Recipe) -> float:
+    def measure(recipes: Sequence[Recipe]) -> list[float]:
         from graftseg.core.devices import choose_device
         from graftseg.planning.probe import seconds_per_step
 
-        return seconds_per_step(recipe, facts.channels, len(facts.classes), choose_device(device))
+        return seconds_per_step(recipes, facts.channels, len(facts.classes), choose_device(device))
 
     return choose(facts, target, minutes=minutes, timed=measure, busy=busy, method=method)
 
@@ -125,38 +126,39 @@ def choose(
     fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (used, None)}
     load = network_load(shape.network, facts.channels, len(facts.classes))
     times = estimated_times(SPEEDS[target.kind], shape.batch * prod(shape.patch) * load.operations, method)
+    overlap = fixed[used]["inference.overlap"].value
 
     def length_for(name: str | None) -> TrainingLength:
-        return choose_length(facts, frame, replace(times, uses_unlabeled=name is not None), minutes, method)
+        forward = scan_seconds(frame, shape, times.supervised, overlap)
+        complete = replace(times, uses_unlabeled=name is not None, prediction=forward, unlabeled=facts.unlabeled)
+        return choose_length(facts, frame, complete, minutes, method)
 
     if timed is not None:
-        seconds = {name: timed(_recipe(choices | length_for(name).choices)) for name, choices in fixed.items()}
-        times = StepTimes(seconds[used], seconds[None], used is not None)
+        recipes = [_recipe(choices | length_for(name).choices) for name, choices in fixed.items()]
+        seconds = dict(zip(fixed, timed(recipes), strict=True))
+        both = seconds[used], seconds[None]
+        if used is not None and target.kind == "cpu":
+            stage = recipes[0].stages[-1]
+            expected = step_cost(stage.method, stage.settings, uses_unlabeled=True) / SUPERVISED
+            both = plausible_times(*both, expected)
+        times = StepTimes(*both, used is not None)
     length = length_for(used)
+    wanted = length.times  # recommended minutes are for a recipe that uses the unlabeled scans
     if used is not None and length.fits < MIN_UNLABELED_STEPS:
-        # recommended minutes are for a recipe that uses the unlabeled scans
-        used, length = None, replace(length_for(None), times=length.times)
+        used, length = None, length_for(None)
     choices = fixed[used] | length.choices
-    forward = scan_seconds(frame, shape, length.times.supervised, choices["inference.overlap"].value)
-    check = 0.0 if used is None else _predictions(facts.unlabeled, length.folds) * forward
     head = (
         *_data_lines(facts, frame),
-        *_unused_lines(facts, used, length),
+        *_unused_lines(facts, length, wanted),
         *intensity_lines(facts, choices),
         _memory_line(shape, target),
-        *_time_lines(length, SPEEDS[target.kind].source if timed is None else MEASURED, minutes, check),
+        *_time_lines(length, wanted, SPEEDS[target.kind].source if timed is None else MEASURED, minutes),
         *_busy_lines(busy),
-        *_score_lines(facts, length),
+        *_score_lines(facts, length, wanted),
         "",
         TRAIN_LINE,
     )
-    return Plan(_recipe(choices), choices, head, (length.total_seconds + (length.folds or 1) * check) / 60)
-
-
-def _predictions(unlabeled: int, folds: int | None) -> int:
-    """Return the number of predictions of unlabeled scans in a run: before and during self-training, and at the end."""
-    final = 0 if folds else 2 * min(unlabeled, MAX_SCANS)
-    return unlabeled + (INTERVALS - 1) * min(unlabeled, MAX_WATCHED) + final
+    return Plan(_recipe(choices), choices, head, length.total_seconds / 60)
 
 
 def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target, method: str | None) -> Choices:
@@ -167,13 +169,15 @@ def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target,
     return general | method_choices(frame.dimensions, method) | augmentation_choices(facts, frame) | components
 
 
-def _unused_lines(facts: Facts, method: str | None, length: TrainingLength) -> list[str]:
+def _unused_lines(facts: Facts, length: TrainingLength, wanted: StepTimes) -> list[str]:
     """Warn if the time is too short to learn from the unlabeled scans."""
-    if method is not None or facts.unlabeled < MIN_SCANS:
+    if length.first or facts.unlabeled < MIN_SCANS:
         return []
     return [
-        "Warning: the time is too short to learn from the unlabeled scans, so this is a supervised recipe. Give "
-        f"--minutes {length.times.minutes_for(MIN_UNLABELED_STEPS)} or more to use them."
+        "Warning: the time is too short to learn from the unlabeled scans, so this is a supervised recipe. With them, "
+        f"{MIN_UNLABELED_STEPS} steps and their baseline take {duration(sum(wanted.seconds(MIN_UNLABELED_STEPS)))}, "
+        f"and the predictions of the unlabeled scans {duration(wanted.check_seconds(None))}. Give --minutes "
+        f"{wanted.minutes_for(MIN_UNLABELED_STEPS)} or more to use them."
     ]
 
 
@@ -205,7 +209,7 @@ def _other_choices(target: Target) -> Choices:
 
 
 def method_choices(dimensions: int, method: str | None) -> Choices:
-    """Choose the settings of the methods of both stages; ``method`` is None without unlabeled scans."""
+    """Choose the settings of the methods of both stages; ``method`` is None for a supervised recipe."""
     choices = {"stages.0.settings.dice": Choice("classes", "Dice over the batch, for all classes and the background")}
     if method is None:
         choices["batches.unlabeled"] = Choice(0, "a supervised recipe uses no unlabeled scans")
@@ -227,7 +231,7 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
         "",
         f"Scans: {counted(facts.labeled, kind)} with labels and {facts.unlabeled} without; "
         f"{counted(len(facts.classes) - 1, 'class', 'classes')} ({names}), {counted(facts.channels, 'channel')}. "
-        f"A typical scan is prepared to {size_text(frame.size)} voxels of {spacing} mm.",
+        f"A typical scan is prepared to {format_size(frame.size)} voxels of {spacing} mm.",
     ]
     if facts.labeled == 1:
         lines.append(ONE_LABELED_SCAN)
@@ -253,24 +257,37 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.2g}" if size >= GIB // 1000 else "less than 0.001"
 
 
-def _time_lines(length: TrainingLength, source: str, minutes: float | None, check: float) -> list[str]:
-    steps, total = length.first + length.second, length.total_seconds + (length.folds or 1) * check
-    baseline = f" and {duration(length.baseline_seconds)} for the supervised baseline" if length.first else ""
-    baseline = f", {duration(check)} to predict the unlabeled scans{baseline}" if check else baseline
+def _time_lines(length: TrainingLength, wanted: StepTimes, source: str, minutes: float | None) -> list[str]:
+    steps, total, check = length.steps, length.total_seconds, length.times.check_seconds(length.folds)
+    run, baseline = length.times.seconds(steps)
+    parts = [f"{duration(run)} for {steps} steps"]
+    if length.first:
+        parts[1:] = [
+            f"{duration(check)} to predict the unlabeled scans",
+            f"{duration(baseline)} for the supervised baseline",
+        ]
+    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     folds = f", for each of {length.folds} folds" if length.folds else ""
+    again = duration(total + length.times.second_check_seconds(length.folds))
+    longer = "" if again == duration(total) else f" (up to {again} if the check of the teacher is repeated)"
     lines = [
-        f"Time: about {duration(total)} in total: {duration(length.seconds)} for {steps} steps{baseline}{folds}. "
-        f"Seconds per step are {source}. Reading, preparing and scoring take additional time."
+        f"Time: about {duration(total)} in total{longer}: {listed}{folds}. Seconds per step are {source}. Reading, "
+        "preparing and scoring take additional time."
     ]
-    if minutes is not None and total / 60 > TIME_TOLERANCE * minutes:
+    if minutes is not None and total > 60 * minutes:
         lines.append(
-            f"Warning: this is more than the {requested(minutes)}. A plan has at least {MIN_STEPS} steps. This plan "
-            f"needs --minutes {ceil(total / 60)}."
+            f"Warning: this is more than the {requested(minutes)}. A plan has at least {MIN_STEPS} steps. Give "
+            f"--minutes {length.times.minutes_for(steps)} or more."
+        )
+    if (length.folds or 1) * check > MAX_CHECK_FRACTION * total:
+        lines.append(
+            "Note: the predictions of the unlabeled scans, which check the training, take most of the time. "
+            "Additional --minutes are used for steps only."
         )
     if steps < MIN_USEFUL_STEPS:
         lines.append(
             f"Warning: {steps} steps suffice to test that everything works, but not for a good network. Give --minutes "
-            f"{length.times.minutes_for(MIN_USEFUL_STEPS)} or more."
+            f"{wanted.minutes_for(MIN_USEFUL_STEPS)} or more."
         )
     return lines
 
@@ -287,14 +304,25 @@ def _busy_lines(busy: float | None) -> list[str]:
     """Warn if the measured time is too long, because other programs used the cores."""
     if busy is None or busy < MAX_BUSY_CORES:
         return []
+    import torch
+
+    threads = torch.get_num_threads()
     return [
-        f"Warning: other programs used about {busy:.1f} of the cores for training during the measurement, so this plan "
-        "may have too few steps. Plan again when they have finished."
+        f"Warning: during the measurement, other programs used about {busy:.1f} of the cores for training, so the plan "
+        f"may have too few steps. Plan again when they have finished{_fewer_threads(busy, threads)}."
     ]
 
 
-def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
-    """Return a warning if the networks cannot be scored, or a note if there are too few test scans."""
+def _fewer_threads(busy: float, threads: int) -> str:
+    """Recommend as many threads as cores are free. Threads that wait for one another lose most of a shared core."""
+    if threads == 1:
+        return ""
+    free = max(1, int(threads - busy))
+    return f", or plan and train with OMP_NUM_THREADS={free}, because threads on shared cores wait for one another"
+
+
+def _score_lines(facts: Facts, length: TrainingLength, wanted: StepTimes) -> list[str]:
+    """Return a warning if the run cannot be scored, or a note if there are too few test scans."""
     if facts.unlabeled and 0 < facts.test_count < MIN_CASES:
         return [
             f"Note: {counted(facts.test_count, 'test scan')} with labels can be scored. `graftseg test` needs at least "
@@ -309,8 +337,8 @@ def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
         add_test_scans = "put test scans into imagesTs and their labels into labelsTs"
     return [
         "Warning: this run cannot be scored, because there are no labeled test scans and no time for folds. Either "
-        f"train this plan with --folds {folds}{others}, which takes {folds} times as long, about "
-        f"{duration(length.seconds_of(folds))}; or plan with --minutes "
-        f"{length.times.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
+        f"train this plan with --folds {folds}{others}, which takes about "
+        f"{duration(length.times.total_seconds(length.steps, folds))}; or plan with --minutes "
+        f"{wanted.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
         f"steps each; or {add_test_scans}."
     ]

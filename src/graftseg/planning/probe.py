@@ -1,5 +1,6 @@
 """Measurement of the seconds per step on this machine, with a few steps on noise."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
@@ -22,66 +23,79 @@ from graftseg.training.step import WARM_UP, StepMode, Stepper
 
 TIMED_STEPS = 3
 MAX_SECONDS = 8.0
-"""No further step is timed after this number of seconds."""
+"""No further step is timed after this number of seconds for the steps of a recipe."""
 
 
-def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.device) -> float:
-    """Return the shortest time of a few steps of the last stage. On a GPU, a captured step is replayed, as in training.
+Measure = Callable[[int], float]
+"""Function that runs the step with this number and returns its seconds."""
 
-    A long run is faster than this measurement, because training compiles the networks of a long run.
+
+def seconds_per_step(recipes: Sequence[Recipe], channels: int, classes: int, device: torch.device) -> list[float]:
+    """Return, for each recipe, the shortest time of a few steps of its last stage, with augmentation.
+
+    On a CPU, the recipes take turns, so that other programs slow all of them alike. On a GPU, they are measured one
+    after another, because a captured step keeps its memory. There, a CUDA graph of a step is replayed, as in training.
+    A long run on a GPU is faster than this measurement, because training compiles the networks of long stages.
     """
-    stage, loop = recipe.stages[-1], recipe.loop
+    groups = [recipes] if device.type == "cpu" else [[recipe] for recipe in recipes]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        method = build_method(recipe, stage, channels, classes, device).train()
-        optimizers = {
-            name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name))
-            for name in method.trained_modules
-        }
-        mode = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
-        noise = ConstantBatches(_noise(recipe, channels, classes, device), device)
-        return gather_seconds(recipe.batches, channels, device) + _shortest(
-            Stepper(method, optimizers, stage, noise, mode, StepClock(device), index=0), device
-        )
+        return [
+            seconds
+            for group in groups
+            for seconds in _shortest([_measure(recipe, channels, classes, device) for recipe in group], device)
+        ]
 
 
-def gather_seconds(settings: BatchSettings, channels: int, device: torch.device) -> float:
-    """Return the shortest time to augment a batch of noise; 0 without deformation and intensity augmentation."""
-    count, patch = settings.labeled + settings.unlabeled, settings.patch
-    shapes, rng = np.tile(np.array(patch, dtype=np.int64), (count, 1)), np.random.default_rng(0)
-    strides = np.array([prod(patch[axis + 1 :]) for axis in range(len(patch))], dtype=np.int64)
-    memory = torch.randn(channels * prod(patch), device=device).half()
-    times = []
-    for _ in range(TIMED_STEPS):
+def _shortest(measures: Sequence[Measure], device: torch.device) -> list[float]:
+    """Return the shortest time of each after warm-up, measured in turns.
+
+    On a CPU, the warm-up is the result if one of its steps takes longer than ``MAX_SECONDS``.
+    """
+    warm_up = WARM_UP + 2 if device.type == "cuda" else 1
+    turns = [[measure(step) for measure in measures] for step in range(warm_up)]
+    if device.type == "cuda" or max(turns[0]) <= MAX_SECONDS:
+        turns = []
+    while not turns or (len(turns) < TIMED_STEPS and max(map(sum, zip(*turns, strict=True))) < MAX_SECONDS):
+        turns.append([measure(warm_up + len(turns)) for measure in measures])
+    return [min(times) for times in zip(*turns, strict=True)]
+
+
+def _measure(recipe: Recipe, channels: int, classes: int, device: torch.device) -> Measure:
+    """Return a function that augments a batch of noise and trains a step of the last stage."""
+    stage, loop, batches = recipe.stages[-1], recipe.loop, recipe.batches
+    method = build_method(recipe, stage, channels, classes, device).train()
+    optimizers = {
+        name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
+    }
+    mode = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
+    noise = ConstantBatches(_noise(recipe, channels, classes, device), device)
+    stepper = Stepper(method, optimizers, stage, noise, mode, StepClock(device), index=0)
+    memory, rng = torch.randn(channels * prod(batches.patch), device=device).half(), np.random.default_rng(0)
+
+    def measure(step: int) -> float:
         began = perf_counter()
-        images = torch.zeros(count, channels, *patch, device=device)
-        if settings.warp is not None:
-            warp = draw_warp(rng, np.zeros_like(shapes), patch, settings.warp)
-            offsets = np.tile(np.arange(channels) * prod(patch), (count, 1))
-            table = with_offsets(warp_table(warp, shapes, np.tile(strides, (count, 1))), offsets, offsets[:, 0])
-            images, _ = gather(to_device(table, device), memory, None, patch, channels, settings.warp.grid)
-        if settings.intensity is not None:
-            augment_intensities(images, to_device(draw_intensities(rng, count, settings.intensity), device))
+        _augment(memory, batches, channels, rng)
+        stepper(step)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append(perf_counter() - began)
-    return min(times) if settings.warp or settings.intensity else 0.0
+        return perf_counter() - began
+
+    return measure
 
 
-def _shortest(stepper: Stepper, device: torch.device) -> float:
-    """Return the shortest time after warm-up. On a CPU, a first step longer than ``MAX_SECONDS`` is the result."""
-    first = [_measure(stepper, step, device) for step in range(WARM_UP + 2 if device.type == "cuda" else 1)]
-    times = first if device.type == "cpu" and first[0] > MAX_SECONDS else []
-    while len(times) < TIMED_STEPS and sum(times) < MAX_SECONDS:
-        times.append(_measure(stepper, len(first) + len(times), device))
-    return min(times)
-
-
-def _measure(stepper: Stepper, step: int, device: torch.device) -> float:
-    began = perf_counter()
-    stepper(step)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return perf_counter() - began
+def _augment(memory: Tensor, settings: BatchSettings, channels: int, rng: np.random.Generator) -> None:
+    """Cut a batch of patches from ``memory``, with the deformation and intensity augmentation of the settings."""
+    count, patch, device = settings.labeled + settings.unlabeled, settings.patch, memory.device
+    images = torch.zeros(count, channels, *patch, device=device)
+    if settings.warp is not None:
+        shapes = np.tile(np.array(patch, dtype=np.int64), (count, 1))
+        strides = np.array([prod(patch[axis + 1 :]) for axis in range(len(patch))], dtype=np.int64)
+        warp = draw_warp(rng, np.zeros_like(shapes), patch, settings.warp)
+        offsets = np.tile(np.arange(channels) * prod(patch), (count, 1))
+        table = with_offsets(warp_table(warp, shapes, np.tile(strides, (count, 1))), offsets, offsets[:, 0])
+        images, _ = gather(to_device(table, device), memory, None, patch, channels, settings.warp.grid)
+    if settings.intensity is not None:
+        augment_intensities(images, to_device(draw_intensities(rng, count, settings.intensity), device))
 
 
 @dataclass(frozen=True)

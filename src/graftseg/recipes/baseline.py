@@ -28,9 +28,10 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
 def baseline_of(recipe: Recipe) -> Recipe:
     """Return a supervised recipe with the network, batches, seed and number of steps of ``recipe``.
 
-    If the first stage is supervised, the baseline keeps this stage and replaces all other stages by one supervised
-    stage. Otherwise the baseline is one supervised stage. The supervised stage uses the optimizer of the last stage. It
-    also uses the settings of the last method that the supervised method has, such as the Dice loss.
+    If the first of several stages is supervised, the baseline keeps this stage and replaces all others by a second
+    stage with the same settings. Otherwise the baseline is one supervised stage. Among the settings of the last method,
+    this stage uses those that the supervised method also has, such as the Dice loss. In both cases, the new stage uses
+    the optimizer of the last stage.
     """
     last = recipe.stages[-1]
     supervised, semi = (METHODS[name].Config.model_fields for name in (SUPERVISED, last.method))
@@ -51,6 +52,7 @@ def baseline_of(recipe: Recipe) -> Recipe:
         "about": f"supervised baseline of {recipe.name}",
         "stages": stages,
         "baseline": False,
+        "average_with_baseline": False,
         "folds": None,
         "published": None,
     }
@@ -60,7 +62,8 @@ def baseline_of(recipe: Recipe) -> Recipe:
 def adapt_to_data(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, bool]:
     """Return the recipe to train and whether to train a baseline too, given the number of unlabeled scans.
 
-    Without unlabeled scans, a requested baseline is trained alone. A supervised recipe is trained without a baseline.
+    Without unlabeled scans, a requested baseline is trained instead of the recipe. A supervised recipe is trained
+    without a baseline.
     """
     if not uses_unlabeled(recipe):
         if baseline:

@@ -19,7 +19,8 @@ def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> li
     shipped = load_recipe(recipe.name)
     names = metric_differences(shipped, recipe)
     default = shipped.inference.model_dump(mode="json")
-    used = [key for key, value in inference.items() if key != "windows_per_forward" and default.get(key) != value]
+    compared = inference.keys() - {"windows_per_forward", "precision"}
+    used = [key for key, value in inference.items() if key in compared and default.get(key) != value]
     return [*names, *(f"inference.{key}" for key in used)]
 
 

@@ -19,9 +19,9 @@ SHIPPED = Path(str(files("graftseg") / "recipes"))
 """The folder of the recipes that come with the package."""
 Tree = dict[Any, Any]
 MAX_CHARACTERS, MAX_VALUES, MAX_LEVELS = 2**18, 100_000, 50
-"""Limits of a YAML text: its length, its values, and the levels of nested lists and mappings."""
+"""Limits of a YAML text: number of characters, of values, and of levels of nested lists and mappings."""
 CHECKSUM_LINE = "# sha256 of all other lines: "
-"""Start of the first line of a recipe that a run contains."""
+"""Start of the first line of the recipe file in a run folder."""
 SIMILARITY = 0.75
 """Minimum similarity, from 0 to 1, at which a known name is suggested for a misspelled name."""
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
-from graftseg.core.settings import MAX_STEPS, MAX_VOXELS, Settings
+from graftseg.core.settings import MAX_SIDE, MAX_STEPS, Settings
 from graftseg.core.types import Precision
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
@@ -23,15 +23,16 @@ from graftseg.recipes.settings import InferenceSettings, LoopSettings, Selection
 class Published(Settings):
     """Published metrics: overlaps in percent, distances in voxels.
 
-    ``selection`` says how the published checkpoint was chosen: by scores on a list of cases, or as the last checkpoint.
+    ``selection`` says how the published checkpoint was chosen: by scores on a list of cases, or as the last checkpoint,
+    if this is known.
     """
 
     table: str
     row: str
     dice: float = Field(ge=0, le=100)
     jaccard: float = Field(ge=0, le=100)
-    hd95: float = Field(ge=0, le=MAX_VOXELS)
-    asd: float = Field(ge=0, le=MAX_VOXELS)
+    hd95: float = Field(ge=0, le=MAX_SIDE)
+    asd: float = Field(ge=0, le=MAX_SIDE)
     selection: Literal["test list", "validation list", "last", "unknown"]
     note: str = ""
 
@@ -63,8 +64,9 @@ class Recipe(Settings):
     ``fast`` sets ``loop.precision: bf16``, and ``joint: true`` for every stage whose method supports it. A parsed
     recipe contains these values.
 
-    ``baseline`` also trains a supervised run with the same number of steps. ``folds`` is the number of
-    cross-validation folds. None trains a single network.
+    ``baseline`` also trains a supervised run with the same number of steps. ``average_with_baseline`` then averages the
+    weights of both networks, except in a cross-validation. ``folds`` is the number of cross-validation folds; without
+    it, a single network is trained.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Recipe(Settings):
     selection: SelectionSettings = SelectionSettings()
     seed: int = Field(0, ge=0, lt=2**63)
     baseline: bool = False
+    average_with_baseline: bool = False
     folds: int | None = Field(None, ge=2, le=MAX_STEPS)
     published: Published | None = None
 
@@ -114,7 +117,7 @@ class Recipe(Settings):
     def _no_setting_is_ignored(self) -> Self:
         if self.batches.validation_cases and self.selection.every is None:
             raise ValueError("batches.validation_cases needs selection.every, or the cases are never scored")
-        for before, stage in zip((None, *self.stages), self.stages, strict=False):
+        for before, stage in zip((None, *self.stages[:-1]), self.stages, strict=True):
             if stage.carry_optimizer and (before is None or before.optimizer.name != stage.optimizer.name):
                 raise ValueError("carry_optimizer needs a previous stage with an optimizer of the same name")
         return self

@@ -14,21 +14,27 @@ PUBLIC_INTERVAL = 200
 
 ScoredSplit = Literal["validation", "test"]
 ClassNumber = Annotated[int, Field(ge=1, le=255)]
-COMPONENT_FILTERS = ("keep_components", "min_component_ml")
-"""Settings that are written only if they are used, so that settings stay equal to the settings of older runs."""
+
+
+def _without_unused(settings: Settings, handler: SerializerFunctionWrapHandler, *names: str) -> dict[str, Any]:
+    """Return all settings except default values of ``names``, so that recipes stay equal to older recipes."""
+    content, fields = handler(settings), type(settings).model_fields
+    return {name: value for name, value in content.items() if name not in names or value != fields[name].default}
 
 
 class LoopSettings(Settings):
-    """Settings of the training loop and its log. Only ``precision`` and ``batch_statistics`` change the result.
+    """Settings of the training loop and its log.
+
+    Apart from rounding, only ``precision`` and ``batch_statistics`` change the result.
 
     ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
     it, which is PyTorch's default. ``compiled`` turns compiled networks on or off. ``captured`` turns CUDA graphs on or
     off. For these two settings, None means on if it saves time. A checkpoint is written every ``checkpoint_every``
     steps, and also if the last checkpoint is older than ``checkpoint_seconds``. Training images of the first step and
     of ``snapshots`` later steps per stage are saved for the report (0 saves none). With ``training_dice_every``, all
-    training scans are scored at this interval for the figure ``dice-over-time``. If the store has labels of unlabeled
-    scans, they are read for these scores, but training does not use them. On several devices, batch norms use the
-    statistics of the images of all devices (``sync``) or only of their own device (``local``).
+    training scans are scored at this interval for the figure ``dice-over-time``. The store must then have labels of
+    unlabeled scans, which are read only for these scores. On several devices, batch norms use the statistics of the
+    images of all devices (``sync``) or only of their own device (``local``).
     """
 
     precision: Precision = "float32"
@@ -44,18 +50,18 @@ class LoopSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
-        defaults = {"training_dice_every": None, "batch_statistics": "sync"}
-        return {name: value for name, value in content.items() if name not in defaults or value != defaults[name]}
+        return _without_unused(self, handler, "training_dice_every", "batch_statistics")
 
 
 class StageSettings(Settings):
     """One stage of training: a method and its number of steps.
 
     ``settings`` are the settings of the method. ``optimizers`` are for modules other than the student, such as a
-    discriminator. ``check_teacher`` predicts the unlabeled scans before the stage, leaves out scans with
-    implausible predictions, and skips the stage if most predictions are implausible. ``carry_optimizer`` continues with
-    the momenta of the previous stage.
+    discriminator. ``carry_optimizer`` continues with the momenta of the previous stage.
+
+    ``check_teacher`` predicts the unlabeled scans before the stage and leaves out scans with implausible predictions.
+    If these are more than a quarter, or if fewer than two scans remain, the previous stage is extended once. If that
+    does not help, or if a class changes too much during the stage, training continues without unlabeled scans.
     """
 
     method: str
@@ -76,11 +82,13 @@ class SelectionSettings(Settings):
 
     Protocol ``last`` reports the last checkpoint. ``val`` reports the best checkpoint on validation cases. ``paper``
     reports the best checkpoint on ``cases`` and scores an empty prediction as 0, as the public code does. ``oracle``
-    also scores the test cases and saves the student with the best test score. Training does not use these scores.
+    also scores the test cases and saves the student with the best test score. With ``val`` and ``paper``, every stage
+    ends with its best student, from which the next stage starts. Otherwise training does not use the scores.
 
-    The student is scored every ``every`` steps, starting at step ``first``. ``every`` and ``first`` count the steps of
-    all stages. ``stride`` is the stride of the windows. ``every`` defaults to 200 if the protocol or the oracle needs
-    scores. If ``every`` is set and the protocol is ``last``, validation cases are scored only for the report's curve.
+    The student is scored at all steps that are multiples of ``every``, but not before step ``first``. Steps are counted
+    over all stages. ``stride`` is the stride of the windows for these scores, by default that of ``inference``.
+    ``every`` defaults to 200 if the protocol or the oracle needs scores. If ``every`` is set and the protocol is
+    ``last``, validation cases are scored only for the report's curve.
     """
 
     protocol: Literal["last", "val", "paper"] = "last"
@@ -93,7 +101,7 @@ class SelectionSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _interval(cls, values: Any) -> Any:
-        """Set the interval of the public code if scores are needed and the recipe has no interval."""
+        """Set ``every`` to the interval of the public code if scores are needed and the recipe sets no interval."""
         if not isinstance(values, dict) or values.get("every") is not None:
             return values
         needed = values.get("protocol", "last") != "last" or values.get("oracle", False)
@@ -144,9 +152,13 @@ class InferenceSettings(Settings):
         {}, description="Volume in mL below which a connected component is removed, by class."
     )
     flips: bool = Field(
-        False, description="Average over flips of the window, along mirrored axes if warp mirrors, else along all axes."
+        False,
+        description="Average over flips of the window: along all axes, or with warp along the axes that it mirrors.",
     )
     windows_per_forward: int = Field(4, ge=1, le=MAX_IMAGES, description="Windows or slices per forward pass.")
+    precision: Literal["auto", "bf16", "float32"] = Field(
+        "auto", description="Precision of predict: auto and bf16 use bfloat16 if the device has it. Scores use float32."
+    )
 
     @model_validator(mode="after")
     def _one_rule_per_class(self) -> "InferenceSettings":
@@ -157,12 +169,12 @@ class InferenceSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused_filters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
-        return {name: value for name, value in content.items() if name not in COMPONENT_FILTERS or value}
+        content = _without_unused(self, handler, "keep_components", "min_component_ml")
+        return {name: value for name, value in content.items() if (name, value) != ("precision", "auto")}
 
     @property
     def filtered_classes(self) -> tuple[int, ...]:
-        """The classes of which components are removed by number or by volume."""
+        """The classes of which components are removed by ``keep_components`` or ``min_component_ml``."""
         return tuple(sorted({*self.keep_components, *self.min_component_ml}))
 
     def uncleaned(self) -> "InferenceSettings":

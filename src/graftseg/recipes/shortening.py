@@ -46,9 +46,9 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 
 
 def part_of(recipe: Recipe, fraction: float) -> Recipe:
-    """Return a recipe with every length multiplied by ``fraction`` and rounded. Every step count is at least 1.
+    """Return a recipe with the lengths of ``shortened`` multiplied by ``fraction``.
 
-    Lengths are the same as in ``shortened``.
+    Step counts are rounded, but are at least 1. Ramps are not rounded.
     """
     tree = recipe.model_dump(mode="json")
     for holder, key in _step_counts(tree).values():
@@ -111,7 +111,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Ramp:
-    """The ramp of a stage. It rises every ``interval`` steps. ``length`` is the number of rises until it reaches 1."""
+    """The ramp of a stage, which rises every ``interval`` steps. ``length`` is the number of rises until it is 1."""
 
     method: str
     where: str
