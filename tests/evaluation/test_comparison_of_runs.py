@@ -78,7 +78,7 @@ def test_a_single_case_has_no_interval(tmp_path: Path) -> None:
 def test_every_run_is_compared_with_the_first(runs: tuple[Path, Path], tmp_path: Path) -> None:
     third = write_run(tmp_path / "third", {"a": 0.5, "b": 0.6, "c": 0.9, "gone": 0.1})
     found = api.compare(*runs, third)
-    assert [(comparison.first.name, comparison.second.name) for comparison in found] == [
+    assert [(comparison.first.path, comparison.second.path) for comparison in found] == [
         (str(runs[0]), str(runs[1])),
         (str(runs[0]), str(third)),
     ]
@@ -172,6 +172,20 @@ def test_images_without_volumes_need_known_references(tmp_path: Path) -> None:
         compare_runs([known[0], other])
 
 
+def test_a_store_whose_test_cases_changed_has_other_references(tmp_path: Path) -> None:
+    """The path of the store and the identity of its training cases are still the same."""
+    facts = {"store": {"identity": "f00"}}
+    runs = [
+        write_run(
+            tmp_path / name, {"a": 0.5}, volume=math.nan, about={"references": "/s", "tested_on": on}, facts=facts
+        )
+        for name, on in (("x", "e0"), ("y", "e0"), ("z", "e1"))
+    ]
+    assert compare_runs(runs[:2])
+    with user_error(Code.NOT_COMPARABLE, runs[2], "same references"):
+        compare_runs([runs[0], runs[2]])
+
+
 def test_scores_against_references_in_different_places_are_not_paired(tmp_path: Path) -> None:
     """2-D images have no volume, so only the paths of the references can differ."""
     for name, place in (("one", "labels"), ("two", "other-labels")):
@@ -200,9 +214,9 @@ def test_folders_of_every_kind(runs: tuple[Path, Path], tmp_path: Path) -> None:
     write_run(tmp_path / "run" / "predictions", {"a": 0.5}, about={"checkpoint": "best on test, step 4"})
     write_json(tmp_path / "run" / "run.json", {"store": {"identity": "f00"}})
     (comparison,) = compare_runs([tmp_path / "run", runs[0]])
-    assert (comparison.first.checkpoint, comparison.first.identity) == ("best on test, step 4", "f00")
+    assert (comparison.first.checkpoint, comparison.first.trained_on) == ("best on test, step 4", "f00")
     (comparison,) = compare_runs([tmp_path / "run" / "predictions", runs[0]])
-    assert comparison.first.identity == "f00"
+    assert comparison.first.trained_on == "f00"
     (tmp_path / "untested").mkdir()
     for name in ("run.json", "recipe.yaml"):
         (tmp_path / "untested" / name).write_text("{}")

@@ -9,7 +9,7 @@ from scipy.stats import wilcoxon
 
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import Effect
-from graftseg.evaluation.verdicts import SEVERAL_RUNS, never_found, verdict, verdict_between
+from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse, never_found, verdict, verdict_between
 
 
 def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:
@@ -36,6 +36,21 @@ def test_a_clear_gain() -> None:
 )
 def test_meaning(found: Effect, meaning: str) -> None:
     assert verdict(found).endswith(f" cases: {meaning}")
+
+
+def test_no_conclusion_if_the_unlabeled_scans_were_not_used() -> None:
+    unused = UnlabeledUse("they were not used", is_none=True)
+    said = "mean Dice 81.25 % of the run and 80.00 % of its baseline, +1.25 points; they were not used"
+    assert verdict(effect(1.25, 0.5, 2.0), use=unused) == said
+    assert verdict_between(scored(0.8, 0.0), scored(0.9, 0.0), use=unused) == (
+        "leaving out gallbladder, which neither network finds: mean Dice 93.50 % of the run and 83.50 % of its "
+        "baseline, +10.00 points; they were not used"
+    )
+
+
+def test_unlabeled_scans_that_were_used_in_part() -> None:
+    said = verdict(effect(1.25, 0.5, 2.0), use=UnlabeledUse("they were used until step 5"))
+    assert said.endswith("the unlabeled scans helped, in this one run; they were used until step 5")
 
 
 def test_several_runs() -> None:
@@ -79,7 +94,7 @@ def scored(liver: float, gallbladder: float, cases: int = 8) -> Evaluation:
 def test_a_class_that_neither_finds_does_not_hide_the_others() -> None:
     said = verdict_between(scored(0.8, 0.0), scored(0.9, 0.0))
     assert said.startswith(
-        "without gallbladder, which neither network finds: mean Dice 93.50 % with the unlabeled scans and 83.50 % "
+        "leaving out gallbladder, which neither network finds: mean Dice 93.50 % with the unlabeled scans and 83.50 % "
         "without, +10.00 points"
     )
     assert said.endswith("better in 8 of 8 cases: the unlabeled scans helped, in this one run")

@@ -42,7 +42,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow runs of two steps, and let each step take one second."""
     monkeypatch.setattr(method_shares, "MIN_UNLABELED_STEPS", 2)
-    monkeypatch.setattr(method_shares, "seconds_per_step", lambda recipe, **_: 1.0)
+    monkeypatch.setattr(method_shares, "seconds_per_step", lambda recipes, **_: [1.0] * len(recipes))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def compared(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run
     out = tmp_path_factory.mktemp("runs") / "methods"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(method_shares, "MIN_UNLABELED_STEPS", 2)
-        patch.setattr(method_shares, "seconds_per_step", lambda recipe, **_: 1.0)
+        patch.setattr(method_shares, "seconds_per_step", lambda recipes, **_: [1.0] * len(recipes))
         return RunFolder(out), graftseg.compare_methods(PLAN, scans, out, methods=METHODS, device="cpu")
 
 

@@ -107,7 +107,7 @@ def test_an_older_record_is_read_and_replaced(tested: Path, tmp_path: Path) -> N
     assert is_record(folder) and [found.folder for found in read_records(tmp_path / "older", "tiny/bcp")] == [folder]
     assert (rows_of(older), older.settings, older.log) == (rows_of(new), new.settings, new.log)
     assert (older.recipe, older.seed, older.variant, older.steps) == (new.recipe, new.seed, new.variant, new.steps)
-    assert api.compare(folder, new.folder)[0].first.weights == new.facts["weights"]
+    assert api.compare(folder, new.folder)[0].first.weights_hash == new.facts["weights"]
     assert "Dice" in api.report(folder, tmp_path / "page.html").read_text()
     assert api.info(folder)["seed"] == 3
     assert api.record(tested, folder) == folder

@@ -16,14 +16,17 @@ from tiny import tiny_recipe, write_scans
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json
+from graftseg.core.files import read_json, write_checked
+from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import mean_metrics
 from graftseg.evaluation.verdicts import missed_classes
 from graftseg.experiments import test_run
 from graftseg.inference import label_maps as outputs
 from graftseg.inference import predict as prediction
+from graftseg.training.teacher_check import Decision, TeacherCheck
 from user_errors import user_error
 
 
@@ -53,19 +56,47 @@ def test_scores_are_those_of_predict_and_evaluate(run: Path, scans: Path, tmp_pa
         api.evaluate(by_hand, scans / "labelsTs")
         assert (by_hand / "metrics.csv").read_bytes() == (path / "predictions" / "metrics.csv").read_bytes()
     assert tested.comparison is not None
-    assert tested.comparison.first.name == str(run / "baseline")
+    assert tested.comparison.first.path == str(run / "baseline")
     assert tested.report == run / "report.html"
     assert "Comparison with the baseline" in tested.report.read_text()
     *_, said = tested.verdict()
-    assert said.startswith("without ring, which neither network finds: mean Dice ")
+    assert said.startswith("leaving out ring, which neither network finds: mean Dice ")
     assert said.endswith("neither network is good enough for a meaningful comparison")
+
+
+def check(decision: Decision) -> dict[str, Any]:
+    return TeacherCheck(1, 4, {"a": "no foreground", "b": "no foreground"}, decision).facts()
+
+
+def test_a_skipped_run_draws_no_conclusion_and_names_the_network_that_predicts(run: Path) -> None:
+    folder = RunFolder(run)
+    write_checked(folder.teacher_file, {"checks": [check("extend"), check("skip")]})
+    folder.ship(Shipped("baseline", "a reason", both_supervised=True))
+    tested = api.test(run, device="cpu")
+    own, other = (mean_metrics(scores)["dice"] for scores in tested.scores.values())
+    *_, network, said = tested.verdict()
+    assert network == f"predict uses the supervised baseline (a reason), with a mean Dice of {other:.2f} % in this test"
+    assert " % of the run and " in said and "meaningful" not in said and "with the unlabeled scans" not in said
+    assert said.endswith(
+        "; both networks are supervised, because the unlabeled scans were not used: the predictions of 2 of 4 "
+        "unlabeled scans are implausible (2 with no foreground)"
+    )
+    page = tested.report.read_text()
+    assert (
+        f"but predict uses the supervised baseline, which has a mean Dice of {other:.2f} % on the same cases." in page
+    )
+    assert "because the unlabeled scans were not used" in page
+    assert "with unlabeled scans, Dice %" not in page and "this run, Dice %" in page
+    folder.ship(Shipped("run", "a reason"))
+    assert f"with a mean Dice of {own:.2f} % in this test" in "\n".join(tested.verdict())
+    assert "These are the scores of the network that predict uses." in api.report(run).read_text()
 
 
 def test_a_run_without_a_baseline_is_scored_alone(run: Path, scans: Path) -> None:
     shutil.rmtree(run / "baseline")
     tested = api.test(run, scans, device="cpu")
     assert list(tested.scores) == [run] and tested.comparison is None
-    assert not [sentence for sentence in tested.verdict() if "unlabeled" in sentence]
+    assert not [sentence for sentence in tested.verdict() if "with the unlabeled scans" in sentence]
 
 
 @pytest.mark.slow

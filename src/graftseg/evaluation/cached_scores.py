@@ -1,4 +1,4 @@
-"""Scores of an earlier call, reused if weights, references and test cases are unchanged."""
+"""Scores of an earlier call, reused if the network and the references are the same."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from graftseg.evaluation.scores import Evaluation, description_file, read_csv
 
 def find_cached_scores(
     folder: Path,
-    weights: str | None,
+    weights_hash: str | None,
     references: Path,
     protocol: Protocol,
     cases: Collection[str],
@@ -24,19 +24,22 @@ def find_cached_scores(
 ) -> Evaluation | None:
     """Return the scores of these weights against these references, or None if they must be computed again.
 
-    The table must contain one row for every class of every case. If ``test_store`` is given, the scans and labels of
-    its test cases must be unchanged since the scores were computed.
+    The table must contain one row for every class of every case. ``classes`` counts the background. If ``test_store``
+    is given, the scans and labels of its test cases must be unchanged since the scores were computed. Without it, only
+    the path of the references is compared, not their content.
     """
     table = folder / "metrics.csv"
-    description = description_file(table)
-    if not table.is_file() or not description.is_file():
+    description_path = description_file(table)
+    if not table.is_file() or not description_path.is_file():
         return None
-    manifest, about = read_manifest(folder, "remove the folder"), read_json(description)
-    if manifest is None or not manifest.is_complete or manifest.weights != weights:
+    manifest, description = read_manifest(folder, "remove the folder"), read_json(description_path)
+    if manifest is None or not manifest.is_complete or manifest.weights != weights_hash:
         return None
-    if (about.get("references"), about.get("protocol")) != (str(references.resolve()), protocol):
+    if any(case.precision != "float32" for case in manifest.cases):
         return None
-    if test_store is not None and not _is_unchanged(test_store, manifest, about):
+    if (description.get("references"), description.get("protocol")) != (str(references.resolve()), protocol):
+        return None
+    if test_store is not None and not _is_unchanged(test_store, manifest, description):
         return None
     try:
         evaluation = read_csv(table)
@@ -47,8 +50,8 @@ def find_cached_scores(
     return evaluation if sorted(scored) == sorted(expected) else None
 
 
-def _is_unchanged(store: Store, manifest: Manifest, about: Mapping[str, Any]) -> bool:
-    """Return whether the store still contains the test scans and labels that were predicted and scored."""
+def _is_unchanged(store: Store, manifest: Manifest, description: Mapping[str, Any]) -> bool:
+    """Return whether the store still contains the test scans that were predicted and the labels that were scored."""
     predicted = {case.case: case.sha256 for case in manifest.cases}
-    scans = all(predicted.get(case.name) == case.sha256[case.image] for case in store.of("test"))
-    return scans and about.get(TESTED_ON) == store.test_identity
+    same_scans = all(predicted.get(case.name) == case.sha256[case.image] for case in store.of("test"))
+    return same_scans and description.get(TESTED_ON) == store.test_identity

@@ -10,31 +10,41 @@ from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import json_text, read_object, write_group
 from graftseg.core.run_folder import RunFolder
-from graftseg.evaluation.scores import Evaluation, read_csv
+from graftseg.evaluation.references import TESTED_ON
+from graftseg.evaluation.scores import Evaluation, Row, read_csv
 from graftseg.evaluation.statistics import Effect, Pairs, effect_of, match_case_names, paired
-from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS, format_difference, format_interval, format_value
+from graftseg.evaluation.table_metrics import (
+    METRIC_NAMES,
+    OVERLAPS,
+    format_difference,
+    format_interval,
+    format_value,
+    plain_values,
+)
 
 HEAD = ("metric", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 """Header of the printed table."""
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
-"""Header of ``comparison.csv``."""
+"""Header of ``comparison.csv``. ``figure`` is the metric."""
 VOLUME_TOLERANCE = 1e-6
 """Relative difference up to which two reference volumes count as equal."""
 
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """The scores of a run, and facts about its references, checkpoint and weights.
+    """The scores of a run, and facts about its references, checkpoint and weights, or None if they are not known.
 
-    ``name`` and ``references`` are paths. ``identity`` identifies the training store, and ``weights`` is a hash.
+    ``path`` is the folder of the run. ``references`` is the folder or the store of the references. ``tested_on`` is
+    the ``test_identity`` of that store. ``trained_on`` is the ``identity`` of the store of the training scans.
     """
 
-    name: str
+    path: str
     evaluation: Evaluation
     checkpoint: str
     references: str | None
-    identity: str | None
-    weights: str | None = None
+    tested_on: str | None
+    trained_on: str | None
+    weights_hash: str | None = None
     steps: int | None = None
 
     @property
@@ -59,10 +69,10 @@ class Comparison:
     only_second: tuple[str, ...]
 
     def notes(self) -> Iterator[str]:
-        """Yield the names of both runs, and remarks on equal weights and on cases that are left out."""
+        """Yield the paths of both runs, and remarks on equal weights and on cases that are left out."""
         for order, run in (("first", self.first), ("second", self.second)):
-            yield f"{order}: {run.name} ({run.about})"
-        if self.first.weights is not None and self.first.weights == self.second.weights:
+            yield f"{order}: {run.path} ({run.about})"
+        if self.first.weights_hash is not None and self.first.weights_hash == self.second.weights_hash:
             yield "both runs have the same weights"
         for order, cases in (("first", self.only_first), ("second", self.only_second)):
             if cases:
@@ -104,6 +114,7 @@ def read_scored_run(folder: Path) -> ScoredRun:
         read_csv(table),
         str(next((source["checkpoint"] for source in sources if "checkpoint" in source), "not known")),
         about.get("references"),
+        about.get(TESTED_ON),
         store.get("identity") if isinstance(store, dict) else None,
         next((source["weights"] for source in sources if isinstance(source.get("weights"), str)), None),
         facts["steps"] if isinstance(facts.get("steps"), int) else None,
@@ -128,8 +139,8 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
     check_comparable(first, second)
     shared = first.cases & second.cases
     if not shared:
-        finding = f"no case in common with {first.name}"
-        raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same test cases")
+        finding = f"no case in common with {first.path}"
+        raise UserError(Code.NOT_COMPARABLE, second.path, finding, "compare runs on the same test cases")
     effects = [(pairs, effect_of(pairs)) for pairs in paired(first.evaluation, second.evaluation)]
     only_one = (tuple(sorted(run.cases - shared)) for run in (first, second))
     return Comparison(first, second, tuple(effects), *only_one)
@@ -148,7 +159,7 @@ def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: s
 
 
 def unit_of(metric: str) -> str:
-    """Return the unit of a metric."""
+    """Return the unit of one of the four compared metrics."""
     return "percent" if metric in OVERLAPS else "voxel"
 
 
@@ -168,15 +179,21 @@ def _table_row(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
 
 def _entry(comparison: Comparison, pairs: Pairs, effect: Effect) -> dict[str, Any]:
     """Return the cells of a CSV line by column, with None for NaN."""
-    values = {key: None if value != value else value for key, value in asdict(effect).items()}
-    runs = (comparison.first.name, comparison.second.name)
-    about = (*runs, pairs.metric, unit_of(pairs.metric), pairs.label, pairs.name)
-    return {**dict(zip(COLUMNS, about, strict=False)), **values, "equal": effect.equal}
+    about = (
+        comparison.first.path,
+        comparison.second.path,
+        pairs.metric,
+        unit_of(pairs.metric),
+        pairs.label,
+        pairs.name,
+    )
+    values = plain_values(asdict(effect)).values()
+    return dict(zip(COLUMNS, (*about, *values, effect.equal), strict=True))
 
 
 def _to_json(comparison: Comparison) -> dict[str, Any]:
     runs = [
-        {"run": run.name, "checkpoint": run.checkpoint, "steps": run.steps}
+        {"run": run.path, "checkpoint": run.checkpoint, "steps": run.steps}
         for run in (comparison.first, comparison.second)
     ]
     return {
@@ -199,40 +216,50 @@ def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
     """Raise an error if two runs differ in protocol, classes or references."""
     protocol, expected = second.evaluation.protocol, first.evaluation.protocol
     if protocol != expected:
-        finding = f"scored with the protocol {protocol}, but {first.name} was scored with {expected}"
-        raise UserError(Code.NOT_COMPARABLE, second.name, finding, "evaluate both with the same --protocol")
+        finding = f"scored with the protocol {protocol}, but {first.path} was scored with {expected}"
+        raise UserError(Code.NOT_COMPARABLE, second.path, finding, "evaluate both with the same --protocol")
     classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
     if classes[0] != classes[1]:
         listed = [", ".join(f"{name} ({label})" for label, name in names.items()) for names in classes]
-        finding = f"its classes are {listed[1]}, but the classes of {first.name} are {listed[0]}"
-        raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
-    # If the path of the references is unknown, compare the stores: the same store has the same references.
-    first_source, second_source = first.references, second.references
-    if first_source is None or second_source is None:
-        first_source, second_source = first.identity, second.identity
-    if not _check_volumes(first, second) and (first_source is None or first_source != second_source):
-        finding = f"cannot verify that it was scored against the same references as {first.name}"
+        finding = f"its classes are {listed[1]}, but the classes of {first.path} are {listed[0]}"
+        raise UserError(Code.NOT_COMPARABLE, second.path, finding, "compare runs on the same data")
+    pairs = _rows_with_volumes(first, second)
+    for row, other in pairs:
+        first_ml, second_ml = row.volume_reference_ml, other.volume_reference_ml
+        if not math.isclose(first_ml, second_ml, rel_tol=VOLUME_TOLERANCE):
+            finding = (
+                f"the reference of {row.case} has {second_ml:g} ml of {row.name}, but in {first.path} {first_ml:g} ml"
+            )
+            raise UserError(Code.NOT_COMPARABLE, second.path, finding, "compare runs on the same data")
+    if not pairs and not _have_same_references(first, second):
+        finding = f"cannot verify that it was scored against the same references as {first.path}"
         remedy = "evaluate both runs on this machine with the same --reference"
-        raise UserError(Code.NOT_COMPARABLE, second.name, finding, remedy)
+        raise UserError(Code.NOT_COMPARABLE, second.path, finding, remedy)
 
 
 def check_same_cases(first: ScoredRun, second: ScoredRun) -> None:
     """Raise an error if two runs were scored on different cases."""
     if different := sorted(first.cases ^ second.cases):
-        finding = f"not scored on the same cases as {first.name} ({len(different)} differ, such as {different[0]})"
-        raise UserError(Code.NOT_COMPARABLE, second.name, finding, "test both runs on the same cases")
+        finding = f"not scored on the same cases as {first.path} ({len(different)} differ, such as {different[0]})"
+        raise UserError(Code.NOT_COMPARABLE, second.path, finding, "test both runs on the same cases")
 
 
-def _check_volumes(first: ScoredRun, second: ScoredRun) -> bool:
-    """Raise an error if reference volumes of shared cases differ. Return whether any volume could be compared."""
-    first_ml, second_ml = (
-        {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)
-    )
-    keys = [key for key in first_ml.keys() & second_ml.keys() if not math.isnan(first_ml[key] + second_ml[key])]
-    for key in sorted(keys):
-        if not math.isclose(first_ml[key], second_ml[key], rel_tol=VOLUME_TOLERANCE):
-            finding = (
-                f"the reference of {key[0]} has {second_ml[key]:g} ml, but in {first.name} it has {first_ml[key]:g} ml"
-            )
-            raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
-    return bool(keys)
+def _rows_with_volumes(first: ScoredRun, second: ScoredRun) -> list[tuple[Row, Row]]:
+    """Return the rows of both runs, in pairs, for each class of each case with two known reference volumes."""
+    second_rows = {(row.case, row.label): row for row in second.evaluation.rows}
+    pairs = ((row, second_rows.get((row.case, row.label))) for row in first.evaluation.rows)
+    return [
+        (one, other)
+        for one, other in pairs
+        if other is not None and not math.isnan(one.volume_reference_ml + other.volume_reference_ml)
+    ]
+
+
+def _have_same_references(first: ScoredRun, second: ScoredRun) -> bool:
+    """Compare the first of these facts that both runs have: test cases, path of the references, training store.
+
+    Runs of the same training store usually have the same references, but its identity leaves out the test cases.
+    """
+    facts = [(run.tested_on, run.references, run.trained_on) for run in (first, second)]
+    known = [(one, other) for one, other in zip(*facts, strict=True) if None not in (one, other)]
+    return bool(known) and known[0][0] == known[0][1]

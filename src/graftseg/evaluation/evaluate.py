@@ -46,9 +46,10 @@ def score_folders(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> list[Evaluation]:
-    """Score folders of label maps with the same classes, and write a table for each folder.
+    """Score folders of label maps, and write a table for each folder.
 
-    ``targets`` maps each folder to its table. The description of a table is written next to it.
+    ``targets`` maps each folder to its table. The description of a table is written next to it. The classes of all
+    folders are those in the manifest of the first folder or, without a manifest, those in the references.
     """
     for table in targets.values():
         check_table_path(table)
@@ -125,9 +126,9 @@ def evaluate_pair(
 
     ``where`` gives the names of prediction and reference for error messages.
     """
-    places = where or (case, f"reference of {case}")
-    for place, labels in zip(places, (prediction, reference), strict=True):
-        check_label_values(place, labels, classes)
+    names = where or (case, f"reference of {case}")
+    for name, labels in zip(names, (prediction, reference), strict=True):
+        check_label_values(name, labels, classes)
     voxel_ml = geometry.voxel_volume / 1000 if len(geometry.shape) == 3 else math.nan
     rows = []
     for label in sorted(set(classes) - {0}):

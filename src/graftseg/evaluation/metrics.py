@@ -68,7 +68,7 @@ def score(
 ) -> Scores:
     """Return all metrics of one class of one case. ``protocol`` matters for empty masks only.
 
-    ``tolerance`` is the largest distance that counts as agreement in the surface Dice.
+    ``tolerance`` is the largest distance that counts as agreement in the surface Dice, in the unit of the distances.
     """
     _require_pair(prediction, reference)
     has_prediction, has_reference = bool(prediction.any()), bool(reference.any())

@@ -67,7 +67,7 @@ def predicted_images(folder: Path) -> dict[str, Path]:
 
 
 def stored_reference(store: Store, case: StoredCase) -> Reference:
-    """Return the label of a case that was stored without resampling. ``Reference.read`` verifies the file."""
+    """Return the label of a case that was stored without resampling. ``Reference.read`` verifies its checksum."""
     name = str(case.label)
 
     def read() -> Scan:

@@ -26,9 +26,9 @@ VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 class Row:
     """Scores of one class of one case.
 
-    Distances are in voxels, or in millimeters if the name ends in ``_mm``. A distance is NaN if the protocol does not
-    define it. Volumes are NaN for 2-D images. ``tolerance_mm`` is the tolerance of ``surface_dice``. Tables of older
-    versions have neither, and both values are then NaN.
+    Overlaps are from 0 to 1. Distances are in voxels, or in millimeters if the name ends in ``_mm``. A distance is NaN
+    if the protocol does not define it. All scores of a class that is in no reference are NaN. Volumes are NaN for 2-D
+    images. ``tolerance_mm`` is the tolerance of ``surface_dice``. Both are NaN in tables of older versions.
     """
 
     case: str
@@ -192,7 +192,7 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
     case, label, name = cells.pop("case"), int(cells.pop("label")), cells.pop("name")
     numbers: dict[str, Any] = {field: float(cell) if cell else math.nan for field, cell in cells.items()}
     if not 0 <= label < 2**16 or math.inf in map(abs, numbers.values()):
-        raise ValueError("a number is too large")
+        raise ValueError("a number is out of range")
     return Row(case=case, label=label, name=name, **numbers)
 
 

@@ -25,8 +25,8 @@ DECIMALS = 9
 class Pairs:
     """Values of one metric in two runs, for the cases that have a value in both runs.
 
-    Overlaps are in percent and distances in voxels. ``label`` is the class, or None for the mean over the classes of a
-    case. ``first`` and ``second`` have the order of ``cases``.
+    Overlaps are in percent and distances in voxels. ``label`` and ``name`` are the value and the name of the class. For
+    the mean over the classes of a case, they are None and "mean". ``first`` and ``second`` have the order of ``cases``.
     """
 
     metric: str
@@ -44,11 +44,11 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Effect:
-    """Means and statistics of ``count`` pairs; NaN if there are too few pairs.
+    """Statistics of ``count`` pairs; NaN if there are too few pairs.
 
-    ``low`` and ``high`` bound the 95 % bootstrap interval of the mean difference. ``p`` is the two-sided p-value of
-    Wilcoxon's signed-rank test. ``better`` is the number of cases in which the second run is better (larger overlap or
-    smaller distance). ``worse`` is the number of cases in which the second run is worse.
+    ``first``, ``second`` and ``difference`` are means. ``low`` and ``high`` bound the 95 % bootstrap interval of the
+    mean difference. ``p`` is the two-sided p-value of Wilcoxon's signed-rank test. ``better`` is the number of cases in
+    which the second run is better (larger overlap or smaller distance). ``worse`` is the number in which it is worse.
     """
 
     count: int
@@ -73,7 +73,7 @@ class Effect:
 
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
-    """Return the pairs of every metric and class. With several classes, add pairs of the mean over the classes.
+    """Return the pairs of each of the four metrics and each class. With several classes, add the mean over classes.
 
     The mean of a case uses only the classes that have a value in both runs.
     """
@@ -93,7 +93,7 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
 
 
 def match_case_names(first: Evaluation, second: Evaluation) -> Evaluation:
-    """Return the second evaluation. Case names that differ from the first only in Unicode form are replaced."""
+    """Return the second evaluation with the case names of the first, where they differ only in Unicode form."""
     names = {nfc(row.case): row.case for row in first.rows}
     rows = (replace(row, case=names.get(nfc(row.case), row.case)) for row in second.rows)
     return replace(second, rows=tuple(rows))
@@ -138,7 +138,10 @@ def _tail(count: int) -> float:
 
 
 def signed_rank(differences: Values) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test of nonzero differences; 1 if all are zero."""
+    """Return the two-sided p-value of Wilcoxon's signed-rank test without the differences of 0.
+
+    The result is 1 if all differences are 0, and NaN if there are no differences.
+    """
     from scipy.stats import wilcoxon
 
     if not len(differences):

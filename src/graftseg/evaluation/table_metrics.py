@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 METRIC_NAMES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 """The four metrics and their names in published tables."""
 OVERLAPS = ("dice", "jaccard")
-"""Metrics in percent; the others are distances."""
+"""Metrics that are printed in percent. The other two are distances."""
 SHARES = (*OVERLAPS, "surface_dice")
 """Scores from 0 to 1 that are printed in percent."""
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
@@ -37,7 +37,7 @@ class Spread:
 
 
 def mean_metrics(evaluation: "Evaluation") -> dict[str, float]:
-    """Return the four metrics of a run, averaged over cases and then over classes."""
+    """Return the four metrics of a run, averaged over cases and then over classes. Overlaps are in percent."""
     overall = evaluation.summary().overall
     return {name: overall[name] * (100 if name in OVERLAPS else 1) for name in METRIC_NAMES}
 

@@ -72,9 +72,9 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     images = {name: paths[0] for name, paths in files.items()}
     labels = by_nfc(references_in(scans.labels, names, images, dict(enumerate(classes))))
     both = _with_both_files(scans, names, set(labels), allow_missing=allow_missing)
+    if failures:
+        raise failures[min(failures)]
     if files:
-        if failures:
-            raise failures[min(failures)]
         # The number of channels in a file is known only after reading it, so the first case is read.
         first = files[min(files)]
         check_channels(first[0], len(read_case(first, channels).array), channels)

@@ -1,8 +1,8 @@
 """Sentences that say whether unlabeled scans helped, given two runs scored on the same cases."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.statistics import Effect, effect_of, paired
@@ -19,24 +19,41 @@ ONE_RUN = "in this one run"
 SEVERAL_RUNS = "in these runs"
 
 
-def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN) -> str:
-    """Return one sentence that compares two evaluations of the same cases.
+@dataclass(frozen=True)
+class UnlabeledUse:
+    """How a run used its unlabeled scans: in part or not at all, with a clause that says so, or as planned."""
+
+    note: str = ""
+    is_none: bool = False
+
+
+AS_PLANNED = UnlabeledUse()
+
+
+def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED) -> str:
+    """Return one sentence that compares two evaluations of the same cases. ``use`` is that of the run.
 
     Classes that neither network finds are left out, because their Dice of 0 would hide differences in other classes.
     If the unlabeled scans helped or did harm, the sentence ends in ``scope``, such as "in this one run".
     """
-    missed = {name: label for label, name in never_found(baseline).items() if label in never_found(run)}
-    rest = [_without(scores, set(missed.values())) for scores in (baseline, run)]
+    missed_by_run = never_found(run)
+    missed = {label: name for label, name in never_found(baseline).items() if label in missed_by_run}
+    rest = [_without(scores, missed.keys()) for scores in (baseline, run)]
     if not missed or not rest[0].rows or not rest[1].rows:
-        return verdict(dice_effect(baseline, run), scope)
-    return f"without {' and '.join(missed)}, which neither network finds: {verdict(dice_effect(*rest), scope)}"
+        return verdict(dice_effect(baseline, run), scope, use)
+    names = " and ".join(missed.values())
+    return f"leaving out {names}, which neither network finds: {verdict(dice_effect(*rest), scope, use)}"
 
 
-def missed_classes(network: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each class that is never found. A mean over classes may hide such a class."""
+def missed_classes(subject: str, evaluation: Evaluation) -> Iterator[str]:
+    """Yield a sentence for each class that is never found. A mean over classes may hide such a class.
+
+    ``subject`` is the subject of the sentences, such as the path of a run or "This run".
+    """
     for label, name in never_found(evaluation).items():
-        cases = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
-        yield f"{network} has a Dice of 0 for {name} in all {cases} cases, so the distances of this class are large"
+        count = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
+        cases = "the only case" if count == 1 else f"all {count} cases"
+        yield f"{subject} has a Dice of 0 for {name} in {cases}, so the distances of this class say little"
 
 
 def never_found(evaluation: Evaluation) -> dict[int, str]:
@@ -46,7 +63,7 @@ def never_found(evaluation: Evaluation) -> dict[int, str]:
     return {label: name for label, name, _ in scored if label not in found}
 
 
-def _without(evaluation: Evaluation, labels: set[int]) -> Evaluation:
+def _without(evaluation: Evaluation, labels: Collection[int]) -> Evaluation:
     return replace(evaluation, rows=tuple(row for row in evaluation.rows if row.label not in labels))
 
 
@@ -55,10 +72,23 @@ def dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
     return effect_of([pairs for pairs in paired(baseline, run) if pairs.metric == "dice"][-1])
 
 
-def verdict(effect: Effect, scope: str = ONE_RUN) -> str:
-    """Return one sentence on the mean Dice of a run (second in ``effect``) and its baseline (first)."""
+def verdict(effect: Effect, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED) -> str:
+    """Return one sentence on the mean Dice of a run (second in ``effect``) and its baseline (first).
+
+    If the run did not use its unlabeled scans, the sentence draws no conclusion.
+    """
     if not effect.count:
         return "no class of the test cases could be scored"
+    said = _scores_of_supervised(effect) if use.is_none else _conclusion(effect, scope)
+    return f"{said}; {use.note}" if use.note else said
+
+
+def _scores_of_supervised(effect: Effect) -> str:
+    means = f"mean Dice {effect.second:.2f} % of the run and {effect.first:.2f} % of its baseline"
+    return f"{means}, {effect.difference:+.2f} points"
+
+
+def _conclusion(effect: Effect, scope: str) -> str:
     means = (
         f"mean Dice {effect.second:.2f} % with the unlabeled scans and {effect.first:.2f} % without, "
         f"{effect.difference:+.2f} points"

@@ -4,12 +4,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from graftseg.core.devices import describe_machine
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RESUMABLE, RESUME, RunFolder, fold_states
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
 from graftseg.data.store import is_store, open_store
 from graftseg.experiments.records import is_record, read_record
+from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import load_recipe
 
 
@@ -33,6 +35,11 @@ def describe(what: str | Path | Sources) -> dict[str, Any]:
     if path.is_dir():
         return read_layout(path).description()
     return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
+
+
+def doctor() -> dict[str, Any]:
+    """Return versions, devices, free disk space and shipped recipes."""
+    return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
 
 
 def _how_to_resume(states: Collection[str]) -> dict[str, str]:

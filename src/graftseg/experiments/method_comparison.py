@@ -23,11 +23,12 @@ from graftseg.recipes.baseline import SUPERVISED, require_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import MIN_FOLDS, Report, divide, store_of_folds, train_folds
+from graftseg.training.unlabeled_use import unlabeled_use
 
 FORMAT = {"format": "graftseg compare", "version": 1}
 HEAD = ("method", "steps per fold", "mean Dice %", "difference to supervised", "95 % interval", "minutes")
 OPTIMISTIC = "The best of several methods was chosen on these cases, so its score is optimistic."
-Share = Callable[[Store, int], Mapping[str, tuple[Recipe, Recipe]]]
+RecipesFor = Callable[[Store, int], Mapping[str, tuple[Recipe, Recipe]]]
 """A function of the store and the number of labeled cases. It returns two recipes for each method: the recipe for the
 comparison, which contains the number of folds, and the recipe for training on all labeled cases."""
 logger = logging.getLogger(__name__)
@@ -35,7 +36,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The held-out scores of a method, compared with supervised training (first in ``effect``)."""
+    """The held-out scores of a method. ``effect`` compares supervised training (first) with the method (second).
+
+    ``steps`` are those of one fold, and ``seconds`` are the training time of all folds.
+    """
 
     method: str
     steps: int
@@ -85,7 +89,8 @@ class MethodComparison:
         first = f"best on held-out labels: {best.method}, {format_value(best.effect.second)} % mean Dice"
         if best.method == SUPERVISED:
             return [f"{first}; no method that uses unlabeled scans was better"]
-        gain = verdict_between(self.results[0].evaluation, best.evaluation, SEVERAL_RUNS)
+        use = unlabeled_use(RunFolder(self.folder.path / best.method))
+        gain = verdict_between(self.results[0].evaluation, best.evaluation, SEVERAL_RUNS, use)
         return [first, f"{best.method} and supervised training: {gain}.", OPTIMISTIC]
 
     def write(self) -> None:
@@ -103,15 +108,15 @@ def train_methods(
     run: RunFolder,
     device: torch.device,
     *,
-    share: Share,
+    recipes_for: RecipesFor,
     folds: int | None = None,
     resume: bool = False,
     report: Report = logger.info,
 ) -> MethodComparison:
     """Cross-validate each method into ``run/METHOD``, supervised training first. The scans are prepared once.
 
-    ``resume`` keeps finished folds and continues a stopped fold, with the recipes of the first call. ``folds`` is the
-    requested number of folds, if any.
+    ``resume`` keeps finished folds and continues a stopped fold, with the recipes of the first call. ``recipes_for``
+    makes the recipes of a new comparison. ``folds`` is the requested number of folds, if any.
     """
     run.check_target(METHODS, resume=resume)
     if run.path.resolve() == data.resolve():
@@ -121,7 +126,7 @@ def train_methods(
     if resume:
         _check_same(plan, methods, folds, run)
     else:
-        _start(plan, store, run, share)
+        _start(plan, store, run, recipes_for)
     results: list[MethodResult] = []
     for number, name in enumerate(methods, start=1):
         report(f"method {number} of {len(methods)}: {name}")
@@ -149,10 +154,10 @@ def _result(name: str, scored: CrossValidation, effect: Effect) -> MethodResult:
     return MethodResult(name, manifests[0]["steps"], seconds, scored.evaluation, effect)
 
 
-def _start(plan: Recipe, store: Store, run: RunFolder, share: Share) -> None:
+def _start(plan: Recipe, store: Store, run: RunFolder, recipes_for: RecipesFor) -> None:
     """Write the plan and the recipes of all methods."""
     cases = training_cases(store, plan.batches)
-    recipes = share(store, len(cases.labeled))
+    recipes = recipes_for(store, len(cases.labeled))
     for compared, _ in recipes.values():
         require_unlabeled(compared, len(cases.unlabeled), store.path)
         divide([case.name for case in cases.labeled], compared.folds or MIN_FOLDS, plan.seed)

@@ -29,12 +29,13 @@ from graftseg.recipes.recipe import Recipe, load_recipe
 
 MAX_VARIANT_LENGTH = 100
 TEST_IT = "test the run with graftseg test RUN STORE"
+TEST_BEST = "predict again with --checkpoint best and evaluate predictions-best, or remove this folder"
 OTHER_FOLDER = "pass another folder as --results or --out"
 OTHER_VARIANT = "pass another --variant"
 
 
 def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", results: Path = Path("results")) -> Path:
-    """Write the record of a finished and tested run, by default into ``results/RECIPE/seed-N[-VARIANT]``.
+    """Write the record of a finished and tested run into ``out``, by default ``results/RECIPE/seed-N[-VARIANT]``.
 
     A run whose settings differ from the shipped recipe needs a variant, so that tables list it in a separate row.
     """
@@ -45,13 +46,13 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     folder = out or results / record_path(recipe, variant)
     variant = _variant_of(folder, recipe, variant)
     check_target(folder, run.path)
-    reported = _scores_in(run.predictions, facts.get("weights"))
+    reported = _scores_in(run.predictions, facts.get("weights"), TEST_IT)
     changes = changes_of(recipe, reported.about["inference"])
     check_variant(run.recipe_file, recipe, changes, variant)
     _check_replaced(folder, facts.get("weights"))
     best = None
     if (run.predictions_best / "metrics.csv").is_file():
-        best = _scores_in(run.predictions_best, (facts.get("best") or {}).get("sha256"))
+        best = _scores_in(run.predictions_best, (facts.get("best") or {}).get("sha256"), TEST_BEST)
     log = thinned(complete_log(run.log_file, facts.get("steps")))
     store = {key: value for key, value in facts["store"].items() if key != "path"}
     recorded = without_paths({**facts, "store": store}) | {"variant": variant, "changes": changes}
@@ -121,42 +122,45 @@ def check_same_cases(first: Record, second: Record) -> None:
             finding = f"not tested on the same scans and labels as {first.name}"
             raise UserError(Code.NOT_COMPARABLE, second.name, finding, "")
     except UserError as error:
-        remedy = "move one of the two records elsewhere, or record one of them with another --variant"
+        remedy = f"move the record {first.name} elsewhere, or record {second.name} with another --variant"
         raise UserError(error.code, error.where, error.finding, remedy) from None
 
 
 def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
-    """Return ``variant`` or, if empty, the variant in the folder's name. Raise if tables would not find the folder."""
+    """Return ``variant`` or, if it is empty, the variant in the name of the folder.
+
+    Raise if tables would not find a record in this folder.
+    """
     name = RECORD_NAME.fullmatch(folder.name)
     variant = variant or (name and name.group(2)) or ""
     expected = record_path(recipe, variant)
     if PurePosixPath(folder.as_posix()).parts[-len(expected.parts) :] != expected.parts:
         finding = f"a record of this run must be in a folder named {expected}"
-        raise UserError(Code.OPTION_INVALID, folder, finding, f"pass RESULTS/{expected}")
+        raise UserError(Code.OPTION_INVALID, folder, finding, f"pass --out RESULTS/{expected}, or omit --out")
     return variant
 
 
-def _check_replaced(folder: Path, weights: str | None) -> None:
+def _check_replaced(folder: Path, weights_sha256: str | None) -> None:
     """Raise if a folder contains the record of another run. A damaged record may be replaced."""
     try:
         before = read_record(folder).facts.get("weights") if is_record(folder) else None
     except UserError:
         return
-    if before not in (None, weights):
+    if before not in (None, weights_sha256):
         remedy = "remove this record or pass another --variant"
         raise UserError(Code.TARGET_EXISTS, folder, "contains the record of another run", remedy)
 
 
-def _scores_in(folder: Path, weights: str | None) -> Scored:
+def _scores_in(folder: Path, weights_sha256: str | None, remedy: str) -> Scored:
     """Read the scores in a folder of label maps. Raise if the label maps were predicted with other weights."""
     table = folder / "metrics.csv"
     manifest = read_manifest(folder, "remove the folder and predict again")
     if manifest is None or not table.is_file():
-        raise UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST_IT)
-    if manifest.weights != weights:
-        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps were predicted with other weights", TEST_IT)
+        raise UserError(Code.NOT_TESTED, folder, "the label maps have not been evaluated", remedy)
+    if manifest.weights != weights_sha256:
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps were predicted with other weights", remedy)
     if not manifest.is_complete:
-        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", TEST_IT)
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", remedy)
     evaluation, described = read_csv(table), description_file(table)
     description: dict[str, Any] = read_object(described) if described.is_file() else {}
     about = {

@@ -112,7 +112,14 @@ class Record:
         """The scores for a comparison, without the path of the references, which is not recorded."""
         reported, weights = self.reported, self.reported.about.get("weights", self.facts.get("weights"))
         return comparison.ScoredRun(
-            self.name, reported.evaluation, reported.checkpoint, None, self.identity, weights, self.steps
+            self.name,
+            reported.evaluation,
+            reported.checkpoint,
+            None,
+            reported.tested_on,
+            self.identity,
+            weights,
+            self.steps,
         )
 
     @cached_property

@@ -3,12 +3,15 @@
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from graftseg.core.devices import choose_device
+import torch
+
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, write_json
 from graftseg.core.run_folder import LOCK, SEED, SEEDS, RunFolder
+from graftseg.core.tasks import Executor, Work, open_executor
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import check_target as refuse_other_data
 from graftseg.data.prepare import prepare
@@ -58,19 +61,28 @@ def train_seeds(
     overrides: Iterable[str] = (),
     shorter: int = 1,
     device: str = "auto",
+    on: str | None = None,
     tell: Tell = logger.info,
 ) -> list[SeedResult]:
     """Train ``count`` runs with consecutive seeds, starting at the recipe's seed, and test each run.
 
     Each run is written to ``out/seed-N``. Finished runs in ``out`` are kept, including runs of other seeds. A stopped
     run is resumed. After every seed, ``out/summary.json`` is updated and ``tell`` is called with a line of text. If the
-    test cases have no labels, the runs are not tested. ``shorter`` divides the durations in the recipe.
+    test cases have no labels, or only resampled labels, the runs are not tested. ``shorter`` divides the lengths in the
+    recipe, such as numbers of steps. With ``on``, each seed is a task on the Ray cluster ``ray`` or
+    ``ray://HOST:PORT``.
     """
-    choose_device(device)
     check_seeds(count)
+    with open_executor(on) as executor:
+        chosen = executor.choose_device(device)
+        return _train_seeds(requested_recipe(recipe, overrides, shorter), data, out, count, chosen, executor, tell)
+
+
+def _train_seeds(
+    base: Recipe, data: Data, out: Path, count: int, device: torch.device, executor: Executor, tell: Tell
+) -> list[SeedResult]:
     folder = RunFolder(out)
     _check_target(folder, data)
-    base = requested_recipe(recipe, overrides, shorter)
     last = base.seed + count - 1
     _with_seed(base, last)
     store = open_store(data) if is_store(data) else _prepared(base, data, folder)
@@ -78,17 +90,27 @@ def train_seeds(
     if untested:
         tell(f"training without a test: {untested}")
     tell("\t".join(["", *METRIC_NAMES.values(), "checkpoint"]))
-    summary = _Summary(base, store, folder, device, untested, tell)
+    summary = _Summary(base, store, folder, str(device), untested, tell)
     for seed in folder.seeds:
         if is_complete(_with_seed(base, seed), store, folder.seed(seed)):
             summary.add(seed)
-    for seed in range(base.seed, last + 1):
-        if seed not in summary.results:
-            ensure_trained(_with_seed(base, seed), store, folder.seed(seed), device)
+    rest = [seed for seed in range(base.seed, last + 1) if seed not in summary.results]
+    task = partial(_train_and_test, base, store, folder, str(device), not untested)
+    work = Work("Training seeds", (store.path,), (folder.path,), device)
+    with executor.running(task, rest, work) as finished:
+        for seed, wait in zip(rest, finished, strict=True):
+            wait()
             summary.add(seed)
     if not untested:
         tell(mean_line(summary.rows))
     return summary.rows
+
+
+def _train_and_test(base: Recipe, store: Store, folder: RunFolder, device: str, is_tested: bool, seed: int) -> None:
+    """Train or finish a seed, and save its label maps and scores."""
+    ensure_trained(_with_seed(base, seed), store, folder.seed(seed), device)
+    if is_tested:
+        run_scores(folder.seed(seed), store, device)
 
 
 @dataclass

@@ -24,13 +24,17 @@ HEAD = (
 NOTE = (
     "Mean test Dice in percent over all runs of a row, from planned recipes without any change by hand. *gain* is "
     "*shipped* minus *supervised*, *worst gain* is the lowest gain of a single run. *all labels* is a supervised run "
-    "with labels for all training scans. *lost classes* counts classes that a shipped network finds in no test case.\n"
+    "with labels for all training scans. *with unlabeled* is the network of the run, even if the check of the teacher "
+    "skipped or stopped self-training. *lost classes* counts classes that a shipped network finds in no test case.\n"
 )
 
 
 @dataclass(frozen=True)
 class Stranger:
-    """The scores of one planned run. With ``all_labeled``, the run is an upper bound."""
+    """The mean test Dice of the networks of one planned run, and the number of classes that the shipped network lost.
+
+    With ``all_labeled``, all training scans have labels, and the supervised network is an upper bound.
+    """
 
     data: str
     device: str

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import make_folder
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.tasks import Executor, Work, open_executor
 from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store, is_store, open_store
@@ -42,9 +43,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Swept:
-    """The names of trials recorded ``before`` and by this sweep (``recorded``), and the reason for each failure.
+    """The result of a sweep. A trial is one seed of one row.
 
-    ``other_settings`` names trials whose existing record has other settings. These trials are not trained again.
+    It has the names of the trials recorded ``before`` and by this sweep (``recorded``), and the reason for each
+    failure. ``other_settings`` names trials whose existing record has other settings. They are not trained again.
     """
 
     before: tuple[str, ...]
@@ -121,16 +123,19 @@ def sweep(
     variant: str = "",
     device: str = "auto",
     dry_run: bool = False,
+    on: str | None = None,
     tell: Tell = logger.info,
 ) -> Swept:
     """Train, test and record the missing rows of a table, or of ``all`` tables, with ``seeds`` seeds per row.
 
     ``data`` is a prepared store, or a mapping from data sets to stores. Runs are written below ``out`` and records
     below ``results``. ``only`` selects recipes by name or pattern, including recipes that are not in the paper.
-    ``shorter`` divides the durations in every recipe, see ``recipes.shortening``. If a row fails, the error is
-    reported and the sweep continues. A ``StoppedError`` ends the sweep, and the same call resumes it.
+    ``shorter`` divides the lengths in every recipe, see ``recipes.shortening``. If a row fails, the error is reported
+    and the sweep continues. A ``StoppedError`` ends the sweep, and the same call resumes it. With ``on``, each run is a
+    task on the Ray cluster ``ray`` or ``ray://HOST:PORT``.
     """
-    choose_device(device)
+    if on is None:
+        choose_device(device)
     check_shorter(shorter)
     check_seeds(seeds)
     bases, failures = _load_recipes(chosen_recipes(name, only), list(overrides), shorter, variant)
@@ -161,7 +166,8 @@ def sweep(
             tell(f"{trial_name}: failed: {error}")
         for folder in (Path(out), Path(results)) if ready else ():
             make_folder(folder)
-        failures |= _run(ready, stores, Path(results), device, tell)
+        with open_executor(on if ready else None) as executor:
+            failures |= _run(ready, stores, (Path(out), Path(results)), executor, device, tell)
         recorded = [trial.name for trial in ready if trial.name not in failures]
     swept = Swept(before, tuple(recorded), failures, tuple(trial.name for trial in different))
     tell(_summary(swept, to_do=len(ready) if dry_run else 0))
@@ -255,28 +261,53 @@ def _problems(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str
 
 
 def _run(
-    trials: Sequence[Trial], stores: Mapping[str, Store], results: Path, device: str, tell: Tell
+    trials: Sequence[Trial],
+    stores: Mapping[str, Store],
+    folders: tuple[Path, Path],
+    executor: Executor,
+    device: str,
+    tell: Tell,
 ) -> dict[str, str]:
-    """Train, test and record trials; return the reason for each failure."""
-    failures = {}
-    for number, trial in enumerate(trials, start=1):
-        tell(f"{trial.name} ({number} of {len(trials)}): {trial.state}")
-        if reason := _failure_of(trial, stores[trial.benchmark], results, device, tell):
-            failures[trial.name] = reason
-            tell(f"{trial.name}: failed: {reason}")
+    """Train, test and record trials in the folders of runs and of records; return the reason for each failure."""
+    failures, states = {}, [trial.state for trial in trials]
+    chosen, (out, results) = executor.choose_device(device), folders
+    work = Work("Training runs", tuple(store.path for store in stores.values()), (out,), chosen)
+    with executor.running(partial(_train_and_test, stores, str(chosen)), trials, work) as finished:
+        for number, (trial, state, wait) in enumerate(zip(trials, states, finished, strict=True), start=1):
+            tell(f"{trial.name} ({number} of {len(trials)}): {state}")
+            if reason := _failure_of(trial, wait, results, tell):
+                failures[trial.name] = reason
+                tell(f"{trial.name}: failed: {reason}")
+    return failures
+
+
+def _train_and_test(stores: Mapping[str, Store], device: str, trial: Trial) -> dict[str, float] | str:
+    """Train or finish a run, and save its label maps and scores. Return its metrics, or the reason for a failure."""
+    store = stores[trial.benchmark]
+    try:
+        ensure_trained(trial.recipe, store, trial.run, device)
+        return mean_metrics(run_scores(trial.run, store, device)[0])
+    except StoppedError:
+        raise
+    except UserError as error:
+        return str(error)
+    except Exception as error:
+        logger.exception("a row failed")
+        return _plain(error)
+    finally:
         if choose_device(device).type == "cuda":
             # free the compiled code and the cached memory of this trial
             torch.compiler.reset()
             gc.collect()
             torch.cuda.empty_cache()
-    return failures
 
 
-def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Tell) -> str:
-    """Train, test and record a trial and print its scores. Return the reason for a failure, or an empty string."""
+def _failure_of(trial: Trial, wait: Callable[[], dict[str, float] | str], results: Path, tell: Tell) -> str:
+    """Wait for a trial, record it and print its scores. Return the reason for a failure, or an empty string."""
     try:
-        ensure_trained(trial.recipe, store, trial.run, device)
-        figures = mean_metrics(run_scores(trial.run, store, device)[0])
+        figures = wait()
+        if isinstance(figures, str):
+            return figures
         recording.record_run(trial.run, None, variant=trial.variant, results=results)
     except StoppedError:
         raise
@@ -284,9 +315,13 @@ def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Te
         return str(error)
     except Exception as error:
         logger.exception("a row failed")
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return _plain(error)
     tell(f"{trial.name}: " + ", ".join(f"{METRIC_NAMES[key]} {format_value(figures[key])}" for key in METRIC_NAMES))
     return ""
+
+
+def _plain(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _summary(swept: Swept, to_do: int) -> str:

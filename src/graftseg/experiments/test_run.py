@@ -13,12 +13,15 @@ from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
 from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.scores import Evaluation, check_table_path
+from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
+from graftseg.inference.ensemble import EXACT, folder_of_network
 from graftseg.inference.model import check_weights_exist
 from graftseg.inference.predict import PlannedPrediction, Predicted, PredictionSettings, plan_prediction
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, training_differences
+from graftseg.training.unlabeled_use import unlabeled_use
 
 Folder = str | Path
 
@@ -34,13 +37,18 @@ class ScoredTest:
     warnings: tuple[str, ...] = ()
 
     def verdict(self) -> Iterator[str]:
-        """Yield warnings, classes that were never found, and whether the unlabeled scans helped."""
+        """Yield warnings, classes that were never found, the shipped network, and whether unlabeled scans helped."""
         yield from self.warnings
         for path, evaluation in self.scores.items():
             yield from missed_classes(str(path), evaluation)
+        tested = RunFolder(next(iter(self.scores)))
+        shipping, shipped = folder_of_network(tested, "shipped", None)
+        if shipped is not None and shipping.path in self.scores:
+            dice = format_value(mean_metrics(self.scores[shipping.path])["dice"])
+            yield f"predict uses {shipped.sentence}, with a mean Dice of {dice} % in this test"
         if self.comparison is not None:
             run, baseline = self.scores.values()
-            yield verdict_between(baseline, run)
+            yield verdict_between(baseline, run, use=unlabeled_use(tested))
 
 
 def score_run(
@@ -112,7 +120,7 @@ def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Itera
 def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> PlannedPrediction:
     """Load the networks and check that label maps and scores can be written. Existing files are not changed."""
     check_writable(run.path)
-    settings = PredictionSettings(remedy=f"move {run.predictions} elsewhere and test again")
+    settings = PredictionSettings([EXACT], remedy=f"move {run.predictions} elsewhere and test again")
     plan = plan_prediction(run, scans.images, run.predictions, device, settings)
     plan.target.check()
     check_table_path(run.predictions / "metrics.csv")

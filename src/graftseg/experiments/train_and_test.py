@@ -10,7 +10,7 @@ from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments.paper import MAX_SEEDS
-from graftseg.inference.ensemble import Checkpoint, select_weights
+from graftseg.inference.ensemble import EXACT, Checkpoint, select_weights
 from graftseg.inference.predict import PredictionSettings, predict_scans
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.run import complete, is_complete
@@ -38,12 +38,12 @@ def run_scores(run: RunFolder, store: Store, device: str) -> tuple[Evaluation, E
 def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -> Evaluation:
     """Return the scores of a checkpoint on the test cases, from the cache or from a new prediction."""
     folder = run.predictions if checkpoint == "shipped" else run.predictions_best
-    weights, cases = select_weights(run, checkpoint).sha256, stored_references(store)
-    cached = find_cached_scores(folder, weights, store.path, PROTOCOL, cases, len(store.classes), store)
+    weights_sha256, cases = select_weights(run, checkpoint).sha256, stored_references(store)
+    cached = find_cached_scores(folder, weights_sha256, store.path, PROTOCOL, cases, len(store.classes), store)
     if cached is not None:
         return cached
     remedy = f"move {folder} elsewhere and run the same command again"
-    settings = PredictionSettings(checkpoint=checkpoint, remedy=remedy)
+    settings = PredictionSettings([EXACT], checkpoint, remedy=remedy)
     predicted = predict_scans(run, store.path, folder, choose_device(device), settings)
     if predicted.failures:
         raise predicted.failures[0]

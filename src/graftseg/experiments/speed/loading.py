@@ -124,9 +124,9 @@ def import_h5py() -> Any:
 def augmented(
     rng: np.random.Generator, image: Array, label: Array, patch: Sequence[int], settings: AugmentSettings
 ) -> tuple[Array, Array]:
-    """Rotate by multiples of 90 degrees and flip, or rotate by a small angle. Then crop a volume or zoom a slice.
+    """Rotate by a multiple of 90 degrees and flip, rotate by a small angle, or do neither, at random.
 
-    Arrays are ``(C, *space)``.
+    Then crop a volume or zoom a slice. Arrays are ``(C, *space)``.
     """
     if rng.random() < settings.rotate_flip:
         turns, axis = int(rng.integers(4)), 1 + int(rng.integers(2))

@@ -44,12 +44,12 @@ class Plan:
 
     @property
     def steps_a_round(self) -> int:
-        """The number of timed steps of one round, rounded up."""
+        """The number of timed complete steps of one round, rounded up."""
         return ceil(self.steps / self.rounds)
 
     @property
     def split_steps_a_round(self) -> int:
-        """The number of steps of one round that are timed phase by phase."""
+        """The number of further steps of one round, which are timed phase by phase."""
         return max(1, self.steps_a_round // 2)
 
 

@@ -46,7 +46,7 @@ class Stopwatch:
 
 
 class Mark:
-    """The time at which a device has finished all work queued so far, recorded without a synchronization."""
+    """The time at which a GPU finishes the work queued so far, recorded without waiting; on a CPU, the current time."""
 
     def __init__(self, device: torch.device) -> None:
         self._at = perf_counter()
