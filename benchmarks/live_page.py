@@ -76,14 +76,17 @@ def cpu_seconds(process: int) -> float:
 
 
 def steps(address: str) -> Iterator[int]:
-    """Yield the step in each event about a run that is still training."""
+    """Yield the step in each event about a run that is still training, and load all pictures, as a browser does."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
     opener.open(address).read()
-    with opener.open(f"{address.split('/?')[0]}/api/live") as events:
+    origin = address.split("/?")[0]
+    with opener.open(f"{origin}/api/live") as events:
         for line in events:
-            state = json.loads(line[6:]) if line.startswith(b'data: {"status"') else {}
-            if state.get("status") == "running" and state["step"]:
-                yield state["step"]
+            content = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+            for name in content.get("pictures", ()):
+                opener.open(f"{origin}/api/snapshots/{content['step']}/{name}.png").read()
+            if content.get("status") == "running" and content["step"]:
+                yield content["step"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import nibabel
 import numpy as np
@@ -24,6 +25,7 @@ from graftseg.reporting.viewer.leases import LEASE_SECONDS, Leases
 from graftseg.reporting.viewer.remembered_address import remembered_address
 from graftseg.reporting.viewer.retraining import Retraining, is_worse, next_run
 from graftseg.reporting.viewer.server import Viewer, create_app
+from graftseg.reporting.viewer.suggestions import Suggestions
 from user_errors import user_error
 
 CPU = torch.device("cpu")
@@ -78,7 +80,7 @@ def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, t
     folder = Path(shutil.copytree(trained.parent / "scans", tmp_path / "scans"))
     session = browser(trained, folder).get("/api/session").json()
     ranks = [one["rank"] for one in session["cases"]]
-    assert (session["mode"], session["can_train"]) == ("annotate", True)
+    assert session["mode"] == "annotate"
     assert ranks == [1, 2, 3, 4, 5, None, None, None, None]
     assert {one["split"] for one in session["cases"][:5]} == {"unlabeled"}
     assert json.loads((folder / "annotations" / "ranking.json").read_text())["cases"].keys() == {
@@ -216,6 +218,24 @@ def test_reset_goes_back_to_the_prediction(trained: Path, folder: Path) -> None:
     client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, start.size, 1)))
     assert client.post(f"{case}/reset", json={"tab": "a", "seq": 1}).json() == {"seq": 2}
     assert np.array_equal(drawing(client, case)[0], start)
+
+
+def test_starting_over_uses_the_current_network(trained: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    annotations = AnnotationFolder(folder)
+    with annotations.lock():
+        annotator = make_annotator(RunFolder(trained), folder, annotations, CPU)
+    number = annotator.order()[0]
+    draft = annotator.draft(number)
+    draft.add(1, np.array([(0, draft.start.size, 1)], RUN))
+    assert annotator.restart(number) == 2
+    assert np.array_equal(draft.drawing, draft.start)
+    assert annotator.draft(number) is draft
+    other = np.full_like(draft.labels, 2)
+    monkeypatch.setattr(Suggestions, "model", "another network")
+    monkeypatch.setattr(Suggestions, "maps", lambda *_: SimpleNamespace(labels=other))
+    assert annotator.restart(number) == 0
+    assert np.array_equal(annotator.draft(number).labels, other)
+    assert annotator.draft(number).about["model"] == "another network"
 
 
 BAD_REQUESTS = [

@@ -108,6 +108,22 @@ def test_a_run_without_masks_is_refused(store: Store, tmp_path: Path) -> None:
         api.figure("masks", tmp_path / "run", out=tmp_path / "masks.svg")
 
 
+def test_the_used_mask_is_that_of_the_last_stage_that_pastes() -> None:
+    nothing: list[dict[str, Any]] = [
+        {"method": "bcp-pretrain", "settings": {"mixing": False}},
+        {"method": "bcp", "settings": {"direction": "none"}},
+        {"method": "graft", "settings": {"direction": "none"}},
+        {"method": "fg-cutmix"},
+    ]
+    pretraining = {"method": "bcp-pretrain", "settings": {"mask": {"name": "contact"}, "beta": 0.5}}
+    for stage in nothing:
+        with user_error(Code.RECIPE_MISMATCH, Path("run"), "mask"):
+            masks._used_mask(Path("run"), tiny.tiny_recipe(stages=[stage | {"steps": 1}]))
+        recipe = tiny.tiny_recipe(stages=[pretraining | {"steps": 1}, stage | {"steps": 1}])
+        used, beta = masks._used_mask(Path("run"), recipe)
+        assert (used.name, beta) == ("contact", 0.5), stage
+
+
 def test_the_head_turns_the_features_into_logits() -> None:
     for dimensions in (2, 3):
         for name in METHODS:

@@ -30,5 +30,15 @@ def test_overlap_is_symmetric_and_between_0_and_1() -> None:
     assert overlap(NORMAL, NORMAL + 100) == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.07])
+def test_a_narrow_density_overlaps_a_wide_one(shift: float) -> None:
+    """The wide density is constant where the narrow one is above it, at distances of less than x."""
+    wide = stats.norm(0, 100 * math.sqrt(1 + bandwidth(NORMAL) ** 2)).pdf(shift)
+    peak = 1 / (MIN_BANDWIDTH * math.sqrt(2 * math.pi))
+    x = MIN_BANDWIDTH * math.sqrt(2 * math.log(peak / wide))
+    expected = 2 * x * wide + 2 * stats.norm.cdf(-x / MIN_BANDWIDTH)
+    assert overlap(np.full(20, shift), 100 * NORMAL) == pytest.approx(expected, rel=0.02)
+
+
 def test_equal_values_have_the_smallest_bandwidth() -> None:
     assert bandwidth(np.zeros(5)) == bandwidth(np.zeros(1)) == MIN_BANDWIDTH

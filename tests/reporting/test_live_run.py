@@ -1,5 +1,8 @@
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from tiny import tiny_recipe
 from graftseg.core.files import locked, write_text
 from graftseg.core.run_folder import LOCK, RunFolder
 from graftseg.reporting.viewer.live import MAX_POINTS, LiveRun, thinned
+from graftseg.reporting.viewer.live_page import Parent, wait_for_run
 from graftseg.reporting.viewer.live_routes import live_routes
 
 
@@ -91,3 +95,29 @@ def test_a_run_with_a_lock_is_running(run: RunFolder) -> None:
     assert not LiveRun(run).is_running
     with locked(run.path / LOCK, ""):
         assert LiveRun(run).is_running
+
+
+def test_events_of_an_own_page_end_with_the_command(run: RunFolder) -> None:
+    run.log_file.write_text(line(1))
+    run.update_manifest({"status": "finished"})
+    answers = iter([False, True])
+    client = TestClient(Starlette(routes=live_routes(run, lambda: next(answers))))
+    text = client.get("/api/live").text
+    assert text.count("event: state") == 2
+    assert 'event: end\ndata: {"closes": true}' in text
+
+
+@pytest.mark.parametrize("status", ["stopped", "running", "failed"])
+def test_the_page_waits_until_an_earlier_run_is_resumed(run: RunFolder, status: str) -> None:
+    run.update_manifest({"status": status})
+    ended = Parent(io.BytesIO())
+    wait_for(ended.has_ended)
+    assert not wait_for_run(run, ended)
+    run.update_manifest({"status": "running"})
+    with locked(run.path / LOCK, ""):
+        assert wait_for_run(run, ended)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    while not condition():
+        sleep(0.001)

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,9 @@ def test_the_report_is_served(run: Path) -> None:
     assert answer.status_code == 200
     assert "graftseg report" in answer.text
     assert '<a href="/?case=test_000">test_000</a>' in answer.text
-    assert "'self'" not in answer.headers["content-security-policy"]
+    policy = answer.headers["content-security-policy"]
+    assert "'self'" not in policy
+    assert re.fullmatch(r"script-src 'sha256-[\w+/]{43}='", policy.split("; ")[-1])
 
 
 def test_a_damaged_scan_is_one_error(run: Path, tmp_path: Path) -> None:

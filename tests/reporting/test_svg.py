@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from markupsafe import Markup
 
-from graftseg.reporting.svg import Axis, element, nice_ticks, number
+from graftseg.reporting.svg import Axis, element, format_number, nice_ticks
 
 
 def test_text_and_attributes_are_escaped_and_markup_is_not() -> None:
@@ -38,7 +38,16 @@ def test_ticks_are_round() -> None:
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [(0.12345, "0.123"), (-2.0, "−2"), (12345.0, "12,345"), (1.5e-7, "1.5e−7"), (2e9, "2e9"), (0, "0")],
+    [
+        (0.12345, "0.123"),
+        (-2.0, "−2"),
+        (999.4, "999"),
+        (-999.7, "−1,000"),
+        (12345.0, "12,345"),
+        (1.5e-7, "1.5e−7"),
+        (2e9, "2e9"),
+        (0, "0"),
+    ],
 )
 def test_numbers_are_short(value: float, written: str) -> None:
-    assert number(value) == written
+    assert format_number(value) == written

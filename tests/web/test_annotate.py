@@ -198,6 +198,8 @@ def test_a_scan_is_corrected_saved_and_learned_from(
     assert training.locator(".notice").inner_text() != ""
     continued = next(path for path in own_run.parent.glob("run-*") if (path / "run.json").is_file())
     assert name in (continued / "run.json").read_text()
+    wait_until(lambda: np.array_equal(tab.draft(), tab.labels("prediction")))  # of the network that is used now
+    assert np.array_equal(tab.saved_draft(), tab.draft())
     assert tab.errors == []
     context.tracing.stop(path=tmp_path / "recording.zip")
     assert (tmp_path / "recording.zip").stat().st_size > 0

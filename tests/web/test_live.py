@@ -1,5 +1,7 @@
 """The page of a training in Chromium: curves grow, and the report is linked at the end."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,25 +16,10 @@ pytestmark = [pytest.mark.web, pytest.mark.slow]
 
 
 def test_curves_grow_until_the_report(tmp_path: Path, start: Start, context: BrowserContext) -> None:
-    tree = recipe_tree(2)
-    tree["stages"][1]["steps"] = 1500
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(tree))
-    data, run = write_scans(tmp_path / "scans", 2), tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "graftseg",
-        "train",
-        str(tmp_path / "recipe.yaml"),
-        "--data",
-        str(data),
-        "--out",
-        str(run),
-    ]
-    training = subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    training, run = start_training(tmp_path, 1500), tmp_path / "run"
     try:
         wait_until(lambda: (run / "run.json").is_file() or training.poll() is not None, 120)
-        assert training.poll() is None, training.communicate()[0].decode()
+        assert training.poll() is None, training.communicate()[0]
         tab = ViewerTab(context, start("view", run).url)
         first = wait_until(lambda: points(tab), 60)
         wait_until(lambda: points(tab) > first, 60)
@@ -50,6 +37,33 @@ def test_curves_grow_until_the_report(tmp_path: Path, start: Start, context: Bro
     finally:
         training.kill()
         training.communicate()
+
+
+def test_the_page_of_a_training_ends_with_the_report(tmp_path: Path, context: BrowserContext) -> None:
+    training = start_training(tmp_path, 300, "--live")
+    try:
+        assert training.stdout is not None
+        address = next(found.group() for line in training.stdout if (found := re.search(r"http://\S+", line)))
+        tab = ViewerTab(context, address)
+        tab.page.wait_for_url("**/report", timeout=120_000)
+        assert "graftseg report" in tab.page.content()
+        assert training.wait() == 0
+        assert tab.errors == []
+    finally:
+        training.kill()
+        training.communicate()
+
+
+def start_training(folder: Path, steps: int, *options: str) -> "subprocess.Popen[str]":
+    """Train a tiny recipe on phantoms in ``folder/run``."""
+    tree = recipe_tree(2)
+    tree["stages"][1]["steps"] = steps
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(tree))
+    data = write_scans(folder / "scans", 2)
+    command = [sys.executable, "-m", "graftseg", "train", str(folder / "recipe.yaml"), "--data", str(data)]
+    command += ["--out", str(folder / "run"), "--device", "cpu", *options]
+    environment = os.environ | {"BROWSER": "true"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def problems_in_all_sizes(tab: ViewerTab) -> dict[tuple[str, int], list[str]]:

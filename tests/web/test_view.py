@@ -1,6 +1,7 @@
 """The viewer in Chromium: cases, planes, overlays, window, keyboard."""
 
 import json
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -196,6 +197,26 @@ def test_hostile_names_are_shown_as_text(tmp_path: Path, start: Start, context: 
     assert tab.page.locator(".case img, .stage img").count() == 0
     assert HOSTILE in tab.page.locator(".cases").inner_text()
     assert tab.errors == []
+
+
+def test_ctrl_c_ends_the_server_without_an_error(scan: Path, start: Start) -> None:
+    process = start("view", scan).process
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert process.stdout is not None
+    assert process.stdout.read() == ""
+
+
+def test_a_damaged_scan_is_not_mixed_up_with_the_scan_before(scan: Path, start: Start, context: BrowserContext) -> None:
+    (scan.parent / "damaged.nii.gz").write_bytes(scan.read_bytes()[:2000])
+    tab = tab_of(context, start("view", scan.parent, "--case", "scan").url)
+    tab.page.locator(".case", has_text="damaged").click()
+    wait_until(lambda: "damaged" in tab.page.get_by_role("alert").inner_text())
+    assert not tab.page.locator("#planes").is_visible()
+    tab.page.locator(".case", has_text="scan").click()
+    tab.wait_ready("scan")
+    assert tab.page.locator("#planes").is_visible()
+    assert tab.page.title() == "data – graftseg"
 
 
 def test_a_flat_scan_has_one_plane(tmp_path: Path, start: Start, context: BrowserContext) -> None:

@@ -160,8 +160,12 @@ class ViewerTab:
 
     def saved_draft(self) -> NDArray[np.uint8]:
         """Return the drawing that the server has."""
+        return self.labels("draft")
+
+    def labels(self, layer: str) -> NDArray[np.uint8]:
+        """Return a label map of the shown case from the server."""
         number = self.run("window.graftseg.page.details.id")
-        answer = self.page.request.get(f"{self.origin}/api/cases/{number}/draft.nii")
+        answer = self.page.request.get(f"{self.origin}/api/cases/{number}/{layer}.nii")
         assert answer.ok
         return np.asarray(nibabel.Nifti1Image.from_bytes(answer.body()).dataobj)
 

@@ -250,12 +250,19 @@ export class Annotation {
   async #reset(): Promise<void> {
     const open = this.#writable();
     if (open === null) return;
-    const isSure = await confirmDialog("Start over?", "All changes since the start of this drawing are discarded.", "Start over");
-    if (!isSure) return;
-    await open.queue.flushed();
-    await resetCase(open.details.id, this.#tab, open.queue.last);
-    this.#drawn = [];
-    await this.#load(open, true);
+    const isSure = await confirmDialog("Start over?", "All changes are discarded. The drawing starts again from the prediction, or from the saved label map.", "Start over");
+    if (isSure) await this.#restart(open);
+  }
+
+  async #restart(open: OpenCase): Promise<void> {
+    try {
+      await open.queue.flushed();
+      await resetCase(open.details.id, this.#tab, open.queue.last);
+      this.#drawn = [];
+      await this.#load(open, true);
+    } catch (error) {
+      this.#showError(error);
+    }
   }
 
   async #finish(action: FinishAction): Promise<void> {
@@ -269,16 +276,30 @@ export class Annotation {
       const { file, changed, next } = await finishCase(open.details.id, this.#tab, open.queue.last, action);
       await this.#goOn(action, open.details.name, file, changed, next);
     } catch (error) {
-      const text = error instanceof OfflineError ? "The server does not answer. Try again when it is back." : String((error as Error).message);
-      this.#page.notify(text);
+      this.#showError(error);
     }
     this.#setBusy(false);
   }
 
+  #showError(error: unknown): void {
+    this.#page.notify(error instanceof OfflineError ? "The server does not answer. Try again when it is back." : String((error as Error).message));
+  }
+
+  /** Show the ranking of a new network. A drawing without strokes starts again from its prediction. */
+  async useNewNetwork(): Promise<void> {
+    await this.#updateList();
+    const open = this.#writable();
+    if (open !== null && open.queue.last === 0) await this.#restart(open);
+  }
+
+  async #updateList(): Promise<void> {
+    const { cases } = await getSession();
+    this.#page.session.cases = cases;
+    this.#page.list.update(cases);
+  }
+
   async #goOn(action: FinishAction, name: string, file: string | null, changed: number, next: number | null): Promise<void> {
-    const session = await getSession();
-    this.#page.session.cases = session.cases;
-    this.#page.list.update(session.cases);
+    await this.#updateList();
     if (next !== null) await this.#page.open(next);
     else if (this.#case !== null) await this.#load(this.#case, true);
     const saved = file === null ? "" : `, saved as ${file} (${changed} ${changed === 1 ? "voxel" : "voxels"} changed)`;

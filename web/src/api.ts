@@ -36,7 +36,6 @@ export interface Session {
   cases: CaseSummary[];
   has_report: boolean;
   is_live: boolean;
-  can_train: boolean;
 }
 
 export type VoxelType = "uint8" | "int16" | "uint16" | "float32";

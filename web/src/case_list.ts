@@ -120,7 +120,6 @@ export class CaseList {
     const isSelected = item.id === this.#selected;
     const row = element("button", { type: "button", className: "case", title: [item.name, ...item.reasons].join("\n") });
     if (isSelected) row.setAttribute("aria-current", "true");
-    row.dataset["case"] = String(item.id);
     row.append(element("span", { className: "case-name", textContent: item.name }), this.#figures(item));
     const notes = [item.split, STATE_NAMES[item.state], item.has_draft && item.state === "open" ? "draft" : ""].filter(Boolean).join(", ");
     if (notes) row.append(element("span", { className: `case-notes state-${item.state}`, textContent: notes }));

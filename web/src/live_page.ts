@@ -61,7 +61,7 @@ export class LivePage {
     this.#on<State>("state", (state) => this.#showState(state));
     this.#on<{ curves: Record<string, CurvePoint[]> }>("points", ({ curves }) => this.#addPoints(curves));
     this.#on<Snapshot>("snapshot", (snapshot) => this.#showPictures(snapshot));
-    this.#on<{ report: boolean }>("end", ({ report }) => this.#finish(report));
+    this.#on<{ closes: boolean }>("end", ({ closes }) => this.#finish(closes));
   }
 
   #on<T>(name: string, action: (content: T) => void): void {
@@ -119,10 +119,12 @@ export class LivePage {
     }));
   }
 
-  #finish(hasReport: boolean): void {
+  /** Link the report, or show it at once if the server is about to close. */
+  #finish(closes: boolean): void {
     this.#events?.close();
     this.#end.hidden = false;
-    fill(this.#end, "The training has ended. ", hasReport ? element("a", { href: "/report", textContent: "Open the report" }) : null);
+    fill(this.#end, "The training has ended. ", element("a", { href: "/report", textContent: "Open the report" }));
+    if (closes && this.#state?.status === "finished" && this.node.checkVisibility()) location.assign("/report");
   }
 }
 

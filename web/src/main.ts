@@ -10,7 +10,8 @@ import { ViewerPage } from "./viewer_page.ts";
 
 async function start(app: HTMLElement): Promise<void> {
   const session = await getSession();
-  document.title = `${session.title} – graftseg`;
+  // Names of scans and folders may contain names of patients, and the browser keeps titles in its history.
+  document.title = `${session.kind === "run" ? session.title : session.kind} – graftseg`;
   const header = headerOf(session);
   app.replaceChildren(header);
   if (session.is_live) showLivePage(app, header, session);
@@ -20,8 +21,10 @@ async function start(app: HTMLElement): Promise<void> {
 async function showScans(app: HTMLElement, header: HTMLElement, session: Session): Promise<void> {
   const page = await ViewerPage.start(session, app);
   const annotation = session.mode === "annotate" ? await Annotation.start(page) : null;
-  if (annotation !== null) header.append(annotation.indicator.node);
-  if (session.can_train) page.panel.append(new TrainingPanel().node);
+  if (annotation !== null) {
+    header.append(annotation.indicator.node);
+    page.panel.append(new TrainingPanel(() => annotation.useNewNetwork()).node);
+  }
   const keyboard = new Keyboard([...page.shortcuts(), ...(annotation?.shortcuts() ?? [])]);
   header.append(button("?", () => keyboard.showHelp(), { className: "round", "aria-label": "Keyboard and mouse", title: "Keyboard and mouse" }));
   app.append(keyboard.help);

@@ -27,20 +27,6 @@ export function applyRuns(labels: Uint8Array, runs: readonly Run[]): void {
   for (const { first, length, value } of runs) labels.fill(value, first, first + length);
 }
 
-/** Return the runs that restore the current labels after `runs` were applied. */
-export function reverseRuns(labels: Uint8Array, runs: readonly Run[]): Run[] {
-  const reverse: Run[] = [];
-  for (const { first, length } of [...runs].sort((a, b) => a.first - b.first)) {
-    for (let index = first; index < first + length; index++) {
-      const last = reverse.at(-1);
-      const value = labels[index]!;
-      if (last !== undefined && last.first + last.length === index && last.value === value) last.length++;
-      else reverse.push({ first: index, length: 1, value });
-    }
-  }
-  return reverse;
-}
-
 /** Return the runs in the format of the server: 9 bytes each, little endian. */
 export function encodeRuns(runs: readonly Run[]): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(runs.length * BYTES_PER_RUN);
@@ -62,9 +48,4 @@ export function decodeRuns(bytes: Uint8Array): Run[] {
     length: view.getUint32(i * BYTES_PER_RUN + 4, true),
     value: view.getUint8(i * BYTES_PER_RUN + 8),
   }));
-}
-
-/** Return the number of voxels in the runs. */
-export function voxelCount(runs: readonly Run[]): number {
-  return runs.reduce((sum, run) => sum + run.length, 0);
 }

@@ -3,7 +3,7 @@
 import type { CaseDetails, ClassInfo } from "./api.ts";
 import { button, element } from "./dom.ts";
 import { indexOf } from "./drawing.ts";
-import type { Triple, Volume } from "./nifti.ts";
+import type { Volume } from "./nifti.ts";
 import { axisOf, PlaneView, type Arrangement, type Plane } from "./plane_view.ts";
 import { Rendering } from "./rendering.ts";
 import type { Center } from "./scan_stream.ts";
@@ -204,10 +204,5 @@ export class Stage {
     this.#isRendering = false;
     this.#rendering = null;
     this.#drawCorner();
-  }
-
-  /** Return the size of a voxel in millimeters. */
-  get spacing(): Triple {
-    return this.#scan?.spacing ?? [1, 1, 1];
   }
 }

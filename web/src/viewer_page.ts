@@ -115,6 +115,7 @@ export class ViewerPage {
   async open(id: number): Promise<void> {
     if (id === this.#details?.id || !(await this.onLeave())) return;
     const turn = ++this.#turn;
+    this.#details = null;
     this.stage.node.dataset["state"] = "loading";
     this.list.select(id);
     this.notify("");
@@ -125,11 +126,12 @@ export class ViewerPage {
     } catch (error) {
       if (turn !== this.#turn) return;
       this.stage.node.dataset["state"] = "failed";
+      this.#scores.setCase([]);
       this.notify(error instanceof Error ? error.message : String(error));
     }
   }
 
-  /** Return the open case. */
+  /** Return the open case, or null while a case is loading and after it could not be loaded. */
   get details(): CaseDetails | null {
     return this.#details;
   }
@@ -148,7 +150,7 @@ export class ViewerPage {
     return [
       { keys: "↑ ↓ ← →", text: "Next or previous slice (with Shift: 10 slices)", matches: plain("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"), action: (event) => this.stage.scroll(slices(event)) },
       { keys: "PageUp PageDown", text: "Previous or next case", matches: plain("PageUp", "PageDown"), action: (event) => this.#step(event.key === "PageDown" ? 1 : -1) },
-      { keys: "1 – 9", text: isAnnotating ? "Choose the class to draw" : "Show or hide a class", matches: plain(..."123456789"), action: (event) => this.classes.press(Number(event.key)) },
+      { keys: "1–9", text: isAnnotating ? "Choose the class to draw" : "Show or hide a class", matches: plain(..."123456789"), action: (event) => this.classes.press(Number(event.key)) },
       { keys: "Space", text: "Show or hide all overlays", matches: plain(" "), action: () => this.layers.toggleAll() },
       { keys: "a c s v", text: "Axial, coronal, sagittal, all planes", matches: plain("a", "c", "s", "v"), action: (event) => this.#arrange(event.key) },
       { keys: "+ - 0", text: "Zoom in, zoom out, fit", matches: plain("+", "=", "-", "0"), action: (event) => this.stage.view.zoom(event.key === "0" ? 0 : event.key === "-" ? 1 / 1.25 : 1.25) },
@@ -187,17 +189,15 @@ export class ViewerPage {
     this.#window.setCase(details.window);
     this.#scores.setCase(details.scores);
     history.replaceState(null, "", `${location.pathname}#case=${encodeURIComponent(details.name)}`);
-    document.title = `${this.session.title} – graftseg`;
-    performance.mark("scan-shown");
     this.layers.setCase(details, this.session.mode === "annotate");
     void this.#stream(scan, details, 0);
     await this.onShown(details);
-    this.stage.node.dataset["case"] = String(details.id);
     this.stage.node.dataset["state"] = "ready";
   }
 
   async #showChannel(channel: number): Promise<void> {
-    const details = this.#details!;
+    const details = this.#details;
+    if (details === null) return;
     const { scan, center } = await loadScan(details, channel);
     if (this.#details !== details) return;
     const range = channel === 0 ? details.window : robustRange(center?.axial ?? scan.data, scan.slope, scan.intercept);
@@ -229,8 +229,8 @@ export class ViewerPage {
   }
 
   async #loadLayer(layer: Layer): Promise<void> {
-    const details = this.#details!;
-    if (this.#labels.has(layer)) return;
+    const details = this.#details;
+    if (details === null || this.#labels.has(layer)) return;
     this.#labels.set(layer, new Uint8Array(0));
     try {
       const labels = readLabels(await getVolume(details.id, layer), details.shape);

@@ -9,26 +9,28 @@ from markupsafe import Markup
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import ONE_RUN
+from graftseg.evaluation.verdicts import AS_PLANNED, ONE_RUN, UnlabeledUse
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import NOT_EVALUATED, Results, case_dice, mean, read_results, used_checkpoint
+from graftseg.training.unlabeled_use import unlabeled_use
 
 Scores = dict[str, float]
 
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """The facts of a run, and its scores if it has been evaluated."""
+    """The facts of a run, its scores if it has been evaluated, and how it used its unlabeled scans."""
 
     facts: dict[str, Any]
     results: Results | None
+    use: UnlabeledUse = AS_PLANNED
 
     @classmethod
     def load(cls, run: RunFolder) -> "EvaluatedRun":
         """Load facts and scores from the folder of a run."""
-        return cls(run.manifest(), read_results(run.predictions))
+        return cls(run.manifest(), read_results(run.predictions), unlabeled_use(run))
 
     @property
     def title(self) -> str:
@@ -40,7 +42,7 @@ def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans, or None without an evaluated supervised baseline."""
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
-    return verdict_sentence(baseline.results.evaluation, run.results.evaluation)
+    return verdict_sentence(baseline.results.evaluation, run.results.evaluation, use=run.use)
 
 
 def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
@@ -50,11 +52,13 @@ def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
     return baseline_method == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
 
 
-def verdict_sentence(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN) -> str | None:
+def verdict_sentence(
+    baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED
+) -> str | None:
     """Return the verdict on two evaluations as a sentence, or None if they cannot be paired."""
     if not can_be_paired(baseline, run):
         return None
-    sentence = verdicts.verdict_between(baseline, run, scope)
+    sentence = verdicts.verdict_between(baseline, run, scope, use)
     return sentence[0].upper() + sentence[1:] + "."
 
 
@@ -118,6 +122,7 @@ def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, bas
         unshared=len(run_dice) + len(baseline_dice_by_case) - 2 * shared,
         lines=lines,
         titles=[baseline.title, run.title],
+        columns=["baseline", "this run"] if run.use.is_none else ["labeled scans only", "with unlabeled scans"],
         is_baseline=_is_baseline(run, baseline),
         protocols=[baseline_results.evaluation.protocol, results.evaluation.protocol],
         checkpoints=[used_checkpoint(baseline_results, baseline.facts), used_checkpoint(results, run.facts)],

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from graftseg.reporting.svg import Axis, chart, element, number, points
+from graftseg.reporting.svg import Axis, chart, element, format_number, points
 
 Values = npt.NDArray[np.float64]
 Style = Literal["noisy", "plain", "dots"]
@@ -116,7 +116,7 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
             content += [_line(extremes, steps, values, "extremes"), _line(means, steps, values, "means")]
     if style == "dots" or len(curve.steps) == 1:
         content += _dots(curve, steps, values)
-    return chart(f"{title}: first {number(curve.values[0])}, {end}", frame.width, frame.height, content)
+    return chart(f"{title}: first {format_number(curve.values[0])}, {end}", frame.width, frame.height, content)
 
 
 def _line(curve: Curve, steps: Axis, values: Axis, class_: str) -> Markup:
@@ -126,7 +126,7 @@ def _line(curve: Curve, steps: Axis, values: Axis, class_: str) -> Markup:
 def _dots(curve: Curve, steps: Axis, values: Axis) -> list[Markup]:
     drawn = []
     for step, value in zip(curve.steps, curve.values, strict=True):
-        label = element("title", f"step {step:.0f}: {number(value)}")
+        label = element("title", f"step {step:.0f}: {format_number(value)}")
         x, y = f"{steps.at(step):.1f}", f"{values.at(value):.1f}"
         drawn.append(element("circle", label, class_="dot", r=2.5, cx=x, cy=y))
     return drawn
@@ -135,7 +135,7 @@ def _dots(curve: Curve, steps: Axis, values: Axis) -> list[Markup]:
 def _end_label(part: Curve, style: Style) -> str:
     """Return a text with the last value of a curve, or with the mean of the last steps of a noisy curve."""
     width = window(len(part.steps)) if style == "noisy" else 1
-    mean = number(part.values[-width:].mean())
+    mean = format_number(part.values[-width:].mean())
     return f"last {mean}" if width == 1 else f"mean of last {width} steps {mean}"
 
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from graftseg.evaluation.comparison import Comparison, unit_of
 from graftseg.evaluation.statistics import Effect, Pairs
 from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
-from graftseg.reporting.svg import Axis, element, number
+from graftseg.reporting.svg import Axis, element, format_number
 
 WIDTH, LEFT, RIGHT = 760.0, 230.0, 24.0  # width of the chart, its left and its right margin
 TITLE, ROW, AXIS, GAP = 26.0, 26.0, 36.0, 14.0  # heights
@@ -22,12 +22,15 @@ svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 
 
 def picture(comparisons: Sequence[Comparison]) -> str:
-    """Return an SVG file with a panel for each metric. A panel has a row for each class of each run."""
+    """Return an SVG file with a panel for each metric. A panel has a row for each class, and their mean, of each pair.
+
+    A pair consists of the two runs of a comparison.
+    """
     content: list[Markup] = []
     top = 8.0
     for place, comparison in enumerate(comparisons, start=1):
         run = f" ({place})" if len(comparisons) > 1 else ""
-        names = f"{comparison.second.name}{run} minus {comparison.first.name}"
+        names = f"{comparison.second.path}{run} minus {comparison.first.path}"
         content.append(element("text", names, x=8, y=f"{top + 12:g}"))
         top += 18
     top += GAP
@@ -53,7 +56,7 @@ def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[
     better = "better to the right" if metric in OVERLAPS else "better to the left"
     title = f"{METRIC_NAMES[metric]}, {unit_of(metric)}: {better}"
     drawn = [element("text", title, class_="name", x=8, y=f"{top + 12:g}")]
-    drawn += axis.columns(top + TITLE - 6, bottom, bottom + 14, class_="small")
+    drawn += axis.columns(top + TITLE - 6, bottom, bottom + 14, number_class="small", marks_zero=True)
     for place, (name, pairs, effect) in enumerate(rows):
         middle = top + TITLE + ROW * (place + 0.5)
         drawn.append(element("text", name, x=LEFT - 12, y=f"{middle:g}", dy="0.32em", text_anchor="end"))
@@ -62,7 +65,7 @@ def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[
 
 
 def _rows(metric: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
-    """Return the name, the pairs and the effect of each class of each run."""
+    """Return the name, the values of both runs by case, and the effect of each row of a panel."""
     rows = []
     for place, comparison in enumerate(comparisons, start=1):
         run = f"({place}) " if len(comparisons) > 1 else ""
@@ -74,7 +77,7 @@ def _row(pairs: Pairs, effect: Effect, axis: Axis, middle: float) -> list[Markup
     """Draw a dot for each case, the confidence interval and the mean."""
     drawn = []
     for index, (case, value) in enumerate(zip(pairs.cases, pairs.differences.tolist(), strict=True)):
-        label = element("title", f"{case}: {number(value)}")
+        label = element("title", f"{case}: {format_number(value)}")
         x, y = f"{axis.at(value):.1f}", f"{middle + OFFSETS[index % len(OFFSETS)]:.1f}"
         drawn.append(element("circle", label, class_="case", cx=x, cy=y, r=2.5))
     if not math.isnan(effect.low):

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from graftseg.reporting.svg import Axis, chart, element, number, points
+from graftseg.reporting.svg import Axis, chart, element, format_number, points
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def strips(title: str, rows: Sequence[Strip]) -> Markup:
     content = [element("text", title, class_="name", x=0, y=12), *axis.columns(TITLE, height - AXIS, height - 6)]
     for index, row in enumerate(rows):
         content += _strip(row, axis, TITLE + ROW * (index + 0.5))
-    medians = ", ".join(f"{row.name} {number(row.median)}" for row in rows)
+    medians = ", ".join(f"{row.name} {format_number(row.median)}" for row in rows)
     return chart(f"{title}; medians: {medians}", WIDTH, height, content)
 
 
@@ -81,7 +81,7 @@ def _strip(row: Strip, axis: Axis, middle: float) -> list[Markup]:
     drawn = [element("text", element("title", row.name), name, **position)]
     for index, (case, value) in enumerate(_thinned(row.values)):
         x, y = f"{axis.at(value):.1f}", f"{middle + OFFSETS[index % len(OFFSETS)]:.1f}"
-        label = element("title", f"{case}: {number(value)}")
+        label = element("title", f"{case}: {format_number(value)}")
         drawn.append(element("circle", label, class_=f"case {row.kind}", r=2.5, cx=x, cy=y))
     x = f"{axis.at(row.median):.1f}"
     return [*drawn, element("line", class_="median", x1=x, x2=x, y1=f"{middle - 11:g}", y2=f"{middle + 11:g}")]

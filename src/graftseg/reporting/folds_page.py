@@ -11,14 +11,14 @@ from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.table_metrics import DEVIATION
-from graftseg.evaluation.verdicts import SEVERAL_RUNS
+from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed, verdict_sentence
 from graftseg.reporting.facts import case_span, channels_of, notes_section, provenance_of, run_facts, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_for
-from graftseg.reporting.notices import notices_of
+from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import render, run_title, write_page
@@ -35,6 +35,7 @@ from graftseg.reporting.results import (
 from graftseg.reporting.text import typeset
 from graftseg.reporting.training import fold_curves_section
 from graftseg.training.cross_validation import HELD_OUT, CrossValidation
+from graftseg.training.unlabeled_use import unlabeled_use
 
 CONTENTS = {
     "results": "Results",
@@ -47,6 +48,7 @@ CONTENTS = {
     "notes": "Notes",
 }
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}  # titles on the page
+UNUSED_COLUMNS = {"mean ± spread over cases": "this run"}
 
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
@@ -70,18 +72,24 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         f"cases, seed {description.get('seed', 'unknown')}."
     )
     sections = {
-        "results": results_section(results, facts, baseline=baseline_dice(results, baseline_scores)),
+        "results": results_section(
+            results,
+            facts,
+            baseline=baseline_dice(results, baseline_scores),
+            network=network_note(run, results.evaluation, baseline_scores),
+        ),
         "cases": _cases(run, parts, results, baseline_scores, Gallery(class_names(facts), Album(), orientation)),
         "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline_scores)),
         "folds": _folds(parts, results.evaluation, folds),
         "training": fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))]),
-        "test": _test(tested, tested_baseline, len(parts), names.scans),
+        "test": _test(run, tested, tested_baseline, len(parts), names.scans),
         "run": run_section(recipe, run_facts(folds, names, parts)),
         "notes": notes_section(facts, results.evaluation, folds=trained),
     }
-    verdicts = [_verdict(HELD_OUT, results.evaluation, baseline_scores), *missed(results)]
+    use = unlabeled_use(run)
+    verdicts = [_verdict(HELD_OUT, results.evaluation, baseline_scores, use), *missed(results)]
     if tested is not None and tested_baseline is not None:
-        verdicts.append(_verdict("Test scans", tested.evaluation, tested_baseline.evaluation))
+        verdicts.append(_verdict("Test scans", tested.evaluation, tested_baseline.evaluation, use))
     counts: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
     summary = render("fold_summary", verdicts=verdicts, description=description, notices=notices_of(run), **counts)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
@@ -91,9 +99,9 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     return write_page(target, "graftseg report", title, summary, contents, sections.values(), footer)
 
 
-def _verdict(cases: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
+def _verdict(cases: str, evaluation: Evaluation, baseline: Evaluation | None, use: UnlabeledUse) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans for a group of cases."""
-    verdict = None if baseline is None else verdict_sentence(baseline, evaluation, SEVERAL_RUNS)
+    verdict = None if baseline is None else verdict_sentence(baseline, evaluation, SEVERAL_RUNS, use)
     return f"{cases}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
 
 
@@ -114,15 +122,16 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_for(run)))
-    return render("fold_comparison", deviation=DEVIATION, **_table(result))
+    return render("fold_comparison", deviation=DEVIATION, **_table(result, unlabeled_use(run)))
 
 
-def _table(result: CrossValidation) -> dict[str, Any]:
+def _table(result: CrossValidation, use: UnlabeledUse) -> dict[str, Any]:
     """Return the head and the rows of the comparison with the baseline."""
     head, rows = result.table()
     unit = unit_of(result.evaluation)
     cells = [[typeset(cell) for cell in (row[0].replace("voxel", unit), *row[1:])] for row in rows]
-    return {"columns": [COLUMNS.get(name, name) for name in head], "lines": cells}
+    columns = UNUSED_COLUMNS if use.is_none else COLUMNS
+    return {"columns": [columns.get(name, name) for name in head], "lines": cells}
 
 
 def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequence[dict[str, Any]]) -> Markup:
@@ -133,13 +142,14 @@ def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequ
     return render("folds", total=total, folds=[*zip(parts, scores, seconds, strict=True)])
 
 
-def _test(tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
+def _test(run: RunFolder, tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
     """Render the scores of the ensemble of all folds on test scans, or nothing if it was not tested."""
     if tested is None:
         return Markup()
-    comparison = None
+    comparison, use = None, unlabeled_use(run)
+    network = network_note(run, tested.evaluation, None if baseline is None else baseline.evaluation)
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
         compared = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
-        comparison = _table(compared)
+        comparison = _table(compared, use)
     scores = scores_view(tested.evaluation, used_checkpoint(tested, {}))
-    return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison)
+    return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison, network=network)

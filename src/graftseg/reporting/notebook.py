@@ -103,9 +103,8 @@ def _volume(niivue: Any, layer: Layer) -> Any:
         low, high = layer.window
         return niivue.Volume(data=layer.content, name=_file(layer.name), colormap="gray", cal_min=low, cal_max=high)
     volume = niivue.Volume(data=layer.content, name=_file(layer.name), opacity=OPACITY)
-    channels = {
-        key: [int(color[at : at + 2], 16) for color in layer.colors] for key, at in (("R", 1), ("G", 3), ("B", 5))
-    }
+    starts = {"R": 1, "G": 3, "B": 5}
+    channels = {key: [int(color[start : start + 2], 16) for color in layer.colors] for key, start in starts.items()}
     opaque = [0, *[255] * (len(layer.colors) - 1)]
     volume.set_colormap_label({**channels, "A": opaque, "labels": list(layer.names)})
     return volume

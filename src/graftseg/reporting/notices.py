@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graftseg.core.run_folder import RunFolder, fold_count
+from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.training.teacher_check import TeacherCheck
 
 
@@ -23,6 +25,26 @@ def notices_of(run: RunFolder) -> list[Notice]:
     chosen += _continuation_notices(run) if run.exists else []
     members = [(run.fold(number), f", fold {number}") for number in range(fold_count(run))] or [(run, "")]
     return [*chosen, *(notice for member, suffix in members for notice in _training_notices(member, suffix))]
+
+
+def network_note(run: RunFolder, scores: Evaluation, baseline: Evaluation | None) -> str:
+    """Return a sentence for the headline of a run: whether ``predict`` uses the scored network or its baseline.
+
+    The sentence has the score of the baseline if ``baseline`` has scores of the same cases.
+    """
+    shipped = run.shipped()
+    if shipped is None:
+        return ""
+    if shipped.network != "baseline":
+        return "These are the scores of the network that predict uses."
+    said = "These are the scores of the network of the run, but predict uses the supervised baseline"
+    if baseline is None or baseline.protocol != scores.protocol or _scored_cases(baseline) != _scored_cases(scores):
+        return f"{said}."
+    return f"{said}, which has a mean Dice of {format_value(mean_metrics(baseline)['dice'])} % on the same cases."
+
+
+def _scored_cases(evaluation: Evaluation) -> set[str]:
+    return {row.case for row in evaluation.rows}
 
 
 def _continuation_notices(run: RunFolder) -> Iterator[Notice]:

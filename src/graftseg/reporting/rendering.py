@@ -64,12 +64,12 @@ def write_page(
     """
     view: dict[str, Any] = {"kicker": kicker, "title": title, "summary": summary, "contents": contents}
     parts = [*sections]
-    script = _slider_script() if any('class="slider"' in part for part in parts) else None
+    script = slider_script() if any('class="slider"' in part for part in parts) else None
     write_text(path, render("page", sections=parts, footer=footer, script=script, **view) + "\n")
     return path
 
 
-def _slider_script() -> dict[str, Markup]:
+def slider_script() -> dict[str, Markup]:
     """Return the source of the script, and the digest that allows a browser to run it."""
     source = files("graftseg.reporting").joinpath("templates", "slices.js").read_text(encoding="utf-8")
     digest = "sha256-" + b64encode(sha256(source.encode()).digest()).decode()

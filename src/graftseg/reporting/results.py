@@ -79,16 +79,18 @@ def results_section(
     scans: str = "",
     baseline: Mapping[str, float] | None = None,
     has_links: bool = False,
+    network: str = "",
 ) -> Markup:
     """Render the headline, a table of classes and a table of cases, worst first.
 
     ``scans`` names the test scans. ``baseline`` is the Dice of the baseline by case. ``has_links`` adds links from
-    the cases to the viewer, which must serve the page.
+    the cases to the viewer, which must serve the page. ``network`` says which network ``predict`` uses.
     """
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
     scores = scores_view(results.evaluation, used_checkpoint(results, facts))
-    return render("results", scores=scores, scans=scans, has_links=has_links, **_cases_view(results, baseline))
+    shown = _cases_view(results, baseline)
+    return render("results", scores=scores, scans=scans, has_links=has_links, network=network, **shown)
 
 
 def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:

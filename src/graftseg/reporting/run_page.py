@@ -11,11 +11,11 @@ from graftseg.reporting.folder import class_names, read_curves, read_recipe, rea
 from graftseg.reporting.folds_page import render_folds
 from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
 from graftseg.reporting.missing import Commands, commands_for
-from graftseg.reporting.notices import notices_of
+from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import render, run_title, write_page
-from graftseg.reporting.results import results_section, used_checkpoint
+from graftseg.reporting.results import read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
 
 CONTENTS = {
@@ -60,8 +60,14 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         if evaluated_baseline is None or evaluated_baseline.results is None
         else evaluated_baseline.results.evaluation,
     )
+    own_baseline = read_results(folder.baseline.predictions)
+    network = (
+        ""
+        if evaluation is None
+        else network_note(folder, evaluation, None if own_baseline is None else own_baseline.evaluation)
+    )
     sections = [
-        results_section(results, facts, commands_for(folder).scores, names.scans, of_baseline, has_links),
+        results_section(results, facts, commands_for(folder).scores, names.scans, of_baseline, has_links, network),
         cases_section(results, gallery, baseline=of_baseline),
         comparison_section(evaluated, evaluated_baseline, _comparison_commands(folder, baseline)),
         training_section(log, facts),

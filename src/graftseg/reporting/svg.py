@@ -37,15 +37,18 @@ def points(xs: Iterable[float], ys: Iterable[float]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
 
 
-def number(value: float) -> str:
-    """Return a value with three significant digits, or as an integer if it is from 1,000 to 1,000,000."""
-    written = f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+def format_number(value: float) -> str:
+    """Return a value with three significant digits, or rounded to an integer if it is from 1,000 to 1,000,000."""
+    written = f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
     mantissa, _, exponent = written.partition("e")
     return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return round tick values that enclose both ends. Their distance is 1, 2 or 5 times a power of ten."""
+    """Return round tick values from below ``low`` to above ``high``, with about ``count`` intervals.
+
+    The distance of two ticks is 1, 2 or 5 times a power of ten. Equal ends are moved apart.
+    """
     if high - low <= max(RELATIVE_TOLERANCE * max(abs(low), abs(high)), ABSOLUTE_TOLERANCE):
         high = low + (abs(low) if abs(low) > ABSOLUTE_TOLERANCE else 1.0)
     rough = (high - low) / count
@@ -87,17 +90,19 @@ class Axis:
         for tick in self.ticks:
             y = f"{self.at(tick):.1f}"
             drawn.append(element("line", class_="grid", x1=left, x2=f"{right:g}", y1=y, y2=y))
-            drawn.append(element("text", number(tick), x=left - 6, y=y, dy="0.32em", text_anchor="end"))
+            drawn.append(element("text", format_number(tick), x=left - 6, y=y, dy="0.32em", text_anchor="end"))
         return drawn
 
-    def columns(self, top: float, bottom: float, label: float, *, class_: str | None = None) -> list[Markup]:
-        """Draw a horizontal axis: a vertical line for each tick and its number at the height ``label``.
+    def columns(
+        self, top: float, bottom: float, number_y: float, *, number_class: str | None = None, marks_zero: bool = False
+    ) -> list[Markup]:
+        """Draw a horizontal axis: a vertical line for each tick and its number at the height ``number_y``.
 
-        With ``class_``, numbers have this class and the line at 0 has the class ``zero``.
+        ``number_class`` is the CSS class of the numbers. With ``marks_zero``, the line at 0 has the class ``zero``.
         """
-        drawn = []
+        drawn, number = [], {"class_": number_class, "y": f"{number_y:g}", "text_anchor": "middle"}
         for tick in self.ticks:
-            x, line_class = f"{self.at(tick):.1f}", "zero" if class_ and tick == 0 else "grid"
+            x, line_class = f"{self.at(tick):.1f}", "zero" if marks_zero and tick == 0 else "grid"
             drawn.append(element("line", class_=line_class, x1=x, x2=x, y1=f"{top:g}", y2=f"{bottom:g}"))
-            drawn.append(element("text", number(tick), class_=class_, x=x, y=f"{label:g}", text_anchor="middle"))
+            drawn.append(element("text", format_number(tick), x=x, **number))
         return drawn

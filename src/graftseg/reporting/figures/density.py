@@ -35,7 +35,10 @@ HEAD = ("run", "class", "labeled voxels", "unlabeled voxels", "overlap")
 
 @dataclass(frozen=True)
 class Panel:
-    """Projected features of a class: values of labeled and of unlabeled scans, and the overlap of their densities."""
+    """Projected features of a class: values of labeled and of unlabeled scans, and the overlap of their densities.
+
+    With too few voxels, ``overlap`` is None and the values are not projected.
+    """
 
     labeled: Floats
     unlabeled: Floats

@@ -27,7 +27,10 @@ HIDDEN_REMEDY = "omit --hidden-labels, or train on a store that was prepared wit
 
 @dataclass(frozen=True)
 class RunFeatures:
-    """Features ``(n, channels)`` of sampled voxels by label value, from labeled and from unlabeled scans."""
+    """Features ``(n, channels)`` of sampled voxels by label value, from labeled and from unlabeled scans.
+
+    ``scans`` are the numbers of labeled and of unlabeled scans.
+    """
 
     classes: tuple[str, ...]
     labeled: dict[int, Features]

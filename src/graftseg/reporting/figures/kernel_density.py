@@ -6,14 +6,18 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating[Any]]
-MARGIN = 5.0
+MARGIN = 8.0
 """Margin of the integration grid beyond the smallest and largest value, in bandwidths."""
 GRID_POINTS = 2048
 MIN_BANDWIDTH = 1e-3
+"""Lower limit of the bandwidth, for values that are almost equal."""
 
 
 def bandwidth(values: Floats) -> float:
-    """Return the standard deviation of the kernel by Scott's rule: ``n ** (-1 / 5)`` standard deviations."""
+    """Return the standard deviation of the kernel by Scott's rule, but at least ``MIN_BANDWIDTH``.
+
+    The rule is ``n ** (-1 / 5)`` times the standard deviation of the n values.
+    """
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return max(spread / float(np.power(len(values), 0.2)), MIN_BANDWIDTH)
 
@@ -28,10 +32,14 @@ def density(values: Floats, at: Floats) -> Floats:
 def overlap(first: Floats, second: Floats) -> float:
     """Return the overlap coefficient of two estimated densities, the integral of their minimum.
 
-    It is 1 for equal densities and 0 for densities that have no common support.
+    It is 1 for equal densities and almost 0 for densities that are far apart.
     """
-    margin = MARGIN * max(bandwidth(first), bandwidth(second))
-    low, high = min(first.min(), second.min()) - margin, max(first.max(), second.max()) + margin
-    grid = np.linspace(low, high, GRID_POINTS)
+    grid = np.union1d(_grid(first), _grid(second))
     smaller = np.minimum(density(first, grid), density(second, grid))
-    return float(min(smaller.sum() * (grid[1] - grid[0]), 1.0))
+    return float(min(((smaller[1:] + smaller[:-1]) / 2 * np.diff(grid)).sum(), 1.0))
+
+
+def _grid(values: Floats) -> Floats:
+    """Return the points of integration of one density, which are closer together than its bandwidth."""
+    margin = MARGIN * bandwidth(values)
+    return np.linspace(values.min() - margin, values.max() + margin, GRID_POINTS)

@@ -1,4 +1,4 @@
-"""Figure of the copy-paste masks: the mask of a run next to the other masks (Fig. 6 of the paper)."""
+"""Figure of the copy-paste masks: the mask of a run next to the other kinds of masks (Fig. 6 of the paper)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import TypeAdapter
 
 from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
@@ -25,74 +24,70 @@ KINDS: tuple[MaskSettings, ...] = (RandomCubes(), Box(), ContactSlab())
 HEAD = ("run", "mask", "used", "patch", "β", "pasted %")
 CAMERA = Camera(azimuth=35.0, elevation=25.0)
 SIDE = 150  # pixels of a drawn volume
-PASTED = tuple(int(color_of(2)[place : place + 2], 16) / 255 for place in (1, 3, 5))
+PASTED_COLOR = tuple(int(color_of(2)[place : place + 2], 16) / 255 for place in (1, 3, 5))
 EDGE_WIDTHS = 0.9, 0.35  # line widths of edges in front of and behind the pasted region
 
 
 def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
     """Draw one random mask of every kind for each run. The pasted region is colored."""
     names, rows = run_names(runs), []
-    drawn = [_masks_of(path, seed) for path in runs]
+    drawn = [_draw_masks_of(path, seed) for path in runs]
     width, height = TEXT_WIDTH * 0.75, 1.8 * len(runs) + 0.1
     with drawing(width, height) as figure:
         grid = figure.subplots(len(runs), len(KINDS), squeeze=False)
-        for name, (recipe, used, masks), panels in zip(names, drawn, grid, strict=True):
+        for name, (used, beta, masks), panels in zip(names, drawn, grid, strict=True):
             row_label(panels[0], name)
             for axes, (kind, mask) in zip(panels, masks.items(), strict=True):
-                share, is_used = 100 * float(1 - mask.mean()), kind == used.name
-                title = f"{kind}, {share:.0f} %"
+                percent, is_used = 100 * float(1 - mask.mean()), kind == used
+                title = f"{kind}, {percent:.0f} %"
                 axes.set_title(f"{title} (used)" if is_used else title, fontweight="bold" if is_used else "normal")
                 _draw(axes, ~mask)
                 patch = " x ".join(map(str, mask.shape))
-                rows.append((name, kind, "yes" if is_used else "no", patch, f"{_beta(recipe):.3g}", f"{share:.1f}"))
+                rows.append((name, kind, "yes" if is_used else "no", patch, f"{beta:.3g}", f"{percent:.1f}"))
         figure.subplots_adjust(left=0.07, right=0.98, top=1 - 0.25 / height, bottom=0.01, wspace=0.08, hspace=0.18)
         save(figure, out)
     caption = (
-        "Copy-paste masks. The colored region is pasted from the other image. Its share of the patch is in percent. "
-        "A run uses one of the masks. The others have their default sizes for the same patch and β."
+        "Copy-paste masks. Where the patch is colored, voxels of a second image replace those of the first image. The "
+        "number is the colored part of the patch in percent. The run uses the marked mask. The other masks have their "
+        "default sizes for the same patch and β."
     )
     return FigureResult(out, caption, HEAD, tuple(rows))
 
 
-def _masks_of(path: Path, seed: int) -> tuple[Recipe, MaskSettings, dict[str, Mask]]:
-    """Return the recipe of a run, its mask, and one drawn mask of every kind."""
+def _draw_masks_of(path: Path, seed: int) -> tuple[str, float, dict[str, Mask]]:
+    """Return the name of the mask that a run uses, its β, and one drawn mask of every kind by name."""
     run = RunFolder(path)
     run.manifest()
     recipe = load_recipe(run.recipe_file)
-    used = _used_mask(path, recipe)
+    used, beta = _used_mask(path, recipe)
     masks: dict[str, Mask] = {}
     for kind in KINDS:
         chosen = used if used.name == kind.name else kind
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
-            masks[kind.name] = chosen.draw(recipe.batches.patch, _beta(recipe), "cpu").numpy()
-    return recipe, used, masks
+            masks[kind.name] = chosen.draw(recipe.batches.patch, beta, "cpu").numpy()
+    return used.name, beta, masks
 
 
-def _stage_settings(recipe: Recipe) -> dict[str, Any] | None:
-    """Return the settings of the last stage that pastes crops, or None if no stage does."""
-    pasting = [stage for stage in recipe.stages if "beta" in METHODS[stage.method].Config.model_fields]
-    return METHODS[pasting[-1].method].Config.model_validate(pasting[-1].settings).model_dump() if pasting else None
+def _used_mask(path: Path, recipe: Recipe) -> tuple[MaskSettings, float]:
+    """Return the mask and β of the last stage that uses a copy-paste mask. Raise a UserError if no stage does.
 
-
-def _used_mask(path: Path, recipe: Recipe) -> MaskSettings:
-    settings = _stage_settings(recipe)
-    if settings is None:
-        finding = f"the methods of recipe {recipe.name} paste no crops, so there is no mask"
-        raise UserError(Code.RECIPE_MISMATCH, path, finding, "choose a run of a copy-paste method, such as bcp")
-    mask_settings = settings.get("mask") or {"name": "box"}
-    mask: Box | RandomCubes | ContactSlab = TypeAdapter(MaskSettings).validate_python(mask_settings)
-    return mask
-
-
-def _beta(recipe: Recipe) -> float:
-    return float((_stage_settings(recipe) or {})["beta"])
+    bcp and graft with ``direction: none``, and bcp-pretrain with ``mixing: false``, paste nothing. fg-cutmix exchanges
+    patches without a mask. graft always pastes a box.
+    """
+    for stage in reversed(recipe.stages):
+        config = METHODS[stage.method].Config.model_validate(stage.settings)
+        is_pasting = getattr(config, "direction", "both") != "none" and getattr(config, "mixing", True)
+        if hasattr(config, "beta") and is_pasting:
+            return getattr(config, "mask", Box()), config.beta
+    finding = f"no stage of recipe {recipe.name} uses a copy-paste mask"
+    raise UserError(Code.RECIPE_MISMATCH, path, finding, "choose a run that pastes crops, such as a run of la-8/bcp")
 
 
 def _draw(axes: Any, pasted: Mask) -> None:
     plain(axes)
     if pasted.ndim == 2:
-        picture = np.where(pasted.T[..., None], PASTED, (0.93, 0.93, 0.93))
+        picture = np.where(pasted.T[..., None], PASTED_COLOR, (0.93, 0.93, 0.93))
         axes.imshow(picture, interpolation="nearest")
         return
     _draw_volume(axes, pasted)
@@ -104,8 +99,9 @@ def _draw_volume(axes: Any, pasted: Mask) -> None:
     view = View.around([np.ones(pasted.shape, bool)], spacing, 2 * SIDE, CAMERA)
     # one voxel of background on each side, so that the region has a surface at the edge of the patch
     padded = np.pad(pasted, 1)
-    moved = replace(view, center=tuple(coordinate + 1 for coordinate in view.center))
-    picture = antialiased(render(padded.astype(np.uint8), spacing, moved, {1: np.array(PASTED)}, smoothing=0.0))
+    view_of_padded = replace(view, center=tuple(coordinate + 1 for coordinate in view.center))
+    colors = {1: np.array(PASTED_COLOR)}
+    picture = antialiased(render(padded.astype(np.uint8), spacing, view_of_padded, colors, smoothing=0.0))
     extent = (-view.radius, view.radius, -view.radius, view.radius)
     axes.imshow(picture, extent=extent, interpolation="antialiased", zorder=2)
     for start, end, is_front in _edges(pasted.shape, CAMERA):

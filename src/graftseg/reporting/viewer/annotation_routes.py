@@ -60,7 +60,7 @@ class AnnotationRoutes:
             has_draft = Draft.exists(self._annotator.folder.draft(entry["name"]))
             facts = {"state": self._annotator.state(number), "has_draft": has_draft}
             cases.append(entry | facts | self._annotator.ranking.get(entry["name"], {}))
-        return shown | {"mode": "annotate", "cases": cases, "can_train": True, "key": self._annotator.folder.key}
+        return shown | {"mode": "annotate", "cases": cases, "key": self._annotator.folder.key}
 
     def show_draft(self, request: Request) -> Response:
         """Send the drawing of a case."""
@@ -90,12 +90,12 @@ class AnnotationRoutes:
         return JSONResponse({"seq": await run_in_threadpool(draft.add, int(query["seq"]), runs)})
 
     async def reset(self, request: Request) -> Response:
-        """Undo all strokes of a draft."""
+        """Discard all strokes of a draft."""
         number, body = self._number(request), await _parsed(request, _TabRequest)
         self._require_lease(number, body.tab)
         draft = await run_in_threadpool(self._annotator.draft, number)
         self._require_all_strokes(draft.count, body.seq)
-        return JSONResponse({"seq": await run_in_threadpool(draft.reset)})
+        return JSONResponse({"seq": await run_in_threadpool(self._annotator.restart, number)})
 
     async def finish(self, request: Request) -> Response:
         """Accept, skip or reject a case."""

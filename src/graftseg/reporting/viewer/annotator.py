@@ -75,6 +75,7 @@ class Annotator:
         for number in range(len(self.cases)):
             self.reader.forget(number)
         self.ranking = self._rank()
+        self.prefetch()
 
     def draft(self, number: int) -> Draft:
         """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction."""
@@ -87,6 +88,22 @@ class Annotator:
                     self._drafts[number] = Draft.begin(folder, canvas, *self._beginning(number))
                 self._opened[number] = monotonic()
             return self._drafts[number]
+
+    def restart(self, number: int) -> int:
+        """Discard all strokes of a draft and return the number of its last stroke.
+
+        A draft that started from the prediction of an earlier network starts again from the current prediction.
+        """
+        draft = self.draft(number)
+        if draft.about["from"] == "label" or draft.about["model"] == self.suggestions.model:
+            return draft.reset()
+        self._remove(number, draft)
+        return self.draft(number).count
+
+    def _remove(self, number: int, draft: Draft) -> None:
+        draft.remove()
+        with self._lock:
+            self._drafts.pop(number, None)
 
     def _beginning(self, number: int) -> tuple[Drawing, dict[str, object]]:
         """Return the label map that a draft starts from, and a description of its origin."""
@@ -115,9 +132,7 @@ class Annotator:
             self.cases[number] = Case(case.name, case.images, saved, "labeled")
         self._record(number, action, changed)
         if action != "skip":
-            draft.remove()
-            with self._lock:
-                self._drafts.pop(number, None)
+            self._remove(number, draft)
         return Finished(file, changed, self.next_case())
 
     def _record(self, number: int, action: Action, changed: int) -> None:
@@ -136,8 +151,7 @@ class Annotator:
             # an unchanged draft that started from a label map equals that label map, even if it was never accepted
             if (draft.changed or draft.about["from"] == "prediction") and self.folder.is_saved(case, draft):
                 self._record(number, "accept", draft.changed)
-                draft.remove()
-                del self._drafts[number]
+                self._remove(number, draft)
 
     def state(self, number: int) -> str:
         """Return the state of a case: open, accepted, skipped or rejected."""

@@ -1,6 +1,7 @@
 """Start the viewer: choose a port, print the address, open the browser, and serve until Ctrl-C."""
 
 import logging
+import signal
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -50,17 +51,23 @@ def serve(
     should_stop: Callable[[], bool] | None = None,
 ) -> None:
     """Serve an application until Ctrl-C or until ``should_stop``. ``case`` is shown first."""
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(config)
+
+    def stop(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    # Ctrl-C is the usual end, not an error, also before uvicorn installs its own handler
+    signal.signal(signal.SIGINT, stop)
     address = access.url + (f"&case={quote(case)}" if case else "")
     print_address(address)
     if browser:
         timer = Timer(0.5, webbrowser.open, [address])
         timer.daemon = True
         timer.start()
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=2
-    )
-    server = uvicorn.Server(config)
     if should_stop is not None:
         Thread(target=_stop_when, args=(server, should_stop), daemon=True).start()
     with bound:

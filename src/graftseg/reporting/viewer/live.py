@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import accumulate
 from os import SEEK_END
 from time import monotonic
@@ -15,7 +16,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.gray_window import to_gray
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.reporting.folder import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
-from graftseg.reporting.orientation import orientation_of
+from graftseg.reporting.orientation import Orientation, orientation_of
 from graftseg.reporting.pictures import Pixels, encode_png, rgb_table
 
 MAX_POINTS = 400
@@ -115,17 +116,25 @@ def thinned(curves: dict[str, list[Point]]) -> dict[str, list[Point]]:
     return {name: points[(len(points) - 1) % steps[name] :: steps[name]] for name, points in curves.items()}
 
 
-def snapshot_picture(run: RunFolder, step: int, name: str) -> bytes | None:
-    """Return an array of a snapshot as a PNG file, or None if there is no such array."""
-    path = snapshot_paths(run).get(step)
-    try:
-        array = None if path is None else read_snapshot(path).arrays.get(name)
-    except UserError:
-        return None
-    if array is None:
-        return None
-    orientation = orientation_of(read_recipe(run), read_store(run), has_volumes=None)
-    return encode_png(_pixels(name, orientation.plane(array)))
+class SnapshotPictures:
+    """The pictures in the snapshots of a run."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+
+    @cached_property
+    def _orientation(self) -> Orientation:
+        """The orientation of all pictures. It is found once, because opening a store of many scans takes long."""
+        return orientation_of(read_recipe(self._run), read_store(self._run), has_volumes=None)
+
+    def png(self, step: int, name: str) -> bytes | None:
+        """Return an array of a snapshot as a PNG file, or None if there is no such array."""
+        path = snapshot_paths(self._run).get(step)
+        try:
+            array = None if path is None else read_snapshot(path).arrays.get(name)
+        except UserError:
+            return None
+        return None if array is None else encode_png(_pixels(name, self._orientation.plane(array)))
 
 
 def _pixels(name: str, plane: Any) -> Pixels:

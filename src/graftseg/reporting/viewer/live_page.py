@@ -25,9 +25,9 @@ def start_live_page(run: Path) -> "subprocess.Popen[bytes]":
 
 
 def wait_for_run(run: RunFolder, parent: "Parent") -> bool:
-    """Wait until a run has started. Return False if the training process ended before."""
-    while not run.exists:
-        if parent.has_ended:
+    """Wait until a run is started or resumed. Return False if the training process ended before."""
+    while not run.exists or run.status not in ("running", "finished"):
+        if parent.has_ended():
             return False
         sleep(POLL_SECONDS)
     return True
@@ -44,12 +44,10 @@ class Parent:
         pipe.read()
         self.ended_at = monotonic()
 
-    @property
     def has_ended(self) -> bool:
-        """Whether the training process has ended."""
+        """Return whether the training process has ended."""
         return self.ended_at is not None
 
-    @property
     def can_close(self) -> bool:
-        """Whether the training process ended more than ``GRACE_SECONDS`` ago."""
+        """Return whether the training process ended more than ``GRACE_SECONDS`` ago."""
         return self.ended_at is not None and monotonic() - self.ended_at > GRACE_SECONDS

@@ -1,7 +1,7 @@
 """Routes of a run while it trains: a stream of events, and pictures of snapshots."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 from starlette.concurrency import run_in_threadpool
@@ -11,20 +11,25 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from graftseg.core.run_folder import RunFolder
-from graftseg.reporting.viewer.live import LiveRun, Message, snapshot_picture
+from graftseg.reporting.viewer.live import LiveRun, Message, SnapshotPictures
 
 POLL_SECONDS = 1.0
 """Time between two reads of the files of the run."""
 
 
-def live_routes(run: RunFolder) -> list[Route]:
-    """Return the routes of a run."""
+def live_routes(run: RunFolder, has_ended: Callable[[], bool] | None = None) -> list[Route]:
+    """Return the routes of a run.
+
+    With ``has_ended``, the server closes soon after this function returns True. Without it, the events end when no
+    process trains the run any more.
+    """
+    pictures = SnapshotPictures(run)
 
     async def events(request: Request) -> Response:
-        return StreamingResponse(_events(LiveRun(run)), media_type="text/event-stream")
+        return StreamingResponse(_events(LiveRun(run), has_ended), media_type="text/event-stream")
 
     def picture(request: Request) -> Response:
-        content = snapshot_picture(run, request.path_params["step"], request.path_params["name"])
+        content = pictures.png(request.path_params["step"], request.path_params["name"])
         if content is None:
             raise HTTPException(404)
         return Response(content, media_type="image/png")
@@ -32,16 +37,16 @@ def live_routes(run: RunFolder) -> list[Route]:
     return [Route("/api/live", events), Route("/api/snapshots/{step:int}/{name}.png", picture)]
 
 
-async def _events(live: LiveRun) -> AsyncIterator[str]:
+async def _events(live: LiveRun, has_ended: Callable[[], bool] | None) -> AsyncIterator[str]:
     """Yield all new messages of a run, and ``end`` after its training has ended."""
-    is_running = True
-    while is_running:
-        is_running = await run_in_threadpool(lambda: live.is_running)
+    is_over = False
+    while not is_over:
+        is_over = await run_in_threadpool(has_ended or (lambda: not live.is_running))
         for message in await run_in_threadpool(lambda: list(live.new_messages())):
             yield _event(message)
-        if is_running:
+        if not is_over:
             await anyio.sleep(POLL_SECONDS)
-    yield _event(("end", {"report": True}))
+    yield _event(("end", {"closes": has_ended is not None}))
 
 
 def _event(message: Message) -> str:

@@ -80,4 +80,4 @@ def _summary(run: Path | None) -> str | None:
     if gain is None or run is None:
         return None
     kept = ". The page keeps the earlier network" if is_worse(RunFolder(run)) else ""
-    return f"{gain['sentence']}{kept}."
+    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}{kept}."

@@ -19,6 +19,7 @@ from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
 from graftseg.data.gray_window import gray_window
 from graftseg.inference.label_maps import LEVELS
+from graftseg.reporting.rendering import slider_script
 from graftseg.reporting.viewer.access import Access, Gate
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, ViewedCase
@@ -29,9 +30,6 @@ STATIC = Path(__file__).with_name("static")
 BYTES = "application/octet-stream"
 STATUS = {Code.FILE_MISSING: 404, Code.FOLDER_LOCKED: 409, Code.RUN_MISMATCH: 409, Code.SCAN_TOO_LARGE: 413}
 """HTTP status of user errors, 422 by default."""
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'"
-"""Content security policy of the report, which contains a script and styles. A meta tag in it restricts the script."""
-
 
 Describe = Callable[[dict[str, Any]], dict[str, Any]]
 """A function that adds to the description of the session."""
@@ -60,7 +58,7 @@ def create_app(
     def show_report(request: Request) -> Response:
         if viewer.report is None:
             raise HTTPException(404)
-        return HTMLResponse(viewer.report(), headers={"content-security-policy": REPORT_POLICY})
+        return HTMLResponse(viewer.report(), headers={"content-security-policy": _report_policy()})
 
     return Starlette(
         routes=[
@@ -99,7 +97,6 @@ class CasePages:
             "cases": [describe_case(number, case) for number, case in enumerate(shown.cases)],
             "has_report": self._viewer.report is not None,
             "is_live": self._viewer.is_live,
-            "can_train": False,
         }
 
     def case(self, request: Request) -> Response:
@@ -188,6 +185,13 @@ def _finite(value: float) -> float | None:
 
 def _index(request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
+
+
+def _report_policy() -> str:
+    """Return the content security policy of the report, which contains styles and one known script."""
+    sources = ("style-src 'unsafe-inline'", "img-src data:", f"script-src '{slider_script()['digest']}'")
+    denied = (f"{name} 'none'" for name in ("default-src", "base-uri", "form-action", "frame-ancestors"))
+    return "; ".join((*denied, *sources))
 
 
 def _user_error(request: Request, error: Exception) -> Response:

@@ -41,15 +41,15 @@ def _serve(
     shown = collect(what)
     require_case(shown, case, what)
     run = RunFolder(what)
-    is_live = run.exists and run.status == "running"
+    is_live = parent is not None or (run.exists and run.status == "running")
     viewer = Viewer(shown, CaseReader(shown.cases), report_of(run), is_live)
     if not is_live and (number := first_case(shown, case)) is not None:
         viewer.reader.read_ahead(number)
     bound = bind(port)
     access = Access(bound.getsockname()[1])
-    app = create_app(viewer, access, live_routes(run) if run.exists else [])
-    should_stop = None if parent is None else (lambda: parent.can_close)
-    serve(app, bound, access, print_address, case=case, browser=browser, should_stop=should_stop)
+    has_ended, can_close = (None, None) if parent is None else (parent.has_ended, parent.can_close)
+    app = create_app(viewer, access, live_routes(run, has_ended) if run.exists else [])
+    serve(app, bound, access, print_address, case=case, browser=browser, should_stop=can_close)
 
 
 def report_of(run: RunFolder) -> Callable[[], str] | None:
