@@ -1,4 +1,4 @@
-"""The verbs of the command line as functions, which connect data, training, inference, evaluation and reporting."""
+"""The commands as functions, which connect data, training, inference, evaluation and reporting."""
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graftseg.core.devices import choose_device, describe_machine
+from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_page_name, write_text
 from graftseg.core.run_folder import RunFolder, ensemble_members, store_owner
+from graftseg.core.tasks import open_executor
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import read_benchmark
@@ -23,7 +24,8 @@ from graftseg.evaluation.comparison import Comparison, compare_runs, write_compa
 from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.metrics import TOLERANCE, Protocol
 from graftseg.evaluation.scores import Evaluation
-from graftseg.experiments.description import describe
+from graftseg.experiments.description import describe as info
+from graftseg.experiments.description import doctor
 from graftseg.experiments.method_comparison import MethodComparison, train_methods
 from graftseg.experiments.paper import ALL
 from graftseg.experiments.recording import record_run
@@ -40,15 +42,17 @@ from graftseg.inference.ensemble import Checkpoint, folder_of_network
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.segment_codes import FILE as CODES
 from graftseg.inference.label_maps import ExtraMaps
-from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
+from graftseg.inference.predict import Predicted, PredictionSettings
+from graftseg.inference.predict_tasks import predict_in_tasks
 from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import rank
+from graftseg.inference.resuming import Shard
 from graftseg.planning.data_settings import choose_data_settings
 from graftseg.planning.length import DEFAULT_METHOD
 from graftseg.planning.method_shares import compared_methods, share_on_device
+from graftseg.planning.plan_file import check_plan_target
 from graftseg.planning.plans import make_plan
 from graftseg.recipes.baseline import own_baseline
-from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
 from graftseg.reporting.differences import picture
@@ -66,7 +70,9 @@ from graftseg.training.with_baseline import train_with_baseline
 
 Folder = str | Path
 Scans = str | Path | Sources
-__all__ = ["Sources", "continue_training", "figure", "rank", "sweep", "train_seeds", "view"]
+Cluster = str | None
+"""``ray`` or ``ray://HOST:PORT``: the Ray cluster that runs the folds or groups of scans. None uses this process."""
+__all__ = ["Sources", "continue_training", "doctor", "figure", "info", "rank", "sweep", "train_seeds", "view"]
 logger = logging.getLogger(__name__)
 
 
@@ -103,8 +109,7 @@ def plan(
     ``minutes`` limits the total training time, including folds and baseline. ``device`` need not be in this machine.
     """
     target = Path(out)
-    if target.exists():
-        raise UserError(Code.TARGET_EXISTS, target, "the file exists", "choose another --out or remove it")
+    check_plan_target(target)
     write_text(target, make_plan(read_layout(as_data(data)), device=device, minutes=minutes, method=method).text)
     load_recipe(target)
     return target
@@ -117,6 +122,7 @@ def prepare(
     recipe: str | Path | None = None,
     benchmark: str | None = None,
     overrides: Iterable[str] = (),
+    on: Cluster = None,
 ) -> Store:
     """Convert scans to the orientation, voxel spacing and intensities of a recipe, and write them to a store.
 
@@ -128,7 +134,8 @@ def prepare(
     if (owner := store_owner(Path(out))) and (change := preparing.first_change(dataset, Path(out), settings)):
         finding = f"the runs in {owner} need this store, which would change ({change})"
         raise UserError(Code.STORE_MISMATCH, out, finding, "choose another folder")
-    return preparing.prepare(dataset, Path(out), settings)
+    with open_executor(on) as executor:
+        return preparing.prepare(dataset, Path(out), settings, executor=executor)
 
 
 def train(
@@ -146,7 +153,8 @@ def train(
 
     ``baseline`` also trains a supervised run with the same number of steps into ``out/baseline``. None uses the value
     in the recipe. Ctrl-C saves the state and raises a ``StoppedError``. ``resume=True`` continues the run and then its
-    baseline. ``shorter`` divides the step counts in the recipe. Folds in the recipe are ignored: use ``train_folds``.
+    baseline. ``shorter`` divides the lengths in the recipe, such as numbers of steps. Folds in the recipe are ignored:
+    use ``train_folds``.
     """
     loaded = requested_recipe(recipe, overrides, shorter)
     run, chosen = RunFolder(Path(out)), choose_device(device)
@@ -165,21 +173,24 @@ def train_folds(
     resume: bool = False,
     device: str = "auto",
     baseline: bool | None = None,
+    on: Cluster = None,
     tell: Report = logger.info,
 ) -> CrossValidation:
     """Cross-validate: for each fold of the labeled cases, train a network on the other cases, into ``out/fold-N``.
 
     ``folds`` is the number of folds or ``"loo"`` for leave-one-out. Each labeled case is scored once, by the network
     that did not see it. ``baseline`` also cross-validates the supervised baseline, in ``out/baseline``. For ``folds``
-    and ``baseline``, None uses the value in the recipe. ``shorter`` divides the step counts in the recipe.
+    and ``baseline``, None uses the value in the recipe. ``shorter`` divides the lengths in the recipe.
     """
     loaded = requested_recipe(recipe, overrides, shorter)
     count = loaded.folds if folds is None else folds
     if count is None:
         raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "does not set folds", "pass the number of folds")
-    run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
-    baseline = loaded.baseline if baseline is None else baseline
-    return _train_folds(loaded, source, run, chosen, count=count, baseline=baseline, resume=resume, report=tell)
+    own = loaded.baseline if baseline is None else baseline
+    with open_executor(on) as executor:
+        where = RunFolder(Path(out)), executor.choose_device(device)
+        options: dict[str, Any] = {"count": count, "baseline": own, "resume": resume, "report": tell}
+        return _train_folds(loaded, as_data(data), *where, executor=executor, **options)
 
 
 def compare_methods(
@@ -198,14 +209,15 @@ def compare_methods(
     """Cross-validate several methods on the same folds, each with the same share of the training time of a plan.
 
     ``recipe`` is a plan. ``methods`` are compared with supervised training, by default all methods that can be
-    planned. ``folds`` is by default the largest number, up to 5, with enough steps for every method. The folds of a
-    method are in ``out/METHOD``. ``out/compare.json`` and ``out/report.html`` contain the results.
+    planned. ``folds`` is by default the largest number up to 5 that leaves every method 2,000 steps per fold, but at
+    least 2. The folds of a method are in ``out/METHOD``. ``out/compare.json`` and ``out/report.html`` contain the
+    results.
     """
     plan, names = requested_recipe(recipe, overrides, shorter), compared_methods(methods)
     run, chosen = RunFolder(Path(out)), choose_device(device)
-    share, number = partial(share_on_device, plan, names, chosen, folds), None if folds == "loo" else folds
+    recipes_for, number = partial(share_on_device, plan, names, chosen, folds), None if folds == "loo" else folds
     comparison = train_methods(
-        plan, names, as_data(data), run, chosen, share=share, folds=number, resume=resume, report=tell
+        plan, names, as_data(data), run, chosen, recipes_for=recipes_for, folds=number, resume=resume, report=tell
     )
     render_methods(run, *comparison.table(), comparison.verdict())
     return comparison
@@ -223,20 +235,27 @@ def predict(
     probabilities: bool = False,
     uncertainty: bool = False,
     pictures: bool = False,
+    again: bool = False,
+    shard: str | None = None,
+    on: Cluster = None,
 ) -> Predicted:
-    """Write label maps of a scan, a folder of scans or the test cases of a store, with the geometry of the scans.
+    """Write label maps of a scan, a folder or a list of scans, or the test cases of a store.
 
     ``overrides`` change inference settings, such as ``inference.overlap=0.75``. ``checkpoint="best"`` uses the
     checkpoint with the best score instead of the checkpoint that the run reports. A cross-validation predicts with the
     mean probabilities of all folds unless one ``fold`` is given. ``probabilities``, ``uncertainty`` and ``pictures``
-    (PNG files, only for 2-D scans) write additional files.
+    (PNG files, only for 2-D scans) write additional files. Scans with a label map of the same networks and settings are
+    skipped, unless ``again`` is set. ``shard="3/8"`` predicts the third of eight parts of the scans.
     """
     folder, shipped = folder_of_network(RunFolder(Path(run)), checkpoint, fold)
     owner = folder if fold is None else ensemble_members(folder, fold)[0]
     target = Path(out or (owner.predictions if checkpoint == "shipped" else owner.predictions_best))
     extras = ExtraMaps(probabilities, uncertainty, pictures)
-    settings = PredictionSettings(overrides=overrides, checkpoint=checkpoint, fold=fold, extras=extras)
-    predicted = predict_scans(folder, Path(scans), target, choose_device(device), settings)
+    part = None if shard is None else Shard.parse(shard)
+    settings = PredictionSettings(overrides, checkpoint, (), fold, extras, is_resumed=not again, shard=part)
+    with open_executor(on) as executor:
+        chosen = executor.choose_device(device)
+        predicted = predict_in_tasks(folder, Path(scans), target, chosen, settings, executor)
     return predicted if shipped is None else replace(predicted, network=shipped.sentence)
 
 
@@ -348,11 +367,13 @@ def export(
     the folders of the scans and of the label maps. ``codes`` is a JSON file with SNOMED CT codes of the classes for
     DICOM segmentations, by default ``codes.json`` of the run.
     """
-    folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
-    if codes is None and (codes_of_run := Path(run) / CODES).is_file():
-        codes = codes_of_run
+    folder, shipped = folder_of_network(RunFolder(Path(run)), "shipped", None)
+    if codes is None and kind == "dicomseg" and (Path(run) / CODES).is_file():
+        codes = Path(run) / CODES
     paths = (Path(path) if path is not None else None for path in (check, data, predictions, codes))
-    return export_run(kind, Request(folder, Path(out), *paths))
+    lines = export_run(kind, Request(folder, Path(out), *paths))
+    # label maps in a given folder may be of any network
+    return lines if shipped is None or predictions else [*lines, f"network: {shipped.sentence}"]
 
 
 def import_weights(
@@ -372,19 +393,7 @@ def table(name: str, results: Folder | None = None) -> str:
     The table ``strangers`` compares planned recipes with and without unlabeled scans. ``results`` is the folder of the
     records. The default folder may be missing.
     """
-    folder = Path("results" if results is None else results)
+    folder, page = Path("results" if results is None else results), {ALL: tables_page, STRANGERS: strangers_page}
     if not folder.is_dir() and (results is not None or folder.exists()):
         raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "pass the folder of the records as --results")
-    if name.lower() == STRANGERS:
-        return strangers_page(folder)
-    return tables_page(folder) if name.lower() == ALL else table_page(name.lower(), folder)
-
-
-def info(what: Scans) -> dict[str, Any]:
-    """Describe a run, a store, a folder of scans or a recipe."""
-    return describe(what)
-
-
-def doctor() -> dict[str, Any]:
-    """Return versions, devices, free disk space and shipped recipes."""
-    return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
+    return page.get(name.lower(), partial(table_page, name.lower()))(folder)

@@ -164,7 +164,9 @@ def test_plan_says_why(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli("plan", scans, "--out", tmp_path / "plan.yaml")
     assert code == 0 and out.startswith("A plan by graftseg") and f"\nplan: {tmp_path / 'plan.yaml'}\nnext: " in out
     assert "dimensions: 2  # the scans are 2-D" in (tmp_path / "plan.yaml").read_text()
-    cli.fails("plan", scans, "--out", tmp_path / "plan.yaml", code=Code.TARGET_EXISTS)
+    again = cli.fails("plan", scans, "--out", tmp_path / "plan.yaml", code=Code.TARGET_EXISTS)
+    assert f"`rm {tmp_path / 'plan.yaml'}` and plan again" in " ".join(again.split())
+    assert "name a file" in cli.fails("plan", scans, "--out", tmp_path, code=Code.TARGET_EXISTS)
     assert api.info(tmp_path / "plan.yaml")["network"]["name"] == "unet-2d"
 
 
@@ -176,7 +178,12 @@ def test_a_bad_scan_does_not_stop_the_others(cli: CommandLine, trained: Path, sc
     (folder / "test_000_0000.nii.gz").write_bytes(b"rubbish")
     code, out, error = cli("predict", trained, folder, "--out", tmp_path / "out")
     assert code == 2 and "1 label map\n" in out.replace(", 1 of them empty", "") and "test_000_0000.nii.gz" in error
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"classes.json", "manifest.json", "test_001.nii.gz"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "cases.jsonl",
+        "classes.json",
+        "manifest.json",
+        "test_001.nii.gz",
+    }
 
 
 def test_predictions_do_not_depend_on_other_scans(trained: Path, scans: Path, tmp_path: Path) -> None:
@@ -298,7 +305,11 @@ def test_predict_more_than_labels(cli: CommandLine, trained: Path, scans: Path, 
     words = ("predict", trained, scans / "imagesTs" / "test_000_0000.nii.gz", "--out", tmp_path / "out")
     assert cli(*words, "--tta", "--probabilities", "--uncertainty")[0] == 0
     names = {f"test_000{end}.nii.gz" for end in ("", "_probabilities", "_uncertainty")}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == names | {"classes.json", "manifest.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names | {
+        "cases.jsonl",
+        "classes.json",
+        "manifest.json",
+    }
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["inference"]["flips"] is True
     cli.fails(*words, "--fold", "0", code=Code.NO_SUCH_FOLD)
 
@@ -342,7 +353,7 @@ def test_check_prints_file_finding_and_remedy(cli: CommandLine, scans: Path, tmp
     assert code == 2
     assert "error\tnot a NIfTI file\timagesUn/unlabeled_001_0000.nii.gz\t1 file\tconvert the scan to NIfTI" in out
     assert "identical voxels in test and unlabeled cases\tunlabeled_000, twin\t2 cases\tkeep one of them" in out
-    assert out.endswith("4 labeled, 5 unlabeled, 3 test scans; 2 findings, 2 of them errors\n")
+    assert out.endswith("4 labeled, 5 unlabeled, 3 test scans; 3 findings, 2 of them errors\n")
 
 
 def test_a_report_never_replaces_something_else(cli: CommandLine, trained: Path) -> None:

@@ -263,7 +263,7 @@ def test_a_truncated_gzip(cli: CommandLine, data: Path, scans: Path, trained: Pa
     assert f"{first(data, 'imagesTr')}: " in cli.fails("plan", data, "--out", out / "plan.yaml", code=damaged)
     words = ("predict", trained, data / "imagesTs", "--out", out)
     assert f"{first(data, 'imagesTs')}: " in cli.fails(*words, code=damaged)
-    assert entries(out) == {"classes.json", "manifest.json", "test_001.nii.gz"}
+    assert entries(out) == {"cases.jsonl", "classes.json", "manifest.json", "test_001.nii.gz"}
     manifest = json.loads((out / "manifest.json").read_text())
     assert [*manifest["failures"]] == ["test_000"] and [case["case"] for case in manifest["cases"]] == ["test_001"]
     words = ("evaluate", trained / "predictions", "--reference", data / "labelsTs", "--out", out / "scores.csv")
@@ -272,7 +272,7 @@ def test_a_truncated_gzip(cli: CommandLine, data: Path, scans: Path, trained: Pa
     assert code == 2 and "unlabeled_001" in said and error.count(f"[{damaged}]") == 2
     words = ("export", "onnx", trained, "--out", out / "onnx", "--check", first(data, "imagesTs"))
     assert f"{first(data, 'imagesTs')}: " in cli.fails(*words, code=damaged)
-    assert entries(out) == {"classes.json", "manifest.json", "test_001.nii.gz"}
+    assert entries(out) == {"cases.jsonl", "classes.json", "manifest.json", "test_001.nii.gz"}
     fails_until_fixed(cli, data, scans, recipe, damaged, first(data, "imagesTr"))
     cli.works("predict", trained, data / "imagesTs", "--out", out)
     assert {"test_000.nii.gz", "test_001.nii.gz"} <= entries(out)

@@ -1,4 +1,4 @@
-"""The command line: one command per verb of :mod:`graftseg.api`."""
+"""The command line. Most commands call the function of the same name in :mod:`graftseg.api`."""
 
 import io
 import sys
@@ -22,6 +22,7 @@ from graftseg.cli.arguments import (
     AsJson,
     Data,
     Device,
+    On,
     Overrides,
     PathOrSources,
     Run,
@@ -117,11 +118,12 @@ def prepare(
         str | None, typer.Option(help="la, acdc, pancreas or pancreas-62: read DATA as this published data set.")
     ] = None,
     overrides: Overrides = None,
+    on: On = None,
 ) -> None:
     """Convert scans to one orientation, voxel spacing and intensity scale, ready for training."""
     from graftseg import api
 
-    store = api.prepare(data, out, recipe=recipe, benchmark=benchmark, overrides=overrides or ())
+    store = api.prepare(data, out, recipe=recipe, benchmark=benchmark, overrides=overrides or (), on=on)
     say(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
@@ -131,7 +133,9 @@ verb(cli_training.train)
 @verb
 def predict(
     run: Run,
-    scans: Annotated[Path, typer.Argument(help="Scan, folder of scans, or prepared store with test cases.")],
+    scans: Annotated[
+        Path, typer.Argument(help="Scan, folder, list of scans (.txt), or prepared store with test cases.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
     checkpoint: Annotated[
         Literal["shipped", "best"],
@@ -151,12 +155,19 @@ def predict(
     ] = False,
     tta: Annotated[
         bool,
-        typer.Option("--tta", help="Average over flips along the axes that training mirrored: 2 to 8 times the work."),
+        typer.Option("--tta", help="Average over flips along mirrored axes, or all axes: 2 to 8 times the work."),
     ] = False,
     fold: Annotated[
         int | None, typer.Option(min=0, help="Use only this cross-validation fold instead of the mean of all folds.")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also predict scans that already have a label map of the same settings.")
+    ] = False,
+    shard: Annotated[
+        str | None, typer.Option(help="Predict only a part of the scans: 3/8 is the third of eight parts.")
+    ] = None,
     device: Device = "auto",
+    on: On = None,
 ) -> None:
     """Write label maps with the geometry of the scans."""
     from graftseg import api
@@ -173,12 +184,17 @@ def predict(
         probabilities=probabilities,
         uncertainty=uncertainty,
         pictures=pictures,
+        again=again,
+        shard=shard,
+        on=on,
     )
     if predicted.network:
         say(f"network: {predicted.network}")
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"
     say(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
+    if predicted.skipped:
+        say(f"skipped {predicted.skipped} of {count}: the label maps are up to date; --again predicts them again")
     if others := predicted.others:
         kept = "1 other label map" if others == 1 else f"{others} other label maps"
         say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")

@@ -34,9 +34,10 @@ SOURCES: dict[str, Any] = {
 Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
 Shorter = Annotated[
-    int, typer.Option(help="Divide all durations by this number: steps, ramps, schedules and validation intervals.")
+    int, typer.Option(help="Divide all lengths by this number: steps, ramps, schedules and validation intervals.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+On = Annotated[str | None, typer.Option("--on", help="Run the tasks on a Ray cluster: ray, or ray://HOST:PORT.")]
 Results = Annotated[Path, typer.Option(help="Folder of all records.")]
 AllowMissing = Annotated[
     bool, typer.Option("--allow-missing", help="Skip label maps and references without a counterpart.")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli.arguments import Device, Overrides, Run, print_table
+from graftseg.cli.arguments import Device, On, Overrides, Run, print_table
 from graftseg.cli.messages import print_errors, say
 from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
 
@@ -27,12 +27,13 @@ def rank(
     top: Annotated[int, typer.Option(min=1, help="Number of scans to print.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Table of all scans to write, such as rank.csv.")] = None,
     device: Device = "auto",
+    on: On = None,
 ) -> None:
     """List the unlabeled scans that are most worth annotating next, with reasons."""
     from graftseg import api
     from graftseg.inference.ranking.rank import HEAD
 
-    ranking = api.rank(run, data, by=by, out=out, device=device)
+    ranking = api.rank(run, data, by=by, out=out, device=device, on=on)
     print_table(HEAD, ranking.lines(top))
     if shared := ranking.in_common():
         say(shared)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli.arguments import AllowMissing, Device, Overrides, Results, Run, Shorter, print_table
+from graftseg.cli.arguments import AllowMissing, Device, On, Overrides, Results, Run, Shorter, print_table
 from graftseg.cli.messages import print_warning, say
 from graftseg.core.errors import Code, UserError
 from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES
@@ -37,7 +37,7 @@ def test(
         say(f"{path}: {count} test case{'s' if count > 1 else ''}")
         print_table(*scores_table(evaluation))
     if tested.comparison is not None:
-        say(f"first {tested.comparison.first.name}, second {tested.comparison.second.name}")
+        say(f"first {tested.comparison.first.path}, second {tested.comparison.second.path}")
         # graftseg compare prints the other metrics
         print_table(HEAD, [line for line in tested.comparison.table_rows() if line[0] == "Dice %"])
     for sentence in tested.verdict():
@@ -119,6 +119,7 @@ def sweep(
     ] = "",
     device: Device = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list recorded and missing runs.")] = False,
+    on: On = None,
 ) -> None:
     """Train, test and record the missing rows of a table. To resume a stopped sweep, run the same command again."""
     from graftseg import api
@@ -135,6 +136,7 @@ def sweep(
         variant=variant,
         device=device,
         dry_run=dry_run,
+        on=on,
         tell=say,
     )
     if swept.failures or swept.other_settings:

@@ -9,7 +9,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli.arguments import Device, Overrides, PathOrSources, Shorter, data_options, print_table, takes_sources
+from graftseg.cli.arguments import (
+    Device,
+    On,
+    Overrides,
+    PathOrSources,
+    Shorter,
+    data_options,
+    print_table,
+    takes_sources,
+)
 from graftseg.cli.launch import launch
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, StoppedError, UserError
@@ -72,9 +81,11 @@ def train(
     devices: Annotated[
         int, typer.Option(min=1, help="Train one network on this number of GPUs, or of CPU processes.")
     ] = 1,
+    on: On = None,
 ) -> None:
     """Train a recipe."""
     from graftseg import api
+    from graftseg.recipes.recipe import load_recipe
 
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     count = _fold_count(folds, leave_one_out)
@@ -93,9 +104,11 @@ def train(
         fraction,
     )
     others = {"--seeds": seeds, "--compare": compare, "--continue-from": continue_from is not None, "--live": live}
+    _check_on(on, {"--devices": devices > 1 or is_launched(), **others, "--seeds": 0})
     _use_devices(devices, device, others)
     if live:
-        _show_live(out, {"--folds": count, "--seeds": seeds, "--compare": compare})
+        planned = count is None and recipe is not None and load_recipe(recipe, chosen).folds
+        _show_live(out, {"--folds": count, "--seeds": seeds, "--compare": compare, "a recipe with folds": planned})
     if continue_from is not None:
         options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
         _continue(continue_from, out, options, strict=strict)
@@ -108,7 +121,7 @@ def train(
         if count or baseline:
             finding = "cannot be combined with --folds or --baseline"
             raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or omit --folds and --baseline")
-        api.train_seeds(recipe, data, out, seeds, tell=say, **options)
+        api.train_seeds(recipe, data, out, seeds, on=on, tell=say, **options)
         if strict:
             _require_learned(*sorted(out.glob("seed-*")))
         return
@@ -117,7 +130,7 @@ def train(
             names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
             _compare(recipe, data, out, count, options | {"resume": resume, "methods": names}, strict=strict)
             return
-        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline})
+        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, on)
         if strict:
             _require_learned(out)
     except StoppedError as stopped:
@@ -141,7 +154,14 @@ def _use_devices(devices: int, device: str, others: Mapping[str, object]) -> Non
         launch(sys.argv[1:], devices, device)
 
 
-def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options) -> None:
+def _check_on(on: str | None, options: Mapping[str, object]) -> None:
+    """Raise a UserError for options that cannot be combined with --on."""
+    if on is not None and (conflicting := [name for name, value in options.items() if value]):
+        finding = f"cannot be combined with {conflicting[0]}"
+        raise UserError(Code.OPTION_CONFLICT, f"--on {on}", finding, f"omit --on or {conflicting[0]}")
+
+
+def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, on: str | None) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
@@ -149,12 +169,15 @@ def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, opt
 
     count = load_recipe(recipe, options["overrides"]).folds if folds is None else folds
     if count:
-        result = api.train_folds(recipe, data, out, folds=count, tell=say, **options)
+        result = api.train_folds(recipe, data, out, folds=count, on=on, tell=say, **options)
         print_table(*result.table())
         for sentence in (result.caption(), *result.verdict()):
             say(sentence)
         say(f"next: graftseg report {quote(str(out))}")
         return
+    if on is not None:
+        remedy = "add --seeds or --folds, or omit --on"
+        raise UserError(Code.OPTION_CONFLICT, f"--on {on}", "a single training is not divided into tasks", remedy)
     outcome = api.train(recipe, data, out, **options)
     baseline = RunFolder(out).baseline
     say(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {baseline.path}" if baseline.exists else ""))
@@ -169,7 +192,8 @@ def _show_live(out: Path, options: dict[str, object]) -> None:
 
     if conflicting := [name for name, value in options.items() if value]:
         finding = f"cannot be combined with {conflicting[0]}"
-        raise UserError(Code.OPTION_CONFLICT, "--live", finding, "omit --live, and view one of the runs")
+        remedy = "omit --live, and run graftseg view for one of the runs"
+        raise UserError(Code.OPTION_CONFLICT, "--live", finding, remedy)
     require_server()
     from graftseg.reporting.viewer.launch import require_front_end
     from graftseg.reporting.viewer.live_page import start_live_page
