@@ -1,4 +1,4 @@
-"""Kills of a server that saves an annotation, at every call that changes a file."""
+"""Kills of a server that saves an annotation, before every change of a file."""
 
 import shutil
 from functools import partial
@@ -25,7 +25,8 @@ STROKES = tuple(np.array([(first, 3, 1)], RUN) for first in (0, 50, 100))
 def kill_annotations(work: Path, seed: int, count: int) -> Part:
     """Kill the annotation of a labeled and of an unlabeled scan."""
     part = Part(
-        "kills at every call of an annotation", "the label map is the old or the new one, and no stroke is lost"
+        "kills of an annotation before every change of a file",
+        "the label map is the old or the new one, and no stroke is lost",
     )
     scans = tiny.write_scans(work / "scans", labeled=2, unlabeled=2, test=0)
 

@@ -87,7 +87,7 @@ def _verify_case(folder: Path) -> None:
 
 
 def _accepted(path: Path, load: Callable[[], Any], seeds: list[str]) -> dict[str, str]:
-    """Damage the file once for each seed; return what happened for those that were loaded with another content."""
+    """Damage the file once for each seed. Return, by seed, why the promise was broken: no error, or the wrong error."""
     content, accepted = path.read_bytes(), {}
     for seed in seeds:
         path.write_bytes(damaged(content, random.Random(seed)))

@@ -1,4 +1,4 @@
-"""Kills of trainings, saves, predictions and preparations: at random times, and at every call that changes a file."""
+"""Kills of trainings, saves, predictions and preparations: at random times, and before every change of a file."""
 
 import os
 import random
@@ -77,8 +77,8 @@ def _tiny_training(work: Path) -> Callable[[Path], None]:
 
 
 def kill_saves(work: Path, seed: int, count: int) -> Part:
-    """Kill the save of a checkpoint at every call that changes a file."""
-    part = Part("kills at every call of a save", "the newest or the previous checkpoint can be loaded")
+    """Kill the saves of three checkpoints before every change of a file."""
+    part = Part("kills of a save before every change of a file", "the newest or the previous checkpoint can be loaded")
     states: list[dict[str, Any]] = [{"step": step, "weights": list(range(50))} for step in (2, 4, 6)]
 
     def save(folder: Path) -> None:
@@ -95,8 +95,10 @@ def kill_saves(work: Path, seed: int, count: int) -> Part:
 
 
 def kill_predictions(work: Path, seed: int, count: int) -> Part:
-    """Kill a prediction at every call that changes a file."""
-    part = Part("kills at every call of a prediction", "the same command then writes the same label maps")
+    """Kill a prediction before every change of a file."""
+    part = Part(
+        "kills of a prediction before every change of a file", "the same command then writes the same label maps"
+    )
     train = _tiny_training(work)
     isolated(partial(train, work / "run"))
 
@@ -107,8 +109,8 @@ def kill_predictions(work: Path, seed: int, count: int) -> Part:
 
 
 def kill_preparations(work: Path, seed: int, count: int) -> Part:
-    """Kill a preparation at every call that changes a file."""
-    part = Part("kills at every call of a preparation", "the same command then writes the same store")
+    """Kill a preparation before every change of a file."""
+    part = Part("kills of a preparation before every change of a file", "the same command then writes the same store")
     scans = tiny.write_scans(work / "scans", labeled=2, unlabeled=2, test=1)
 
     def write_store(folder: Path) -> None:

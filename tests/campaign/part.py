@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Part:
-    """Attempts of one kind. ``promise`` says in one line what must hold, ``failures`` lists attempts where it did not.
+    """Attempts of one kind. ``promise`` says in one line what must hold. ``failures`` lists the attempts that broke it.
 
     ``notes`` are figures to show next to the counts, such as the largest memory.
     """
