@@ -65,7 +65,7 @@ def test_scores_are_those_of_predict_and_evaluate(run: Path, scans: Path, tmp_pa
 
 
 def check(decision: Decision) -> dict[str, Any]:
-    return TeacherCheck(1, 4, {"a": "no foreground", "b": "no foreground"}, decision).facts()
+    return TeacherCheck(1, 4, {"a": "no foreground", "b": "no foreground"}, decision).to_json()
 
 
 def test_a_skipped_run_draws_no_conclusion_and_names_the_network_that_predicts(run: Path) -> None:

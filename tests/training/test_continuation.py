@@ -90,7 +90,7 @@ def test_continued_run(root: Path) -> None:
     assert not any("loss did not fall" in warning for warning in facts["warnings"])
     assert facts["recipe"] == "tiny-continued" and facts["weights"] != before["weights"]
     # test scans have labels, so both networks are scored on them
-    assert result.gain is not None and facts["gain"] == result.gain.facts()
+    assert result.gain is not None and facts["gain"] == result.gain.to_json()
     assert (result.gain.on, result.gain.cases) == ("test", 2) and "fewer than 6" in result.gain.sentence
     assert contents(root / "data") == images
 
@@ -136,7 +136,7 @@ def test_resume_after_a_stop_is_exact(root: Path) -> None:
     annotate(root / "data", 1)
     result = graftseg.continue_training(root / "run", root / "cut", resume=True, device="cpu")
     assert cut.weights_file.read_bytes() == RunFolder(root / "whole").weights_file.read_bytes()
-    assert cut.manifest()["gain"] == RunFolder(root / "whole").manifest()["gain"] == result.gain.facts()  # type: ignore[union-attr]
+    assert cut.manifest()["gain"] == RunFolder(root / "whole").manifest()["gain"] == result.gain.to_json()  # type: ignore[union-attr]
 
 
 def test_resume_without_any_checkpoint_starts_again_from_the_run(root: Path) -> None:

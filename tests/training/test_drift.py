@@ -33,7 +33,7 @@ def recipe() -> Recipe:
 @pytest.fixture
 def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Accept every prediction of the untrained network before self-training."""
-    monkeypatch.setattr(plausibility.Usual, "objection", lambda usual, scan: None)
+    monkeypatch.setattr(plausibility.UsualAnatomy, "implausibility", lambda usual, scan: None)
     return tiny.write_scans(tmp_path / "scans")
 
 

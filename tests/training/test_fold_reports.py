@@ -163,7 +163,7 @@ def test_folds_that_skipped_self_training_draw_no_conclusion(
     trained: tuple[RunFolder, CrossValidation], tmp_path: Path
 ) -> None:
     run = RunFolder(Path(shutil.copytree(trained[0].path, tmp_path / "run")))
-    check = TeacherCheck(1, 3, dict.fromkeys(("a", "b"), "no foreground"), "skip").facts()
+    check = TeacherCheck(1, 3, dict.fromkeys(("a", "b"), "no foreground"), "skip").to_json()
     write_checked(run.fold(1).teacher_file, {"checks": [check]})
     *_, said = replace(trained[1], folder=run.path).verdict()
     assert said.endswith("; the unlabeled scans were not used in 1 of 2 folds.")

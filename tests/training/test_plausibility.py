@@ -1,10 +1,12 @@
-"""Plausibility of predictions: summaries, usual values and objections."""
+"""Plausibility of predictions: summaries, usual values and reasons."""
 
 import numpy as np
 import pytest
 
-from graftseg.training.plausibility import ScanSummary, Usual, summarize
+from graftseg.training.plausibility import ScanSummary, UsualAnatomy, summarize
 from scan_summaries import GOOD, LABELED, centers, changed
+
+USUAL = UsualAnatomy.of(LABELED)
 
 
 def test_a_summary_counts_voxels_pieces_and_the_center() -> None:
@@ -30,10 +32,10 @@ def test_centers_of_a_volume() -> None:
 
 
 def test_volumes_of_scans_with_other_voxels() -> None:
-    """A voxel of 8 units holds as much as 8 voxels of 1 unit: 9 voxels of 1 unit are too few, 9 of 8 units are not."""
+    """The usual volume is 100: a volume of 9 is implausible, but a volume of 9 * 8 is plausible."""
     small, large = changed(volumes=(9, 45)), changed(volumes=(9, 45), voxel=8.0)
-    assert Usual.of(LABELED).objection(large) is None and "tenth" in (Usual.of(LABELED).objection(small) or "")
-    assert Usual.of([large]).volumes == (72.0, 360.0)
+    assert USUAL.implausibility(large) is None and "tenth" in str(USUAL.implausibility(small))
+    assert UsualAnatomy.of([large]).volumes == (72.0, 360.0)
 
 
 def test_an_empty_label_map_has_no_center() -> None:
@@ -41,15 +43,14 @@ def test_an_empty_label_map_has_no_center() -> None:
 
 
 def test_usual_values() -> None:
-    usual = Usual.of(LABELED)
-    assert usual.volumes == (100.0, 50.0) and usual.is_one_piece == (True, True)
-    assert usual.positions[0] == ((0.4, 0.5), (0.5, 0.6)) and usual.positions[2] == ((0.5, 0.5), (0.6, 0.5))
+    assert USUAL.volumes == (100.0, 50.0) and USUAL.is_one_piece == (True, True)
+    assert USUAL.positions[0] == ((0.4, 0.5), (0.5, 0.6)) and USUAL.positions[2] == ((0.5, 0.5), (0.6, 0.5))
 
 
 def test_a_class_that_some_labels_lack_is_not_checked() -> None:
-    usual = Usual.of([*LABELED, ScanSummary((90, 0), (1.0, 0.0), centers(0.5, 0.5, inner=None))])
+    usual = UsualAnatomy.of([*LABELED, ScanSummary((90, 0), (1.0, 0.0), centers(0.5, 0.5, inner=None))])
     assert usual.volumes == (95.0, None) and usual.is_one_piece == (True, False) and usual.positions[2] is None
-    assert usual.objection(changed(volumes=(100, 0), largest=(1.0, 0.0))) is None
+    assert usual.implausibility(changed(volumes=(100, 0), largest=(1.0, 0.0))) is None
 
 
 @pytest.mark.parametrize(
@@ -72,15 +73,15 @@ def test_a_class_that_some_labels_lack_is_not_checked() -> None:
         (changed(uncertainty=None), None),
     ],
 )
-def test_objections(scan: ScanSummary, keyword: str | None) -> None:
-    objection = Usual.of(LABELED).objection(scan)
-    assert objection is None if keyword is None else keyword in (objection or "")
+def test_implausible_predictions(scan: ScanSummary, keyword: str | None) -> None:
+    reason = USUAL.implausibility(scan)
+    assert reason is None if keyword is None else keyword in str(reason)
 
 
 def test_an_empty_prediction_is_plausible_if_a_label_map_is_empty() -> None:
     empty = ScanSummary((0, 0), (0.0, 0.0), (None, None, None))
-    usual = Usual.of([*LABELED, empty])
+    usual = UsualAnatomy.of([*LABELED, empty])
     assert usual.positions == (((0.4, 0.5), (0.5, 0.6)), None, None) and not usual.is_never_empty
-    assert usual.objection(empty) is None and Usual.of(LABELED).objection(empty) == "no foreground"
-    assert usual.objection(changed(centers=centers(0.5, 0.5, outer=(0.9, 0.9)))) is None
-    assert Usual.of([empty]).objection(GOOD) is None
+    assert usual.implausibility(empty) is None and USUAL.implausibility(empty) == "no foreground"
+    assert usual.implausibility(changed(centers=centers(0.5, 0.5, outer=(0.9, 0.9)))) is None
+    assert UsualAnatomy.of([empty]).implausibility(GOOD) is None

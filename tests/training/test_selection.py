@@ -133,7 +133,7 @@ def test_what_each_protocol_reports(
     assert (selector.checkpoint, value_of(method)) == (checkpoint, shipped)
     assert selector.best_to_save is not None
     assert (selector.best_to_save.on, selector.best_to_save.step) == record
-    assert selector.best_to_save.facts() == {
+    assert selector.best_to_save.to_json() == {
         "on": record[0],
         "step": record[1],
         "stage": 0,
@@ -180,7 +180,7 @@ def test_students_of_the_stage_before_do_not_compete() -> None:
     method = run(selector, 1)
     selector.reset()
     run(selector, 2, method, stage=1)
-    assert selector.chosen is not None and selector.chosen.facts()["dice"] == 0.3
+    assert selector.chosen is not None and selector.chosen.to_json()["dice"] == 0.3
     assert selector.chosen.stage == 1
 
 

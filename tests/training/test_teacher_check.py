@@ -19,7 +19,7 @@ def test_decisions(bad: int, good: int, may_extend: bool) -> None:
     trusted = 3 * bad <= good and good >= 2
     assert check.decision == ("continue" if trusted else "extend" if may_extend else "skip")
     assert set(check.rejected) == {f"bad{n}" for n in range(bad)} and check.scans == bad + good
-    assert TeacherCheck(**check.facts()) == check
+    assert TeacherCheck(**check.to_json()) == check
 
 
 def test_the_sentence_counts_the_reasons() -> None:
@@ -67,7 +67,7 @@ def test_a_stopped_stage_is_followed_by_the_stage_before() -> None:
     check = TeacherCheck(1, 4, {"a": "grew"}, "stop", step=12)
     assert kinds(adapted(stages_of(10, 30, 5), check)) == [("bcp-pretrain", 10), ("bcp", 12), ("bcp-pretrain", 23)]
     assert kinds(adapted(stages_of(10, 12), check)) == [("bcp-pretrain", 10), ("bcp", 12)]
-    assert "12 steps" in check.sentence and TeacherCheck(**check.facts()) == check
+    assert "12 steps" in check.sentence and TeacherCheck(**check.to_json()) == check
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def write_checks(run: RunFolder, *decisions: Decision) -> RunFolder:
         TeacherCheck(1, 4, rejected.get(decision, {"a": "no foreground"}), decision, step=12 * (decision == "stop"))
         for decision in decisions
     ]
-    run.teacher_file.write_text(json.dumps({"checks": [check.facts() for check in checks]}))
+    run.teacher_file.write_text(json.dumps({"checks": [check.to_json() for check in checks]}))
     return run
 
 

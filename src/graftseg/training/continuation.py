@@ -99,7 +99,7 @@ def _gain(start: WarmStart, target: RunFolder, recipe: Recipe, data: Data, devic
     except UserError as error:
         logger.warning("%s: the gain was not measured (%s)", target.path, error)
         return None
-    target.update_manifest({"gain": gain.facts()})
+    target.update_manifest({"gain": gain.to_json()})
     return gain
 
 

@@ -1,11 +1,9 @@
-"""Check of two trained networks: whose predictions of the unlabeled scans look more like the labeled scans?
+"""Comparison of two trained networks by the plausibility of their predictions, without labels.
 
 The network of a run and another network, such as its supervised baseline, predict the same unlabeled scans. If the
-network of the run makes clearly more implausible predictions, self-training has probably taught it errors. No label of
-these scans is read.
+network of the run makes clearly more implausible predictions, self-training has probably taught it errors.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,7 +17,7 @@ from graftseg.inference.model import load_network
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.case_predictions import labeled_summaries, predict_cases
 from graftseg.training.out_of_memory import reporting_out_of_memory
-from graftseg.training.plausibility import Usual
+from graftseg.training.teacher_check import counted_reasons, implausible
 
 MAX_SCANS = 30
 """Maximum number of unlabeled scans that both networks predict."""
@@ -29,7 +27,12 @@ MIN_EXCESS = 2
 
 @dataclass(frozen=True)
 class FinalCheck:
-    """The result for ``scans`` scans: for each network, why a prediction is implausible, by the name of the scan."""
+    """The implausible predictions of two networks.
+
+    scans: number of scans that each network predicted
+    run: why predictions of the run's network are implausible, by the name of the scan
+    other: the same for the other network
+    """
 
     scans: int
     run: Mapping[str, str]
@@ -42,10 +45,9 @@ class FinalCheck:
 
     def sentence(self, other: str) -> str:
         """Return the result in one sentence. ``other`` names the other network."""
-        reasons = Counter(self.run.values()).most_common()
-        found = f" ({', '.join(f'{count} with {reason}' for reason, count in reasons)})" if reasons else ""
+        reasons = f" ({counted_reasons(self.run)})" if self.run else ""
         return (
-            f"{len(self.run)} of {self.scans} predictions of unlabeled scans are implausible{found}, compared with "
+            f"{len(self.run)} of {self.scans} predictions of unlabeled scans are implausible{reasons}, compared with "
             f"{len(self.other)} of {other}"
         )
 
@@ -57,17 +59,16 @@ def check_networks(
     if not any(stage.check_teacher for stage in recipe.stages):
         return None
     cases = training_cases(store, recipe.batches)
-    usual, chosen = Usual.of(labeled_summaries(store, cases.labeled)), cases.unlabeled[:MAX_SCANS]
+    labeled, unlabeled = labeled_summaries(store, cases.labeled), cases.unlabeled[:MAX_SCANS]
 
-    def objections(folder: RunFolder) -> dict[str, str]:
+    def implausible_predictions(folder: RunFolder) -> dict[str, str]:
         try:
-            summaries = predict_cases(recipe, store, load_network(folder, device).method, chosen, device).summaries
+            method = load_network(folder, device).method
+            return implausible(labeled, predict_cases(recipe, store, method, unlabeled, device).summaries)
         except UserError as error:
             if error.code is not Code.LOSS_NOT_FINITE:
                 raise
-            return dict.fromkeys((case.name for case in chosen), "probabilities that are not finite")
-        found = {name: usual.objection(summary) for name, summary in summaries.items()}
-        return {name: reason for name, reason in found.items() if reason is not None}
+            return dict.fromkeys((case.name for case in unlabeled), "probabilities that are not finite")
 
     with reporting_out_of_memory(device):
-        return FinalCheck(len(chosen), objections(run), objections(other))
+        return FinalCheck(len(unlabeled), implausible_predictions(run), implausible_predictions(other))

@@ -52,7 +52,7 @@ class Gain:
     after: float | None
     sentence: str
 
-    def facts(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return dict(vars(self))
 

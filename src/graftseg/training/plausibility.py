@@ -1,8 +1,6 @@
 """Plausibility of predictions: comparison of a predicted label map with the label maps of the labeled scans.
 
-A prediction is implausible if it is empty, if a class has less than a tenth or more than ten times its usual volume, if
-a class that is one piece in the labels falls apart, if the foreground or a class is at an unusual position in the scan,
-or if the network is uncertain.
+``UsualAnatomy.implausibility`` lists the checks.
 """
 
 from collections.abc import Sequence
@@ -16,27 +14,30 @@ from graftseg.data.pieces import pieces_of
 
 MIN_VOLUME, MAX_VOLUME = 0.1, 10.0
 """Limits of a plausible volume of a class, relative to its median volume in the labels."""
-ONE_PIECE, SCATTERED = 0.9, 0.5
-"""A class is one piece if its largest piece has at least the first share of its voxels in every label map. The
-prediction of such a class falls apart if its largest piece has less than the second share."""
+MIN_ONE_PIECE = 0.9
+"""Minimum share of a class in its largest piece, in every label map, for the class to count as one piece."""
+MIN_LARGEST_PIECE = 0.5
+"""Minimum share of a class in its largest predicted piece, if the class is one piece in the labels."""
 MAX_SHIFT = 0.25
-"""A center is unusual if it is farther than this outside the range of the labels, as a share of the scan's length."""
+"""Maximum distance of a center from the range of centers in the labels, as a share of the scan's length."""
 MAX_UNCERTAINTY = 0.6
-"""Mean uncertainty of voxels with a foreground probability of at least 5 %, above which a prediction is implausible."""
-
+"""Maximum mean uncertainty of a plausible prediction, over voxels with a foreground probability of at least 5 %."""
 
 Point = tuple[float, ...]
 Range = tuple[Point, Point]
-"""The lowest and the highest coordinates of some points."""
+"""The lowest and the highest coordinate of some points along each axis."""
 
 
 @dataclass(frozen=True)
 class ScanSummary:
-    """Volume in voxels and share of the largest piece of every foreground class, and the centers of all classes.
+    """Summary of a label map.
 
-    The first center is that of the whole foreground. Centers are relative to the size of the scan, and None where
-    nothing was found. Labels have no uncertainty. ``voxel`` is the volume (in 2-D the area) of a voxel, so that scans
-    with different voxel sizes can be compared.
+    volumes: number of voxels of every foreground class
+    largest: share of every foreground class in its largest piece
+    centers: center of the whole foreground, then of every foreground class, relative to the size of the scan; None for
+        a class without voxels
+    uncertainty: mean uncertainty of a prediction, None for labels
+    voxel: volume of a voxel (in 2-D its area), to compare scans with different voxel sizes
     """
 
     volumes: tuple[int, ...]
@@ -60,12 +61,12 @@ def _centers(label: NDArray[Any], classes: int) -> tuple[Point | None, ...]:
     """Return the center of the foreground and of every foreground class, relative to the size of the scan."""
     counts, sums = np.zeros(classes, np.int64), np.zeros((classes, label.ndim))
     for index, plane in enumerate(label):  # one plane at a time, because positions need more memory than labels
-        where = np.nonzero(plane)
-        values = plane[where]
-        found = np.bincount(values, minlength=classes)
-        counts += found
-        sums[:, 0] += index * found
-        for axis, positions in enumerate(where, start=1):
+        foreground = np.nonzero(plane)
+        values = plane[foreground]
+        plane_counts = np.bincount(values, minlength=classes)
+        counts += plane_counts
+        sums[:, 0] += index * plane_counts
+        for axis, positions in enumerate(foreground, start=1):
             sums[:, axis] += np.bincount(values, positions, minlength=classes)
     counts[0], sums[0] = counts.sum(), sums.sum(axis=0)
     return tuple(
@@ -75,34 +76,35 @@ def _centers(label: NDArray[Any], classes: int) -> tuple[Point | None, ...]:
 
 
 @dataclass(frozen=True)
-class Usual:
-    """The usual volumes, pieces and positions, from the label maps of the labeled scans.
+class UsualAnatomy:
+    """Usual values of the foreground classes in the label maps of the labeled scans.
 
-    Volumes are not in voxels, but in the unit of ``ScanSummary.voxel``. A class is checked only if all label maps
-    contain the class. The first range of positions is that of the whole foreground. Empty predictions are plausible if
-    some label maps are empty.
+    volumes: median volume of each class, in the unit of ``ScanSummary.voxel``; None if a label map lacks the class
+    is_one_piece: whether a class is one piece in every label map
+    positions: range of the center of the whole foreground, then of each class; None if a label map lacks the class
+    is_never_empty: whether every label map has foreground
     """
 
     volumes: tuple[float | None, ...]
     is_one_piece: tuple[bool, ...]
     positions: tuple[Range | None, ...]
-    is_never_empty: bool = True
+    is_never_empty: bool
 
     @classmethod
-    def of(cls, labeled: Sequence[ScanSummary]) -> "Usual":
+    def of(cls, labeled: Sequence[ScanSummary]) -> "UsualAnatomy":
         """Collect the usual values of labeled scans."""
-        volumes = np.array([np.multiply(one.volumes, one.voxel) for one in labeled])
-        largest = np.array([one.largest for one in labeled])
-        foreground = [one.centers[0] for one in labeled if one.centers[0] is not None]
-        classes = zip(*(one.centers[1:] for one in labeled), strict=True)
+        volumes = np.array([np.multiply(scan.volumes, scan.voxel) for scan in labeled])
+        largest = np.array([scan.largest for scan in labeled])
+        foreground = [scan.centers[0] for scan in labeled if scan.centers[0] is not None]
+        class_centers = zip(*(scan.centers[1:] for scan in labeled), strict=True)
         return cls(
-            tuple(float(np.median(own)) if own.all() else None for own in volumes.T),
-            tuple(bool((own >= ONE_PIECE).all()) for own in largest.T),
-            (_range(foreground), *(_range(points) for points in classes)),
-            len(foreground) == len(labeled),
+            volumes=tuple(float(np.median(values)) if values.all() else None for values in volumes.T),
+            is_one_piece=tuple(bool((shares >= MIN_ONE_PIECE).all()) for shares in largest.T),
+            positions=(_range(foreground), *(_range(centers) for centers in class_centers)),
+            is_never_empty=len(foreground) == len(labeled),
         )
 
-    def objection(self, scan: ScanSummary) -> str | None:
+    def implausibility(self, scan: ScanSummary) -> str | None:
         """Return why a prediction is implausible, or None."""
         if scan.centers[0] is None:
             return "no foreground" if self.is_never_empty else None
@@ -114,7 +116,7 @@ class Usual:
                 return "less than a tenth of the usual volume"
             if usual is not None and volume > MAX_VOLUME * usual:
                 return "more than ten times the usual volume"
-            if one_piece and largest < SCATTERED:
+            if one_piece and largest < MIN_LARGEST_PIECE:
                 return "scattered pieces"
         if any(_is_outside(center, usual) for center, usual in zip(scan.centers, self.positions, strict=True)):
             return "an unusual position"
@@ -122,7 +124,7 @@ class Usual:
 
 
 def _range(points: Sequence[Point | None]) -> Range | None:
-    """Return the range of some points, or None if one of them is missing or there are none."""
+    """Return the range of some points, or None if a point is missing or there are no points."""
     known = [point for point in points if point is not None]
     if not known or len(known) < len(points):
         return None
@@ -135,5 +137,5 @@ def _is_outside(center: Point | None, usual: Range | None) -> bool:
     if center is None or usual is None:
         return False
     return any(
-        place < low - MAX_SHIFT or place > high + MAX_SHIFT for place, low, high in zip(center, *usual, strict=True)
+        value < low - MAX_SHIFT or value > high + MAX_SHIFT for value, low, high in zip(center, *usual, strict=True)
     )

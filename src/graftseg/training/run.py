@@ -361,7 +361,7 @@ def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -
     if best is None:
         return facts
     save_weights(best.student, run.best_file)
-    return {**facts, "best": {**best.facts(), "sha256": sha256_of(run.best_file)}}
+    return {**facts, "best": {**best.to_json(), "sha256": sha256_of(run.best_file)}}
 
 
 def complete(

@@ -48,7 +48,7 @@ class Best:
     student: dict[str, Tensor] = field(repr=False)
     optimizers: dict[str, Any] = field(repr=False, default_factory=dict)
 
-    def facts(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything except the weights."""
         return {"on": self.on, "step": self.step, "stage": self.stage, "dice": self.dice}
 

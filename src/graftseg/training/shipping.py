@@ -1,9 +1,8 @@
-"""The choice of the network that a run ships: the network trained with unlabeled scans, or its supervised baseline.
+"""The choice of the network that a run ships.
 
-The baseline is shipped if it scores higher on held-out labels. Without held-out labels, the baseline is shipped if the
-check of the teacher skipped or stopped self-training, or if the baseline makes clearly fewer implausible predictions.
-Otherwise the network trained with unlabeled scans is shipped, or its average with the baseline if the recipe asks for
-it.
+With held-out labels, the better of run and supervised baseline is shipped. Without held-out labels, the baseline is
+shipped if self-training was skipped or stopped, or if the baseline makes clearly fewer implausible predictions.
+Otherwise the network of the run is shipped, or its average with the baseline if the recipe asks for an average.
 """
 
 import torch
@@ -24,27 +23,30 @@ ABANDONED = {
 NO_PREFERENCE = (
     "so both networks are supervised, and no labels were held out during training that could show which is better"
 )
-UNKNOWN = "no labels were held out during training, so at its end it was unknown whether the unlabeled scans helped"
+BENEFIT_UNKNOWN = (
+    "no labels were held out during training, so at its end it was unknown whether the unlabeled scans helped"
+)
 
 
 def shipped_after_folds(run: Evaluation, baseline: Evaluation, *, both_supervised: bool = False) -> Shipped:
     """Return the network with the higher mean Dice on the held-out cases of all folds."""
     own, other = (mean_metrics(scores)["dice"] for scores in (run, baseline))
-    scored = f"{own:.2f} % mean Dice on held-out labels with the unlabeled scans, {other:.2f} % without"
+    reason = f"{own:.2f} % mean Dice on held-out labels with the unlabeled scans, {other:.2f} % without"
     if both_supervised:
-        scored = f"{own:.2f} % mean Dice of the run on held-out labels, {other:.2f} % of its baseline"
-    return Shipped("baseline" if other > own else "run", scored, both_supervised)
+        reason = f"{own:.2f} % mean Dice of the run on held-out labels, {other:.2f} % of its baseline"
+    return Shipped("baseline" if other > own else "run", reason, both_supervised)
 
 
 def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> Shipped:
     """Choose between a run and its baseline without held-out labels. Average them first if the recipe asks for it."""
     checks = run.teacher_checks()
     if checks and (reason := ABANDONED.get(checks[-1]["decision"])):
-        both = run.is_supervised_only
-        return Shipped("baseline", f"{reason}, {NO_PREFERENCE}" if both else reason, both)
+        if run.is_supervised_only:
+            return Shipped("baseline", f"{reason}, {NO_PREFERENCE}", both_supervised=True)
+        return Shipped("baseline", reason)
     if recipe.average_with_baseline:
         average_with_baseline(run)
     final = check_networks(recipe, store, run, run.baseline, device)
     if final is not None and final.prefers_other:
         return Shipped("baseline", f"with the unlabeled scans, {final.sentence('the baseline')}")
-    return Shipped("average" if recipe.average_with_baseline else "run", UNKNOWN)
+    return Shipped("average" if recipe.average_with_baseline else "run", BENEFIT_UNKNOWN)

@@ -1,11 +1,10 @@
-"""Check of the teacher before self-training: compare predictions of unlabeled scans with the labeled scans.
+"""Check of the teacher: compare its predictions of the unlabeled scans with the labeled scans.
 
-Self-training leaves out scans with an implausible prediction. If more than a quarter of the predictions are
-implausible, or fewer than two are plausible, the first stage is extended once. If this does not help, training
-continues without the unlabeled scans.
+Before self-training, scans with an implausible prediction are left out. If too many predictions are implausible, the
+first stage is extended once. If too many are still implausible, training continues without the unlabeled scans.
 
-During self-training, a few scans are predicted again at intervals. If a class shrinks or grows too much, and not toward
-its usual volume, the network of the previous interval is restored, and training continues without the unlabeled scans.
+During self-training, a few scans are predicted again at intervals. If a class drifts, the network before the drift is
+restored, and training continues without the unlabeled scans.
 """
 
 from collections import Counter
@@ -15,31 +14,36 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graftseg.training.plausibility import ScanSummary, Usual
+from graftseg.training.plausibility import ScanSummary, UsualAnatomy
 
 Decision = Literal["continue", "extend", "skip", "stop"]
 
 MAX_REJECTED = 0.25
-"""Share of implausible scans above which the teacher is not trusted."""
+"""Maximum share of scans with an implausible prediction for self-training."""
 MIN_SCANS = 2
-"""Minimum number of plausible scans for self-training."""
+"""Minimum number of scans with a plausible prediction for self-training."""
 MAX_WATCHED = 6
 """Maximum number of scans that are predicted again during self-training."""
 MAX_DRIFT = 3.0
-"""A class drifts if its volume in the watched scans is more than this factor below both its first and its usual volume,
-or more than this factor above both."""
+"""A class drifts if its volume falls below both its first and its usual volume by more than this factor, or rises above
+both by more than this factor. Volumes are sums over the watched scans."""
 MIN_DRIFT_VOXELS = 10
-"""Mean number of voxels per watched scan below which a class is not checked for drift."""
+"""Minimum mean number of voxels per watched scan. Smaller classes are not checked for drift, because a small change is
+large relative to their volume."""
 INTERVALS = 5
 """Number of intervals of self-training. The watched scans are predicted after each interval except the last."""
 
 
 @dataclass(frozen=True)
 class TeacherCheck:
-    """The result of a check before stage ``stage``: the reason for every rejected scan, and what to do.
+    """The result of a check before or during self-training.
 
-    ``watched`` has the predicted volumes of the scans that are predicted again during the stage. With the decision
-    ``stop``, the check was made after ``step`` steps of the stage, and ``rejected`` has the class that changed.
+    stage: number of the stage of self-training
+    scans: number of checked scans
+    rejected: why a scan is left out, by its name; with the decision ``stop``, how a class changed, by its name
+    decision: what to do next
+    watched: predicted volumes of the watched scans before the stage, by the name of the scan
+    step: number of steps of the stage before the check
     """
 
     stage: int
@@ -59,9 +63,8 @@ class TeacherCheck:
             return f"the predictions of all {self.scans} unlabeled scans are plausible"
         if not self.rejected:
             return f"self-training needs at least {MIN_SCANS} unlabeled scans, but there is only {self.scans}"
-        reasons = Counter(self.rejected.values()).most_common()
-        found = ", ".join(f"{count} with {reason}" for reason, count in reasons)
-        return f"the predictions of {len(self.rejected)} of {self.scans} unlabeled scans are implausible ({found})"
+        reasons = counted_reasons(self.rejected)
+        return f"the predictions of {len(self.rejected)} of {self.scans} unlabeled scans are implausible ({reasons})"
 
     @property
     def sentence(self) -> str:
@@ -70,49 +73,58 @@ class TeacherCheck:
             return f"self-training stopped after {self.step} steps, because {self.finding}"
         if not self.rejected and self.decision == "continue":
             return self.finding
-        then = {
+        consequence = {
             "continue": f"self-training uses the other {self.scans - len(self.rejected)}",
             "extend": "the first stage is extended before self-training",
             "skip": "training continues without the unlabeled scans",
         }[self.decision]
-        return f"{self.finding}; {then}"
+        return f"{self.finding}; {consequence}"
 
-    def facts(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         watched = {name: list(volumes) for name, volumes in self.watched.items()}
         return {**vars(self), "rejected": dict(self.rejected), "watched": watched}
+
+
+def counted_reasons(rejected: Mapping[str, str]) -> str:
+    """Return how many scans were rejected for each reason, most frequent reason first."""
+    reasons = Counter(rejected.values()).most_common()
+    return ", ".join(f"{count} with {reason}" for reason, count in reasons)
+
+
+def implausible(labeled: Sequence[ScanSummary], predicted: Mapping[str, ScanSummary]) -> dict[str, str]:
+    """Return why predictions are implausible, by the name of the scan. Plausible predictions are not included."""
+    usual = UsualAnatomy.of(labeled)
+    return {name: reason for name, scan in predicted.items() if (reason := usual.implausibility(scan)) is not None}
 
 
 def check_teacher(
     labeled: Sequence[ScanSummary], predicted: Mapping[str, ScanSummary], *, stage: int, may_extend: bool
 ) -> TeacherCheck:
     """Compare the predictions of unlabeled scans, by name, with the labeled scans, and decide what to do next."""
-    usual = Usual.of(labeled)
-    objections = {name: usual.objection(scan) for name, scan in predicted.items()}
-    rejected = {name: reason for name, reason in objections.items() if reason is not None}
-    trusted = len(rejected) <= MAX_REJECTED * len(predicted) and len(predicted) - len(rejected) >= MIN_SCANS
-    decision: Decision = "continue" if trusted else "extend" if may_extend else "skip"
-    plausible = {name: scan.volumes for name, scan in predicted.items() if name not in rejected}
-    watched = {name: [int(one) for one in plausible[name]] for name in list(plausible)[:MAX_WATCHED]}
+    rejected = implausible(labeled, predicted)
+    plausible = [name for name in predicted if name not in rejected]
+    is_trusted = len(rejected) <= MAX_REJECTED * len(predicted) and len(plausible) >= MIN_SCANS
+    decision: Decision = "continue" if is_trusted else "extend" if may_extend else "skip"
+    watched = {name: [int(volume) for volume in predicted[name].volumes] for name in plausible[:MAX_WATCHED]}
     return TeacherCheck(stage, len(predicted), rejected, decision, watched)
 
 
 def drifted_class(
-    before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]], expected: Sequence[float | None]
+    before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]], usual: Sequence[float | None]
 ) -> tuple[int, str] | None:
-    """Return the index of the first foreground class whose volume changed too much, and the change.
+    """Return the index of the first foreground class that drifted, and how its volume changed; None without a drift.
 
-    ``expected`` is the usual volume of each class in all watched scans together, in voxels. A change toward it is not a
-    drift: the class must also be far from its usual volume. A class with few voxels at the start is not checked,
-    because a small change would be large relative to its volume.
+    ``before`` and ``now`` are the volumes of the classes in each watched scan. ``usual`` is the usual volume of each
+    class in all watched scans together, or None if it is unknown. All volumes are in voxels.
     """
-    first, second = (np.array([volumes[name] for name in before]).sum(axis=0) for volumes in (before, now))
-    for value, (old, new, usual) in enumerate(zip(first, second, expected, strict=True)):
+    first, current = (np.array([volumes[name] for name in before]).sum(axis=0) for volumes in (before, now))
+    for index, (old, new, expected) in enumerate(zip(first, current, usual, strict=True)):
         if old < MIN_DRIFT_VOXELS * len(before):
             continue
-        normal = old if usual is None else usual
-        if new * MAX_DRIFT < min(old, normal):
-            return value, f"shrank to {new / old:.0%} of its volume"
-        if new > MAX_DRIFT * max(old, normal):
-            return value, f"grew to {new / old:.0%} of its volume"
+        expected = old if expected is None else expected
+        if new * MAX_DRIFT < min(old, expected):
+            return index, f"shrank to {new / old:.0%} of its volume"
+        if new > MAX_DRIFT * max(old, expected):
+            return index, f"grew to {new / old:.0%} of its volume"
     return None

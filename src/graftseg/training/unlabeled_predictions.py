@@ -23,7 +23,7 @@ from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.case_predictions import CasePredictions, labeled_summaries, predict_cases
 from graftseg.training.final_check import MAX_SCANS
-from graftseg.training.plausibility import Usual
+from graftseg.training.plausibility import UsualAnatomy
 from graftseg.training.remaining_time import StageWork, work_of
 from graftseg.training.step import autocast, effective_precision
 from graftseg.training.teacher_check import (
@@ -62,7 +62,7 @@ class UnlabeledPredictions:
         """Make a check on rank 0, and add it to the checks of the other ranks."""
         if ranks.count() == 1:
             return function()
-        facts = ranks.on_main(lambda: None if (check := function()) is None else check.facts())
+        facts = ranks.on_main(lambda: None if (check := function()) is None else check.to_json())
         if facts is not None and not ranks.is_main():
             self.checks.append(TeacherCheck(**facts))
         return None if facts is None else TeacherCheck(**facts)
@@ -97,13 +97,14 @@ class UnlabeledPredictions:
         cases = [case for case in self._cases.unlabeled if case.name in start.watched]
         summaries = self._predict(method, stage, stage, cases).summaries
         now = {name: summary.volumes for name, summary in summaries.items()}
-        usual = Usual.of(labeled_summaries(self._store, self._cases.labeled)).volumes
+        volumes = UsualAnatomy.of(labeled_summaries(self._store, self._cases.labeled)).volumes
         voxels_per_volume = sum(1 / case.grid.prepared_voxel for case in cases)
-        expected = [None if volume is None else volume * voxels_per_volume for volume in usual]
-        found = drifted_class(start.watched, now, expected)
-        if found is None:
+        usual = [None if volume is None else volume * voxels_per_volume for volume in volumes]
+        drifted = drifted_class(start.watched, now, usual)
+        if drifted is None:
             return None
-        rejected = {self._store.classes[1 + found[0]]: found[1]}
+        index_of_class, change = drifted
+        rejected = {self._store.classes[1 + index_of_class]: change}
         check = TeacherCheck(index, start.scans, rejected, "stop", step=step)
         self.checks.append(check)
         self._save_checks()
@@ -153,7 +154,7 @@ class UnlabeledPredictions:
         return self.checks
 
     def _save_checks(self) -> None:
-        write_checked(self._run.teacher_file, {"checks": [check.facts() for check in self.checks]})
+        write_checked(self._run.teacher_file, {"checks": [check.to_json() for check in self.checks]})
 
     def _apply(self, check: TeacherCheck) -> None:
         if check.decision == "continue" and check.rejected:
