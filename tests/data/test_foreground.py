@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from store_fakes import ACDC, NEVER, Shape, batches_of, build, same, source_rows
 
 from graftseg.core.errors import Code
-from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, rotated_size
+from graftseg.data.augment import AugmentSettings, Draw, Integers, centered_on, draw, rotated_size
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.foreground import MAX_POSITIONS, Positions, positions_in, positions_of
@@ -51,7 +51,7 @@ def test_the_patch_contains_the_voxel(data: st.DataObject, axes: int, seed: int,
     augment = (TILTS if tilted else TURNS).model_copy(update={"margin": data.draw(st.integers(0, 4))})
     shapes = np.array([shape], dtype=np.int64)
     drawn = draw(np.random.default_rng(seed), shapes, patch, augment)
-    moved = around(drawn, shapes, patch, augment.margin, np.array([0]), np.array([voxel]))
+    moved = centered_on(drawn, shapes, patch, augment.margin, np.array([0]), np.array([voxel]))
     np.testing.assert_array_equal(moved.linear, drawn.linear)
     if tilted:
         middles = [np.arange(n) + start for n, start in zip(patch, moved.start[0], strict=True)]
@@ -73,14 +73,14 @@ def test_the_patch_contains_the_voxel(data: st.DataObject, axes: int, seed: int,
 def test_patches_stay_within_larger_scans(voxel: Shape, start: Shape) -> None:
     shapes, patch = np.array([[20, 20, 10]]), (6, 6, 4)
     drawn = draw(np.random.default_rng(0), shapes, patch, NEVER)
-    moved = around(drawn, shapes, patch, NEVER.margin, np.array([0]), np.array([voxel]))
+    moved = centered_on(drawn, shapes, patch, NEVER.margin, np.array([0]), np.array([voxel]))
     assert moved.start.tolist() == [list(start)]
 
 
 def test_other_samples_are_not_moved() -> None:
     shapes, patch = np.full((5, 2), 40), (8, 8)
     drawn = draw(np.random.default_rng(0), shapes, patch, ACDC)
-    moved = around(drawn, shapes, patch, 3, np.array([1, 4]), np.array([[20, 20], [3, 30]]))
+    moved = centered_on(drawn, shapes, patch, 3, np.array([1, 4]), np.array([[20, 20], [3, 30]]))
     np.testing.assert_array_equal(moved.start[[0, 2, 3]], drawn.start[[0, 2, 3]])
     assert (moved.start[[1, 4]] != drawn.start[[1, 4]]).any()
 
@@ -95,10 +95,10 @@ def test_positions_are_those_of_every_class() -> None:
 
 def test_many_positions_are_subsampled_reproducibly() -> None:
     label = np.ones((30, 20, 10), np.uint8)
-    (some,) = positions_in(label)
-    assert len(some) == len({tuple(voxel) for voxel in some.tolist()}) == MAX_POSITIONS
-    np.testing.assert_array_equal(some, positions_in(label)[0])
-    assert abs(some.mean(axis=0) - [14.5, 9.5, 4.5]).max() < 0.5
+    (positions,) = positions_in(label)
+    assert len(positions) == len({tuple(voxel) for voxel in positions.tolist()}) == MAX_POSITIONS
+    np.testing.assert_array_equal(positions, positions_in(label)[0])
+    assert abs(positions.mean(axis=0) - [14.5, 9.5, 4.5]).max() < 0.5
 
 
 @given(share=st.floats(0, 1), size=st.integers(1, 12))
@@ -107,8 +107,8 @@ def test_the_share_of_samples(share: float, size: int) -> None:
     positions = Positions(((np.array([[1, 1]], np.int32),),))
     cases = np.zeros(size, dtype=np.int64)
     rng = np.random.default_rng(0)
-    aims = [positions.aim(rng, cases, share) for _ in range(300)]
-    counts = [0 if aim is None else len(aim.samples) for aim in aims]
+    drawn = [positions.draw(rng, cases, share) for _ in range(300)]
+    counts = [0 if centers is None else len(centers.samples) for centers in drawn]
     assert max(counts) - min(counts) <= 1
     assert abs(np.mean(counts) - share * size) < 0.12
 
@@ -120,11 +120,11 @@ def test_classes_are_equally_likely_and_empty_cases_are_skipped() -> None:
     rng = np.random.default_rng(0)
     seen: Counter[int] = Counter()
     for _ in range(500):
-        aim = positions.aim(rng, np.array([0, 1, 0]), 1.0)
-        assert aim is not None and aim.samples.tolist() == [0, 2]
-        seen.update(aim.voxels[:, 1].tolist())
+        centers = positions.draw(rng, np.array([0, 1, 0]), 1.0)
+        assert centers is not None and centers.samples.tolist() == [0, 2]
+        seen.update(centers.voxels[:, 1].tolist())
     assert abs(seen[1] - 500) < 60
-    assert Positions(((),)).aim(rng, np.array([0, 0]), 1.0) is None
+    assert Positions(((),)).draw(rng, np.array([0, 0]), 1.0) is None
 
 
 def blob_store(folder: Path, shape: Shape, labeled: int = 3) -> Store:
@@ -148,15 +148,15 @@ def test_every_patch_of_a_batch_contains_foreground(
     plain = batches_of(store, patch, augment=augment, labeled=4)
     steps = range(10)
     assert all((batches.at(0, step).labeled.labels == 2).flatten(1).any(dim=1).all() for step in steps)
-    held = [(plain.at(0, step).labeled.labels == 2).flatten(1).any(dim=1) for step in steps]
-    assert torch.cat(held).float().mean() < 0.5
+    contains = [(plain.at(0, step).labeled.labels == 2).flatten(1).any(dim=1) for step in steps]
+    assert torch.cat(contains).float().mean() < 0.5
 
 
 def test_stretched_slices_contain_foreground(tmp_path: Path) -> None:
     store = blob_store(tmp_path / "s", (12, 12, 40))
     batches = batches_of(store, (12, 12), labeled=4, foreground=0.5, fit="stretch")
-    held = torch.stack([(batches.at(0, s).labeled.labels == 2).flatten(1).any(dim=1).sum() for s in range(20)])
-    assert (held >= 2).all() and (held < 4).any()
+    counts = torch.stack([(batches.at(0, s).labeled.labels == 2).flatten(1).any(dim=1).sum() for s in range(20)])
+    assert (counts >= 2).all() and (counts < 4).any()
 
 
 def test_foreground_changes_neither_cases_nor_other_draws(tmp_path: Path) -> None:
@@ -164,12 +164,12 @@ def test_foreground_changes_neither_cases_nor_other_draws(tmp_path: Path) -> Non
     shape = (12, 10, 7)
     store = with_labels(build(tmp_path / "s", [shape] * 3, [shape] * 3), *[np.zeros(shape)] * 3)
     for patch in ((6, 6), (6, 6, 4)):
-        plain, aimed = (batches_of(store, patch, augment=ACDC, foreground=share) for share in (0.0, 0.7))
-        assert all(same(plain.at(1, step), aimed.at(1, step)) for step in range(6))
+        plain, centered = (batches_of(store, patch, augment=ACDC, foreground=share) for share in (0.0, 0.7))
+        assert all(same(plain.at(1, step), centered.at(1, step)) for step in range(6))
     store = blob_store(tmp_path / "t", shape)
-    plain, aimed = (batches_of(store, (6, 6), augment=ACDC, foreground=share) for share in (0.0, 0.7))
-    assert [plain.names_at(0, step) for step in range(9)] == [aimed.names_at(0, step) for step in range(9)]
-    assert all(torch.equal(plain.at(0, step).unlabeled, aimed.at(0, step).unlabeled) for step in range(9))
+    plain, centered = (batches_of(store, (6, 6), augment=ACDC, foreground=share) for share in (0.0, 0.7))
+    assert [plain.names_at(0, step) for step in range(9)] == [centered.names_at(0, step) for step in range(9)]
+    assert all(torch.equal(plain.at(0, step).unlabeled, centered.at(0, step).unlabeled) for step in range(9))
 
 
 @pytest.mark.parametrize(("shape", "patch"), [((14, 12, 9), (6, 6, 4)), ((14, 12, 9), (6, 6))])
@@ -177,9 +177,9 @@ def test_batches_from_disk_are_the_same(tmp_path: Path, shape: Shape, patch: Sha
     store = blob_store(tmp_path / "s", shape)
     chosen = BatchSettings(patch=patch, labeled=2, unlabeled=2, foreground=0.6, augment=ACDC)
     resident, mapped = (kind(store, chosen, seed=5, device="cpu") for kind in (Batches, DiskBatches))
-    found = positions_of(store, store.of("labeled")[:2])
+    positions = positions_of(store, store.of("labeled")[:2])
     for batches in (resident, mapped):
-        batches.aim(1, found)
+        batches.set_foreground(1, positions)
     for stage in (0, 1):
         assert all(same(resident.at(stage, step), mapped.at(stage, step)) for step in range(8))
 
@@ -189,7 +189,7 @@ def test_unlabeled_patches_are_drawn_around_given_positions(tmp_path: Path) -> N
     store = build(tmp_path / "s", [(30, 30)] * 2, [(30, 30)] * 2)
     batches, plain = (batches_of(store, (4, 4), labeled=2, unlabeled=2, foreground=1.0) for _ in range(2))
     voxel = np.array([[29, 0]], np.int32)
-    batches.aim(1, Positions(((voxel,), (voxel,))))
+    batches.set_foreground(1, Positions(((voxel,), (voxel,))))
     corners = {float(store.image(case)[0, 29, 0]) for case in store.of("unlabeled")}
     for step in range(4):
         assert same(batches.at(0, step), plain.at(0, step))

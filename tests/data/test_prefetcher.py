@@ -14,9 +14,9 @@ from graftseg.data.disk_batches import Prefetcher
 class Maker:
     """Squares numbers and lists the numbers it squared."""
 
-    def __init__(self, room: int = 2) -> None:
+    def __init__(self, ahead: int = 2) -> None:
         self.made: list[int] = []
-        self.prefetcher: Prefetcher[int, int] = Prefetcher(self.make, lambda number: number + 1, room=room)
+        self.prefetcher: Prefetcher[int, int] = Prefetcher(self.make, lambda number: number + 1, ahead=ahead)
 
     def make(self, number: int) -> int:
         if number == 13:
@@ -61,13 +61,13 @@ def test_items_come_in_order() -> None:
     assert len(threads()) == 1
 
 
-@pytest.mark.parametrize("room", [1, 3])
-def test_at_most_room_items_are_made_in_advance(room: int) -> None:
-    maker = Maker(room)
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_at_most_room_items_are_made_in_advance(ahead: int) -> None:
+    maker = Maker(ahead)
     assert maker.prefetcher.get(0) == 0
-    assert settled(maker, room + 1) == list(range(room + 1))
+    assert settled(maker, ahead + 1) == list(range(ahead + 1))
     assert maker.prefetcher.get(1) == 1
-    assert settled(maker, room + 2) == list(range(room + 2))
+    assert settled(maker, ahead + 2) == list(range(ahead + 2))
 
 
 def test_a_request_out_of_order_restarts_the_thread() -> None:
@@ -79,7 +79,7 @@ def test_a_request_out_of_order_restarts_the_thread() -> None:
 
 
 def test_an_error_is_raised_when_its_item_is_requested() -> None:
-    maker = Maker(room=5)
+    maker = Maker(ahead=5)
     assert [maker.prefetcher.get(number) for number in (11, 12)] == [121, 144]
     for _ in range(2):
         with pytest.raises(UserError, match="number 13"):
@@ -88,7 +88,7 @@ def test_an_error_is_raised_when_its_item_is_requested() -> None:
 
 
 def test_an_error_of_an_unrequested_item_is_not_raised() -> None:
-    maker = Maker(room=5)
+    maker = Maker(ahead=5)
     assert maker.prefetcher.get(12) == 144
     assert maker.prefetcher.get(2) == 4
 

@@ -1,4 +1,4 @@
-"""Find the scans of an archive: a folder, a text list of paths, or a tree of folders with DICOM series."""
+"""Find the scans in a folder, in a text list of paths, or in a tree of folders with DICOM series."""
 
 import os
 from collections import Counter
@@ -11,18 +11,18 @@ from graftseg.data.formats.dicom import is_dicom_case, series_folders
 from graftseg.data.grouping import scans_in
 from graftseg.data.scans import READABLE, is_dicom_scan, is_scan, scan_stem
 
-LIST = ".txt"
-"""Suffix of a list of scans."""
+LIST_SUFFIX = ".txt"
 
 Stems = dict[Path, str]
-"""The name of each scan, without suffix and possibly with a channel number."""
+"""Names of scans by path, without suffix. A name may end in a channel number."""
 
 
 def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
-    """Return the scans of a scan, folder or list with their names, and an error for each listed path without a scan.
+    """Return the names of the scans at a path, and an error by name for each listed path without a scan.
 
-    A list has one path per line, relative to the folder of the list. Empty lines and lines that start with ``#`` are
-    ignored. A path is a scan or a folder of scans. Scans with the same name are named after their folders, too.
+    ``path`` is a scan, a folder of scans, or a list. A list has one scan or folder of scans per line, relative to the
+    folder of the list. Empty lines and lines that start with ``#`` are ignored. If several scans have the same name,
+    the names of their folders are put in front.
 
     A subfolder with DICOM files is one scan. If it contains several series in different folders, each of these folders
     is a scan, which is named after all folders: ``patient-study-series``.
@@ -34,7 +34,7 @@ def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
 
 def is_list(path: Path) -> bool:
     """Return whether a path is a text list of scans."""
-    return path.suffix.lower() == LIST and path.is_file()
+    return path.suffix.lower() == LIST_SUFFIX and path.is_file()
 
 
 def _in_folder(folder: Path) -> Stems:
@@ -44,13 +44,13 @@ def _in_folder(folder: Path) -> Stems:
         return {folder: scan_stem(folder)}
     stems: Stems = {}
     for scan in scans:
-        names = {place: nfc("-".join(place.relative_to(folder).parts)) for place in _series_below(scan)}
+        names = {series: nfc("-".join(series.relative_to(folder).parts)) for series in _series_below(scan)}
         stems |= names or {scan: scan_stem(scan)}
     return stems
 
 
 def _series_below(scan: Path) -> list[Path]:
-    """Return the series of a subfolder, or nothing if it is one scan, or if reading it will fail."""
+    """Return the folders of the series below a subfolder. Return nothing if it is one scan or cannot be read."""
     try:
         return series_folders(scan) if scan.is_dir() else []
     except UserError:
@@ -60,24 +60,24 @@ def _series_below(scan: Path) -> list[Path]:
 def _listed(path: Path) -> tuple[Stems, dict[str, UserError]]:
     stems: Stems = {}
     failures: dict[str, UserError] = {}
-    for place in _paths_in(path):
-        found: Stems = {}
-        finding = "contains no scan" if place.is_dir() else "not a scan" if place.exists() else "no such file"
-        if place.is_dir():
-            found = _in_folder(place)
-        elif place.exists() and is_scan(place):
-            found = {place: scan_stem(place)}
-        stems |= found
-        if not found:
-            error = UserError(Code.NOT_A_SCAN, place, finding, f"list {READABLE} scans, or folders of such scans")
-            failures[nfc(place.name)] = error
+    for entry in _paths_in(path):
+        scans: Stems = {}
+        finding = "contains no scan" if entry.is_dir() else "not a scan" if entry.exists() else "no such file"
+        if entry.is_dir():
+            scans = _in_folder(entry)
+        elif entry.exists() and is_scan(entry):
+            scans = {entry: scan_stem(entry)}
+        stems |= scans
+        if not scans:
+            error = UserError(Code.NOT_A_SCAN, entry, finding, f"list {READABLE} scans, or folders of such scans")
+            failures[nfc(entry.name)] = error
     repeated = {stem for stem, count in Counter(stems.values()).items() if count > 1}
-    same = [place for place, stem in stems.items() if stem in repeated]
-    return stems | _named_after_folders(same, stems), failures
+    ambiguous = [scan for scan, stem in stems.items() if stem in repeated]
+    return stems | _named_after_folders(ambiguous, stems), failures
 
 
 def _paths_in(path: Path) -> list[Path]:
-    """Return the absolute paths of a list, each of them once."""
+    """Return the absolute paths in a list, without duplicates."""
     try:
         lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -86,9 +86,9 @@ def _paths_in(path: Path) -> list[Path]:
     return list(dict.fromkeys(path.parent.absolute() / line for line in lines if line and not line.startswith("#")))
 
 
-def _named_after_folders(places: Sequence[Path], stems: Stems) -> Stems:
-    """Return longer names of some scans: the folders below their common folder, and the name."""
-    if not places:
+def _named_after_folders(scans: Sequence[Path], stems: Stems) -> Stems:
+    """Return names that begin with the folders of each scan, counted from the common folder of all these scans."""
+    if not scans:
         return {}
-    common = os.path.commonpath([place.parent for place in places])
-    return {place: nfc("-".join([*place.parent.relative_to(common).parts, stems[place]])) for place in places}
+    common = os.path.commonpath([scan.parent for scan in scans])
+    return {scan: nfc("-".join([*scan.parent.relative_to(common).parts, stems[scan]])) for scan in scans}

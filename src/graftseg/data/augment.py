@@ -25,16 +25,18 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
 STRIDES = slice(10, 12)
-"""Columns of the parameter table that contain the memory strides of the scan."""
+"""Columns of a parameter table that contain the memory strides of the scan."""
 
 
 class AugmentSettings(Settings):
     """Probabilities and limits of the augmentations.
 
-    ``rotate_flip``: probability of a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, followed
-    by a flip along one of these axes. ``rotate``: probability of a rotation by a whole number of degrees from
-    ``-degrees`` to ``degrees - 1`` if no rotate-flip was drawn. ``margin``: extra zero padding on each side, in voxels.
-    Scans that are larger than the patch along all axes are not padded.
+    - ``rotate_flip``: probability of a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes,
+      followed by a flip along one of these axes.
+    - ``rotate``: if no rotate-flip was drawn, probability of a rotation in the same plane.
+    - ``degrees``: this rotation is by a whole number of degrees from ``-degrees`` to ``degrees - 1``.
+    - ``margin``: extra zero padding on each side, in voxels. Scans that are larger than the patch along all axes are
+      not padded.
     """
 
     rotate_flip: float = Field(1.0, ge=0, le=1)
@@ -47,8 +49,9 @@ class AugmentSettings(Settings):
 class Draw:
     """Drawn parameters of a batch of B scans.
 
-    ``linear`` ``(B, 2, 2)`` is the matrix ``A`` of the module docstring. ``start`` ``(B, axes)`` is the first voxel of
-    the crop. ``scale`` ``(B, 2)`` is the number of slice voxels per patch voxel, or None if slices are not stretched.
+    - ``linear`` ``(B, 2, 2)``: the matrix ``A`` of the module docstring.
+    - ``start`` ``(B, axes)``: the first voxel of the crop.
+    - ``scale`` ``(B, 2)``: the number of slice voxels per patch voxel, or None if slices are not stretched.
     """
 
     linear: Floats
@@ -64,7 +67,7 @@ def draw(
     *,
     stretch: bool = False,
 ) -> Draw:
-    """Draw the augmentation of scans of ``shapes`` ``(B, axes)``. ``stretch`` stretches slices instead of cropping."""
+    """Draw the augmentation of scans with ``shapes`` ``(B, axes)``. With ``stretch``, slices are not cropped."""
     linear = np.stack([_draw_linear(rng, settings) for _ in shapes])
     rotated = shapes.copy()
     rotated[:, :2] = rotated_size(linear, shapes[:, :2])
@@ -78,7 +81,7 @@ def draw(
 
 
 def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
-    """Return a center crop of each scan without augmentation. ``stretch`` stretches slices instead of cropping.
+    """Return a center crop of each scan without augmentation. With ``stretch``, slices are not cropped.
 
     As in the published code, a start of n + 0.5 voxels is rounded to the even neighbor. If a scan is smaller than the
     patch, the larger half of the padding is in front.
@@ -90,12 +93,12 @@ def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -
     return Draw(linear, np.where(room > 0, np.rint(room / 2), room // 2).astype(np.int64))
 
 
-def around(
+def centered_on(
     drawn: Draw, shapes: Integers, patch: Sequence[int], margin: int, samples: Integers, voxels: Integers
 ) -> Draw:
-    """Center the patches of ``samples`` ``(n,)`` on ``voxels`` ``(n, axes)``.
+    """Move the patches of ``samples`` ``(n,)`` so that they are centered on ``voxels`` ``(n, axes)``.
 
-    Near the edge, a patch is moved into the padded scan, but it always contains the chosen voxel. After a small
+    Near the edge, a patch is moved into the padded scan, but it always contains its voxel of ``voxels``. After a small
     rotation, the position of this voxel is rounded to the nearest patch voxel.
     """
     linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
@@ -125,17 +128,17 @@ def rotated_size(linear: Floats, plane: Integers) -> Integers:
 
 
 def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integers:
-    """Return the padding per side of each axis. Return 0 if the scan is larger than the patch along all axes."""
-    lacking = np.asarray(patch) - shapes
-    padded = np.maximum(np.maximum(lacking // 2 + margin, -(-lacking // 2)), 0)
-    return np.where((lacking >= 0).any(axis=1, keepdims=True), padded, 0)
+    """Return the padding per side of each axis: 0 if the scan is larger than the patch along all axes."""
+    missing = np.asarray(patch) - shapes
+    padded = np.maximum(np.maximum(missing // 2 + margin, -(-missing // 2)), 0)
+    return np.where((missing >= 0).any(axis=1, keepdims=True), padded, 0)
 
 
 def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int]) -> Table:
     """Return the parameter table that ``rows_of`` reads, one row per sample. Float64 represents every index exactly."""
-    turned = rotated_size(drawn.linear, shapes[:, :2])
+    rotated = rotated_size(drawn.linear, shapes[:, :2])
     scale = np.ones((len(shapes), 2)) if drawn.scale is None else drawn.scale
-    shift, center = drawn.start[:, :2] - (turned - 1) / 2, (shapes[:, :2] - 1) / 2
+    shift, center = drawn.start[:, :2] - (rotated - 1) / 2, (shapes[:, :2] - 1) / 2
     depth = drawn.start[:, 2:] if len(patch) == 2 else np.clip(drawn.start[:, 2:], -patch[2], shapes[:, 2:])
     columns = (drawn.linear.reshape(-1, 4), scale, shift, center, strides, shapes - 1, depth)
     return np.concatenate(columns, axis=1, dtype=np.float64)
@@ -145,15 +148,16 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the start of every patch row in its flat scan, and a mask of the patch voxels inside the scan.
 
     A row runs along the third axis, which is contiguous in memory. In 2-D, a row is one voxel. The starts are int64
-    ``(B, *patch[:2])``, in 3-D from ``-patch[2]`` to the number of scan voxels. The mask is ``(B, *patch)``. For
-    CUDA graphs, the function does not synchronize with the CPU, and no shape depends on drawn values.
+    ``(B, *patch[:2])``, in 3-D from ``-patch[2]`` to the number of scan voxels. The mask is ``(B, *patch)``.
+
+    CUDA graphs can capture this function: it does not synchronize with the CPU, and no shape depends on drawn values.
     """
     columns = _Columns.of(table, len(patch))
-    along = columns.along([torch.arange(n, device=table.device, dtype=torch.float64) for n in patch[:2]])
+    positions = columns.in_plane([torch.arange(n, device=table.device, dtype=torch.float64) for n in patch[:2]])
     rows = torch.zeros((), device=table.device, dtype=torch.long)
     inside = torch.ones((), device=table.device, dtype=torch.bool)
     for axis in range(2):
-        nearest, clipped = columns.voxels(axis, along)
+        nearest, clipped = columns.voxels(axis, positions)
         inside = inside & (clipped == nearest)
         rows = rows + clipped * columns.step[:, axis, None, None]
     if len(patch) == 2:
@@ -164,12 +168,12 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """For each sample, return first voxel and shape of a box in the scan that contains all scan voxels of the patch.
+    """Return, for each sample, the first voxel and the shape of a box that contains all scan voxels of the patch.
 
     In the plane, the box is one voxel larger on each side, because devices may round differently than the CPU.
     """
     columns = _Columns.of(torch.from_numpy(table), len(patch))
-    corners = columns.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
+    corners = columns.in_plane([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
     # scan positions are monotonic along each patch axis, so their extremes are at the corners
     clipped = torch.stack([columns.voxels(axis, corners)[1].flatten(1) for axis in range(2)], dim=1)
     first, end = (clipped.amin(dim=2) - 1).clamp(min=0), (clipped.amax(dim=2) + 2).minimum(columns.last[:, :2] + 1)
@@ -206,16 +210,16 @@ class _Columns:
         A = linear.float().view(-1, 2, 2)
         return cls(A, scale, shift, center.float(), step.long(), last.long(), depth.long())
 
-    def along(self, index: Sequence[Tensor]) -> list[Tensor]:
-        """Scale patch indices (float64) along the first two axes, round them to whole voxels, and shift them."""
+    def in_plane(self, index: Sequence[Tensor]) -> list[Tensor]:
+        """Return positions relative to the center of the rotated plane, from patch indices (float64) along two axes."""
         pairs = zip(index, self.scale.unbind(dim=1), self.shift.unbind(dim=1), strict=True)
         return [((i * scale[:, None] + 0.5).floor() + shift[:, None]).float() for i, scale, shift in pairs]
 
-    def voxels(self, axis: int, along: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the indices of the nearest voxels along an axis of the scan, before and after clipping to the scan."""
+    def voxels(self, axis: int, positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the index of the nearest voxel along an axis of the scan, before and after clipping to the scan."""
         position = (
-            self.linear[:, axis, 0, None, None] * along[0][:, :, None]
-            + self.linear[:, axis, 1, None, None] * along[1][:, None, :]
+            self.linear[:, axis, 0, None, None] * positions[0][:, :, None]
+            + self.linear[:, axis, 1, None, None] * positions[1][:, None, :]
             + self.center[:, axis, None, None]
         )
         # round halves up, not to even, so that a shift by one voxel shifts the result by one voxel

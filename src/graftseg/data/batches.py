@@ -20,7 +20,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.ranks import own_rows
 from graftseg.core.settings import MAX_IMAGES, MAX_SIDE, MAX_STEPS, Settings
 from graftseg.core.types import Batch, Labeled
-from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centered, draw, to_device
+from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, centered, centered_on, draw, to_device
 from graftseg.data.dataset import divide_labeled
 from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.intensity_augment import COLUMNS, IntensityAugmentSettings, augment_intensities, draw_intensities
@@ -37,17 +37,20 @@ FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6
 class BatchSettings(Settings):
     """Content of a batch: patch size, number of images per stream, and augmentation.
 
-    ``warp``: affine and elastic deformation. ``intensity``: intensity augmentation. Both are off by default.
-    ``fit``: crop patches from a scan, or stretch slices to the patch size (``stretch``, 2-D only).
-    ``unlabeled_crop``: position of unlabeled crops. ``centre`` also disables the augmentation of unlabeled scans.
-    ``order``: ``shuffled`` or ``mirrored``. In a mirrored batch, the first half follows the case list and the second
-    half follows the reversed list, so that each case is always paired with the same partner.
-    ``foreground``: share of patches centered on a foreground voxel, with equal probability for every class of a case.
-    In 2-D, slices with foreground are drawn more often. For unlabeled scans, the foreground is predicted by the network
-    of the previous stage, and in the first stage no unlabeled patch is centered on foreground.
-    ``validation_cases``: number of cases reserved for validation at the end of the list of labeled cases, in addition
-    to the validation cases of the data set. ``labeled_cases``: how many of the remaining cases are used with
-    labels. The rest are used without labels. ``held_out``: labeled cases that are not used, neither image nor label.
+    - ``labeled``, ``unlabeled``: number of images of each stream.
+    - ``warp``: affine and elastic deformation, off by default.
+    - ``intensity``: intensity augmentation, off by default.
+    - ``fit``: crop patches from a scan, or ``stretch`` slices to the patch size (2-D only).
+    - ``unlabeled_crop``: position of unlabeled crops. ``centre`` also disables the augmentation of unlabeled scans.
+    - ``order``: of the cases. In a ``mirrored`` batch, the first half follows the case list and the second half follows
+      the reversed list, so that each case is always paired with the same partner.
+    - ``foreground``: share of patches centered on a foreground voxel. Every class of a case is equally likely. In 2-D,
+      slices with foreground are drawn more often. For unlabeled scans, the network of the previous stage predicts the
+      foreground. In the first stage, no unlabeled patch is centered on foreground.
+    - ``held_out``: names of labeled cases of which neither image nor label is used.
+    - ``validation_cases``: number of labeled cases, at the end of the list, that are reserved for validation, in
+      addition to the validation cases of the data set.
+    - ``labeled_cases``: number of the remaining labeled cases that are used with labels. The rest is used without.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_SIDE)], ...] = Field(min_length=2, max_length=3)
@@ -76,12 +79,12 @@ class BatchSettings(Settings):
 
     @property
     def role_limits(self) -> tuple[int | None, int, tuple[str, ...]]:
-        """The settings that divide the labeled cases into roles, as ``divide_labeled`` takes them."""
+        """The last three arguments of ``divide_labeled``."""
         return self.labeled_cases, self.validation_cases, self.held_out
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
-        """The axes along which training mirrors patches, so that the network also knows mirrored scans."""
+        """The axes along which training mirrors patches."""
         if self.augment.rotate_flip > 0:
             return (0, 1)
         return () if self.warp is None else self.warp.mirror
@@ -136,17 +139,17 @@ class Batches:
         stream = partial(self.stream_type, store, patch=settings.patch, device=self.device, warp=settings.warp)
         self.labeled = stream(cases.labeled, labels=True)
         self.unlabeled = stream(cases.unlabeled, labels=False) if unlabeled and cases.unlabeled else None
-        self._labeled_at = positions_of(store, cases.labeled) if settings.foreground else None
-        self._unlabeled_at: dict[int, Positions] = {}
-        self._kept: dict[int, Integers] = {}
+        self._labeled_foreground = positions_of(store, cases.labeled) if settings.foreground else None
+        self._predicted_foreground: dict[int, Positions] = {}  # of the unlabeled cases, by stage
+        self._unlabeled_units: dict[int, Integers] = {}  # by stage; all units if the stage is missing
 
-    def aim(self, stage: int, positions: Positions) -> None:
+    def set_foreground(self, stage: int, positions: Positions) -> None:
         """Set the predicted foreground positions around which unlabeled patches are drawn in ``stage``."""
-        self._unlabeled_at[stage] = positions
+        self._predicted_foreground[stage] = positions
 
     def keep_unlabeled(self, stage: int, cases: Sequence[int]) -> None:
-        """Use only these unlabeled cases, numbered from 0, in a stage."""
-        self._kept[stage] = np.flatnonzero(np.isin(self._unlabeled_stream().case_of, cases))
+        """Use only the unlabeled cases with these indices in a stage."""
+        self._unlabeled_units[stage] = np.flatnonzero(np.isin(self._unlabeled_stream().case_of, cases))
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """Return the batch of a step. With ``unlabeled=False``, its unlabeled part is empty."""
@@ -157,9 +160,9 @@ class Batches:
 
         All ranks draw the parameters of the whole batch, and each rank returns its rows.
         """
-        tables = [own_rows(self._table(stage, step, LABELED, self._labeled_at))]
+        tables = [own_rows(self._table(stage, step, LABELED, self._labeled_foreground))]
         if unlabeled:
-            tables.append(own_rows(self._table(stage, step, UNLABELED, self._unlabeled_at.get(stage))))
+            tables.append(own_rows(self._table(stage, step, UNLABELED, self._predicted_foreground.get(stage))))
         return np.concatenate(tables)
 
     def gather(self, table: Tensor) -> Batch:
@@ -171,7 +174,7 @@ class Batches:
 
     @property
     def labeled_rows(self) -> int:
-        """Number of labeled images in the part of a batch that this rank has."""
+        """Number of labeled images in the part of a batch that belongs to this rank."""
         return self.settings.labeled // ranks.count()
 
     @property
@@ -180,7 +183,7 @@ class Batches:
         return COLUMNS if self.settings.intensity else 0
 
     def augmented(self, batch: Batch, table: Tensor) -> Batch:
-        """Augment the intensities of a batch. The teacher gets unlabeled images without this augmentation."""
+        """Augment the intensities of a batch. The teacher gets the unchanged unlabeled images."""
         if not self.intensity_columns:
             return batch
         count, labeled = self.labeled_rows, batch.labeled
@@ -188,7 +191,7 @@ class Batches:
         return Batch(Labeled(images[:count], labeled.labels), images[count:], plain=batch.unlabeled)
 
     def names_at(self, stage: int, step: int, *, unlabeled: bool = True) -> list[str]:
-        """Return the names of the cases in the batch of a step, for messages."""
+        """Return the names of the cases in the batch of a step."""
         names = [self.labeled.names[case] for case in self.labeled.case_of[self._units(stage, step, LABELED)]]
         if unlabeled and self.unlabeled is not None and self.settings.unlabeled:
             units = self._units(stage, step, UNLABELED)
@@ -203,7 +206,7 @@ class Batches:
         units = np.array([slices[len(slices) // 2] for slices in by_case[:count]])
         shapes, warp = self.unlabeled.shapes[units], self.settings.warp
         drawn = self._centered(shapes)
-        plain = drawn if warp is None else _fitted(undeformed(drawn.start, self.settings.patch, warp), drawn, shapes)
+        plain = drawn if warp is None else _stretched(undeformed(drawn.start, self.settings.patch, warp), drawn, shapes)
         table = self.unlabeled.table(units, plain)
         images, _ = self.unlabeled.gather(to_device(table, self.device))
         return images
@@ -218,18 +221,18 @@ class Batches:
         settings, stream, units = self.settings, self._stream(number), self._units(stage, step, number)
         if number == UNLABELED and settings.unlabeled_crop == "centre":
             return stream.table(units, self._centered(stream.shapes[units]))
-        aim = None
+        centers = None
         if positions is not None:
             rng = np.random.default_rng((self.seed, stage, step, FOREGROUND_SEED + number))
-            aim = positions.aim(rng, stream.case_of[units], settings.foreground)
-        if aim is not None:
-            units = stream.units_at(units, aim.samples, aim.voxels)
+            centers = positions.draw(rng, stream.case_of[units], settings.foreground)
+        if centers is not None:
+            units = stream.units_at(units, centers.samples, centers.voxels)
         rng = np.random.default_rng((self.seed, stage, step, number))
         shapes, stretch = stream.shapes[units], settings.fit == "stretch"
         drawn = draw(rng, shapes, settings.patch, settings.augment, stretch=stretch)
-        if aim is not None and not stretch:
-            voxels = aim.voxels[:, : len(settings.patch)]
-            drawn = around(drawn, shapes, settings.patch, settings.augment.margin, aim.samples, voxels)
+        if centers is not None and not stretch:
+            voxels = centers.voxels[:, : len(settings.patch)]
+            drawn = centered_on(drawn, shapes, settings.patch, settings.augment.margin, centers.samples, voxels)
         return self._augmented_table((self.seed, stage, step, number), stream, units, drawn)
 
     def _augmented_table(self, key: tuple[int, int, int, int], stream: Stream, units: Integers, drawn: Draw) -> Table:
@@ -243,7 +246,7 @@ class Batches:
         else:
             rng = np.random.default_rng((*seed, WARP_SEED + number))
             warp = draw_warp(rng, drawn.start, settings.patch, settings.warp)
-            table = stream.table(units, _fitted(warp, drawn, stream.shapes[units]))
+            table = stream.table(units, _stretched(warp, drawn, stream.shapes[units]))
         if settings.intensity is None:
             return table
         rng = np.random.default_rng((*seed, INTENSITY_SEED + number))
@@ -255,15 +258,15 @@ class Batches:
 
     def _units(self, stage: int, step: int, number: int) -> Integers:
         """Return the indices of the units (volumes or slices) that a step takes from stream ``number``."""
-        kept = self._kept.get(stage) if number == UNLABELED else None
-        count = len(self._stream(number)) if kept is None else len(kept)
+        used = self._unlabeled_units.get(stage) if number == UNLABELED else None
+        count = len(self._stream(number)) if used is None else len(used)
         size = self.settings.labeled if number == LABELED else self.settings.unlabeled
         if self.settings.order == "mirrored":
             units = _mirrored(step, count, size)
         else:
             epoch, group = divmod(step, self.steps_per_epoch)
             units = _shuffled((self.seed, stage, epoch, number), count, group, size)
-        return units if kept is None else kept[units]
+        return units if used is None else used[units]
 
     def _stream(self, number: int) -> Stream:
         return self.labeled if number == LABELED else self._unlabeled_stream()
@@ -284,20 +287,20 @@ def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
     return Batch(Labeled(images, labels), images[:0] if unlabeled is None else unlabeled[0])
 
 
-def _fitted(warp: Warp, drawn: Draw, shapes: Integers) -> Warp:
-    """Return a warp that also stretches slices of these shapes to the patch if ``drawn`` does."""
+def _stretched(warp: Warp, drawn: Draw, shapes: Integers) -> Warp:
+    """Return a warp that also stretches slices of these shapes to the patch, if ``drawn`` stretches them."""
     return warp if drawn.scale is None else stretch_warp(warp, shapes, drawn.scale)
 
 
 def _shuffled(key: tuple[int, ...], count: int, group: int, size: int) -> Integers:
     """Split an endless sequence of random permutations into groups of ``size`` items and return group ``group``."""
-    first, last = group * size, (group + 1) * size
-    links = range(first // count, (last - 1) // count + 1)
-    chain = np.concatenate([np.random.default_rng((*key, link)).permutation(count) for link in links])
-    return chain[first - links[0] * count :][:size]
+    first, end = group * size, (group + 1) * size
+    numbers = range(first // count, (end - 1) // count + 1)
+    items = np.concatenate([np.random.default_rng((*key, number)).permutation(count) for number in numbers])
+    return items[first - numbers[0] * count :][:size]
 
 
 def _mirrored(step: int, count: int, size: int) -> Integers:
     """Return ``size`` units, half from the list and half from the reversed list. Both lists repeat without end."""
-    forth = (step * (size // 2) + np.arange(size // 2)) % count
-    return np.concatenate([forth, count - 1 - forth])
+    forward = (step * (size // 2) + np.arange(size // 2)) % count
+    return np.concatenate([forward, count - 1 - forward])

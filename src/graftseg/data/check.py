@@ -24,9 +24,10 @@ from graftseg.data.slices import Thumbnail
 class Examination:
     """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings.
 
-    ``fingerprint`` contains the readable cases. ``likeness`` compares labeled with unlabeled scans, and
-    ``test_likeness`` with test scans. ``thumbnails`` are pictures by case name, if requested. ``mended`` describes the
-    fixed copy, if requested.
+    - ``fingerprint``: summaries of the readable cases.
+    - ``likeness``, ``test_likeness``: comparison of labeled with unlabeled scans, and of labeled with test scans.
+    - ``thumbnails``: pictures by case name, if requested.
+    - ``mended``: description of the fixed copy, if requested.
     """
 
     dataset: Dataset
@@ -55,7 +56,7 @@ class Examination:
 
     @property
     def verdict(self) -> str:
-        """Summary of the findings in one sentence."""
+        """One sentence that states whether the data can be used."""
         if self.errors:
             return f"Not ready: fix {counted(self.errors, 'error')} first."
         if warnings := sum(finding.severity == "warning" for finding in self.findings):
@@ -63,7 +64,7 @@ class Examination:
         return "Ready for training."
 
     def to_json(self) -> dict[str, Any]:
-        """Return findings and measured values as plain values."""
+        """Return findings and measured values as JSON values."""
         return {
             "layout": self.dataset.layout,
             "cases": self.counts,
@@ -114,8 +115,7 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseRe
     yield from class_findings(dataset, summaries)
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
-    yield from rescaled_copy_findings(
-        [(result.summary, result.coarse) for result in results if result.summary is not None]
-    )
+    coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
+    yield from rescaled_copy_findings(coarse)
     yield from channel_findings([(result.case, result.geometry) for result in results if result.geometry is not None])
     yield from set_findings(summaries.cases)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import multimode
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import has_control_characters, nfc, same_names
@@ -29,8 +29,8 @@ class Reader(Protocol):
 class ScanFiles:
     """Reader of scan files and label maps.
 
-    ``channel_count`` is the number of channels in ``dataset.json``. ``classes`` are the class names by label value,
-    which DICOM labels need.
+    - ``channel_count``: number of channels in ``dataset.json``, None if unknown.
+    - ``classes``: class names by label value, to assign values to the classes of DICOM labels.
     """
 
     channel_count: int | None = None
@@ -55,28 +55,26 @@ def label_path(case: Case) -> Path:
     return case.label
 
 
-def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
-    """Return the number that all cases share. Raise a UserError for a case with another number.
-
-    ``word`` is ``channels`` or ``axes``.
-    """
-    usual = min(multimode(numbers))
+def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: Literal["channels", "axes"]) -> int:
+    """Return the number of channels or axes that all cases share. Raise a UserError for a case with another number."""
+    common = min(multimode(numbers))
     for number, case in zip(numbers, cases, strict=True):
-        if number != usual:
-            finding = f"the number of {word} is {number}, but other cases have {usual}"
-            series = "; if it is a time series, keep one volume" if word == "channels" and number > usual else ""
+        if number != common:
+            finding = f"the number of {word} is {number}, but other cases have {common}"
+            series = "; if it is a time series, keep one volume" if word == "channels" and number > common else ""
             remedy = f"give every case the same number of {word}{series}"
             code = Code.CHANNELS_MISMATCH if word == "channels" else Code.DATASET_INVALID
             raise UserError(code, case.images[0], finding, remedy)
-    return usual
+    return common
 
 
 @dataclass(frozen=True)
 class Dataset:
     """The cases of a folder. Each split is sorted by name, except in benchmarks, which keep the order of their lists.
 
-    ``classes`` are the class names by label value, empty if unknown. ``problems`` are defects that ``check``
-    reports and ``prepare`` refuses. ``ignored`` are files in image and label folders that are neither scans nor labels.
+    - ``classes``: class names by label value, empty if unknown.
+    - ``problems``: defects that ``check`` reports and ``prepare`` refuses.
+    - ``ignored``: files in image and label folders that are neither scans nor labels.
     """
 
     root: Path
@@ -106,17 +104,17 @@ class Dataset:
     ) -> "Dataset":
         """Return the data set for training, without test cases and without labels that training must not see.
 
-        ``divide_labeled`` assigns roles to the labeled cases. Labeled cases used without labels become the first
-        unlabeled cases. Cases in ``held_out`` stay in the result as labeled cases, although training does not use them.
+        ``divide_labeled`` assigns roles to the labeled cases. Labeled cases that are used without labels come first
+        among the unlabeled cases. ``held_out`` cases stay labeled, although training does not use them.
         """
         roles = divide_labeled(self.root, self.of("labeled"), labeled_cases, validation_cases, held_out)
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in roles.hidden)
-        kept = roles.held_out + roles.labeled + roles.validation
-        return replace(self, cases=kept + hidden + self.of("unlabeled") + self.of("validation"))
+        labeled = roles.held_out + roles.labeled + roles.validation
+        return replace(self, cases=labeled + hidden + self.of("unlabeled") + self.of("validation"))
 
 
 class Named(Protocol):
-    """Any object with the name of a case."""
+    """An object with the name of a case, such as ``Case`` or ``StoredCase``."""
 
     @property
     def name(self) -> str:
@@ -124,26 +122,36 @@ class Named(Protocol):
         ...
 
 
-Listed = TypeVar("Listed", bound=Named)
+NamedCase = TypeVar("NamedCase", bound=Named)
 
 
 @dataclass(frozen=True)
-class LabeledRoles(Generic[Listed]):
-    """Labeled cases by role: used with label, used without label, for validation, and not used at all."""
+class LabeledRoles(Generic[NamedCase]):
+    """Labeled cases by role.
 
-    labeled: tuple[Listed, ...]
-    hidden: tuple[Listed, ...]
-    validation: tuple[Listed, ...]
-    held_out: tuple[Listed, ...]
+    - ``labeled``: used for training with their labels.
+    - ``hidden``: used for training without their labels.
+    - ``validation``: scored during training.
+    - ``held_out``: not used.
+    """
+
+    labeled: tuple[NamedCase, ...]
+    hidden: tuple[NamedCase, ...]
+    validation: tuple[NamedCase, ...]
+    held_out: tuple[NamedCase, ...]
 
 
 def divide_labeled(
-    where: Path, cases: tuple[Listed, ...], labeled_cases: int | None, validation_cases: int, held_out: Collection[str]
-) -> LabeledRoles[Listed]:
+    where: Path,
+    cases: tuple[NamedCase, ...],
+    labeled_cases: int | None,
+    validation_cases: int,
+    held_out: Collection[str],
+) -> LabeledRoles[NamedCase]:
     """Divide labeled cases into roles.
 
-    Cases named in ``held_out`` are not used. Of the other cases, the last ``validation_cases`` are for validation. The
-    first ``labeled_cases`` (None: all before the validation cases) are used with labels, and the rest without labels.
+    Cases named in ``held_out`` are not used. Of the others, the last ``validation_cases`` are for validation. Of those
+    before them, the first ``labeled_cases`` (by default all) are used with labels, and the rest without labels.
     """
     if unknown := sorted(set(held_out) - same_names(held_out, (case.name for case in cases))):
         finding = f"batches.held_out contains {unknown[0]}, which is not a labeled case"
@@ -157,8 +165,8 @@ def divide_labeled(
         finding = f"{requested}, but only {len(used)} labeled cases are available"
         remedy = "label more scans or lower batches.labeled_cases or batches.validation_cases"
         raise UserError(Code.TOO_FEW_CASES, where, finding, remedy)
-    left_out = tuple(case for case in cases if case.name in names)
-    return LabeledRoles(used[:count], used[count:first_validation], used[first_validation:], left_out)
+    unused = tuple(case for case in cases if case.name in names)
+    return LabeledRoles(used[:count], used[count:first_validation], used[first_validation:], unused)
 
 
 def name_problem(names: Iterable[str]) -> str | None:
@@ -169,5 +177,5 @@ def name_problem(names: Iterable[str]) -> str | None:
             return "a class has no name"
         if has_control_characters(name):
             return f"the name of the class {name!a:.60} contains control characters"
-    name, times = max(Counter(map(nfc, listed)).items(), key=lambda pair: pair[1], default=("", 0))
-    return f"{times} classes have the name {name}" if times > 1 else None
+    name, count = max(Counter(map(nfc, listed)).items(), key=lambda pair: pair[1], default=("", 0))
+    return f"{count} classes have the name {name}" if count > 1 else None

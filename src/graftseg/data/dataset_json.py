@@ -14,8 +14,8 @@ from graftseg.data.folders import refuse_broken_link
 from graftseg.data.grouping import CHANNEL
 from graftseg.data.scans import is_scan, scan_stem
 
-LISTS = ("training", "test", "dataset")  # keys of lists of cases
-MAX_PATH_BYTES, MAX_NAME_BYTES = 4000, 255  # of a path, and of each part of it
+LISTS = ("training", "test", "dataset")  # keys whose values list the files of cases
+MAX_PATH_BYTES, MAX_NAME_BYTES = 4000, 255  # of a listed path, and of each folder and file name in it
 MAX_DIGITS = 18  # label values with more digits are invalid
 
 
@@ -52,14 +52,14 @@ class DatasetJson:
 
     @property
     def has_channel_files(self) -> bool:
-        """Whether ``channel_names`` lists several channels. In nnU-Net, each channel is a separate file."""
+        """Whether each channel is a separate file, as in nnU-Net, whose ``channel_names`` lists several channels."""
         return len(self.content.get("channel_names") or ()) > 1
 
     def classes(self) -> dict[int, str]:
         """Return class names by label value, from ``{"liver": 1}`` or ``{"1": "liver"}``."""
         classes: dict[int, str] = {}
         for key, entry in self.content.get("labels", {}).items():
-            value, name = self._class(key, entry)
+            value, name = self._parse_class(key, entry)
             if value in classes:
                 finding = f"the label value {value} has two names, {classes[value]} and {name}"
                 raise _invalid(self.path, finding, "keep one of the names")
@@ -68,7 +68,8 @@ class DatasetJson:
             classes.setdefault(0, "background")
         return dict(sorted(classes.items()))
 
-    def _class(self, key: str, entry: object) -> tuple[int, str]:
+    def _parse_class(self, key: str, entry: object) -> tuple[int, str]:
+        """Return the value and the name of an entry of ``labels``."""
         if isinstance(entry, list):
             finding = f"the label {key!r} is a region of several values, which is not supported"
             raise _invalid(self.path, finding, "list one value for each class")
@@ -83,19 +84,19 @@ class DatasetJson:
 
     def find_missing(self, cases: set[str]) -> Iterator[UserError]:
         """Yield an error for each listed file that belongs to no case. Refuse paths outside of the folder."""
-        folder = self.path.parent
+        folder = os.path.normpath(self.path.parent)
         for entry in _paths_in([self.content.get(key) for key in LISTS]):
-            inside = Path(os.path.normpath(folder / entry))
-            if not inside.is_relative_to(os.path.normpath(folder)):
+            path = Path(os.path.normpath(Path(folder) / entry))
+            if not path.is_relative_to(folder):
                 raise _invalid(self.path, f"the entry {entry!r} is outside of the folder", "move the file into it")
-            if not _belongs(inside, cases):
+            if not _belongs(path, cases):
                 finding = f"{entry!r} is listed, but does not exist"
                 yield UserError(Code.FILE_MISSING, self.path, finding, "add the file or remove the entry")
 
-    def restricted(self, dataset_cases: Iterable[Case]) -> dict[str, Any]:
-        """Return the content without entries of other cases, and with updated numbers of cases."""
-        listed = list(dataset_cases)
-        names = case_and_label_names(listed)
+    def restricted(self, cases: Iterable[Case]) -> dict[str, Any]:
+        """Return the content without entries of other cases, and with the numbers of these cases."""
+        remaining = list(cases)
+        names = case_and_label_names(remaining)
         content = dict(self.content)
         for key in LISTS:
             entries = content.get(key)
@@ -105,7 +106,7 @@ class DatasetJson:
                 content[key] = {name: entry for name, entry in entries.items() if _all_belong(entry, names)}
         for key, split in (("numTraining", "labeled"), ("numTest", "test")):
             if key in content:
-                content[key] = sum(case.split == split for case in listed)
+                content[key] = sum(case.split == split for case in remaining)
         return content
 
 

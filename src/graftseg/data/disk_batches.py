@@ -29,7 +29,7 @@ BatchKey = tuple[int, int, bool]  # stage, step, and whether unlabeled images ar
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes of some samples in flat memory, and the table with which ``gather`` reads them."""
+    """The boxes of several samples in flat memory, and the table with which ``gather`` reads them."""
 
     table: Tensor
     images: Tensor
@@ -104,7 +104,7 @@ class DiskStream(Stream):
 class DiskBatches(Batches):
     """Batches from files, which a thread reads while previous steps run.
 
-    The checksum of a file is verified when a batch first needs it, so a damaged file stops training at that batch.
+    A damaged file stops training at the first batch that needs the file.
     """
 
     resident = False
@@ -117,7 +117,7 @@ class DiskBatches(Batches):
     ) -> None:
         super().__init__(store, settings, seed=seed, device=device, unlabeled=unlabeled)
         self._prefetcher: Prefetcher[BatchKey, tuple[list[Boxes], Table]] = Prefetcher(
-            self._read, _next_step, room=STEPS_AHEAD
+            self._read, _next_step, ahead=STEPS_AHEAD
         )
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
@@ -148,14 +148,15 @@ Item = TypeVar("Item")
 
 
 class Prefetcher(Generic[Key, Item]):
-    """Calls a method for consecutive keys in a thread, up to ``room`` items in advance.
+    """Calls the method ``make`` for consecutive keys in a thread, up to ``ahead`` items in advance.
 
-    ``following`` returns the next key. A request for another key starts a new thread at that key. An error in the
-    thread is raised when the failed item is requested. The method is referenced weakly, so its object can be deleted.
+    ``next_key`` returns the key after a key. A request for any other key than the next starts a new thread at that key.
+    An error in the thread is raised when the failed item is requested. The method is referenced weakly, so its object
+    can be deleted.
     """
 
-    def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:
-        self._make, self._following, self._room = WeakMethod(make), following, room
+    def __init__(self, make: Callable[[Key], Item], next_key: Callable[[Key], Key], *, ahead: int) -> None:
+        self._make, self._next_key, self._ahead = WeakMethod(make), next_key, ahead
         self._executor: ThreadPoolExecutor | None = None
         self._pending: deque[tuple[Key, Future[Item]]] = deque()
 
@@ -171,7 +172,7 @@ class Prefetcher(Generic[Key, Item]):
         except BaseException:
             self.stop()
             raise
-        self._schedule(self._following(last))
+        self._schedule(self._next_key(last))
         return item
 
     def stop(self) -> None:
@@ -182,12 +183,12 @@ class Prefetcher(Generic[Key, Item]):
         self._pending.clear()
 
     def _schedule(self, key: Key) -> None:
-        """Schedule items, starting at a key, until ``room`` items are pending."""
+        """Schedule items, starting at a key, until ``ahead`` items are pending."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="graftseg batches")
-        while len(self._pending) < self._room:
+        while len(self._pending) < self._ahead:
             self._pending.append((key, self._executor.submit(_call, self._make, key)))
-            key = self._following(key)
+            key = self._next_key(key)
 
 
 def _call(method: "WeakMethod[Callable[[Key], Item]]", key: Key) -> Item:

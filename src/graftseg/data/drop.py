@@ -23,7 +23,7 @@ NAME_PROBLEMS = (
 
 
 def find_broken(dataset: Dataset, findings: Iterable[Finding]) -> dict[str, str]:
-    """Return the reason for each case to leave out, and for each file that belongs to no case."""
+    """Return the cases to leave out, and the files to leave out that belong to no case, each with the reason."""
     broken: dict[str, str] = {}
     for finding in findings:
         if finding.fixed_by == "--drop":
@@ -39,33 +39,33 @@ def find_broken(dataset: Dataset, findings: Iterable[Finding]) -> dict[str, str]
 
 def without_broken(dataset: Dataset, broken: dict[str, str]) -> Dataset:
     """Return a data set without broken cases. Refuse to leave out all labeled cases."""
-    kept = replace(dataset, cases=tuple(case for case in dataset.cases if case.name not in broken))
-    if not kept.of("labeled"):
+    intact = replace(dataset, cases=tuple(case for case in dataset.cases if case.name not in broken))
+    if not intact.of("labeled"):
         finding = "all labeled cases are broken, so --drop would leave no labeled case"
         raise UserError(Code.TOO_FEW_CASES, dataset.root, finding, "correct at least one of the labeled cases")
-    return kept
+    return intact
 
 
 def without_strays(files: Iterable[Path], dataset: Dataset) -> Iterator[Path]:
     """Yield the files of the cases, and all files outside of the folders of images and labels."""
-    paths = {path for case in dataset.cases for path in (*case.images, case.label) if path is not None}
-    kept = paths | {file for path in paths if not path.is_dir() for file in files_of(path)}
-    folders = {dataset.root / name for named in FOLDERS for name in named[:2] if name is not None}
+    scans = {path for case in dataset.cases for path in (*case.images, case.label) if path is not None}
+    used = scans | {file for path in scans if not path.is_dir() for file in files_of(path)}
+    folders = {dataset.root / name for images, labels, _ in FOLDERS for name in (images, labels) if name is not None}
     for file in files:
-        if folders.isdisjoint(file.parents) or not kept.isdisjoint((file, *file.parents)):
+        if folders.isdisjoint(file.parents) or not used.isdisjoint((file, *file.parents)):
             yield file
 
 
 def _cases_of(dataset: Dataset, problem: UserError) -> list[str]:
-    """Return the cases that a problem concerns: by a file of the case, or by name."""
+    """Return the cases that a problem concerns: the case of the named file, or the cases with the name of the file."""
     path = Path(problem.where)
     by_file = [case.name for case in dataset.cases if path in (*case.images, case.label)]
     names = [case.name for case in dataset.cases]
-    return by_file or sorted({case for name in _names(path, problem) for case in cases_of_name(name, names)})
+    return by_file or sorted({case for stem in _stems(path, problem) for case in cases_of_name(stem, names)})
 
 
-def _names(path: Path, problem: UserError) -> Iterator[str]:
-    """Yield the possible case names of a file. The error about a duplicate name contains the name instead of a file."""
+def _stems(path: Path, problem: UserError) -> Iterator[str]:
+    """Yield the possible case names of a file. An error about a duplicate case may name the case instead of a file."""
     if problem.code is Code.CASE_DUPLICATE:
         yield problem.where
         yield scan_stem(path)

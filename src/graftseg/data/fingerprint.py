@@ -14,7 +14,7 @@ from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
 
 PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
-SHIFT_LIMIT = 1.0  # larger shifts are reported, see ``intensity_shift``
+SHIFT_LIMIT = 1.0  # larger values of ``intensity_shift`` are reported
 Floats = npt.NDArray[np.float64]
 
 
@@ -22,10 +22,11 @@ Floats = npt.NDArray[np.float64]
 class CaseFingerprint:
     """Summary of one case.
 
-    ``percentiles``, ``mean`` and ``std`` have an entry per channel. ``label_counts`` is the number of voxels per label
-    value, empty without a label. ``content`` is a hash of the voxels as stored, independent of the file format.
-    ``oriented`` is a hash of the voxels after their axes were permuted and flipped to RAS. It equals ``content`` if the
-    file has no orientation. ``pieces`` are the connected components per class.
+    - ``percentiles``, ``mean``, ``std``: of the intensities, with an entry per channel.
+    - ``label_counts``: number of voxels per label value, empty without a label.
+    - ``content``: hash of the voxels as stored, independent of the file format.
+    - ``pieces``: connected components per class.
+    - ``oriented``: hash of the voxels with axes permuted and flipped to RAS. Without orientation, equal to ``content``.
     """
 
     name: str
@@ -170,9 +171,8 @@ def _shift(first: Floats, second: Floats) -> float:
     centers = [np.median(group, axis=0) for group in groups]
     distance = float(np.abs(centers[0] - centers[1]).mean())
     width = min(np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in groups)
-    distances = np.concatenate(
-        [np.abs(group - center).mean(axis=1) for group, center in zip(groups, centers, strict=True)]
-    )
+    pairs = zip(groups, centers, strict=True)
+    distances = np.concatenate([np.abs(group - center).mean(axis=1) for group, center in pairs])
     between = min(distances.sum() / max(1, len(distances) - 2), 2 * np.median(distances))
     tolerance = float(width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second)))
     if tolerance == 0:

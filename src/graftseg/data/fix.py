@@ -33,9 +33,12 @@ PNG = ".png"
 
 @dataclass(frozen=True)
 class FileFix:
-    """A file to rewrite with a new geometry, new label values, or both. ``what`` describes the change.
+    """A file to rewrite with a new geometry, new label values, or both.
 
-    ``grid`` permutes and flips the axes before the new geometry is written.
+    - ``what``: description of the change.
+    - ``geometry``: the new geometry, or None.
+    - ``values``: new label values by old value, or None.
+    - ``grid``: how the axes are permuted and flipped before the new geometry is written, or None.
     """
 
     path: Path
@@ -59,10 +62,15 @@ class FileFix:
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """The rewritten ``files`` (path and change), new label ``values`` by old value, and problems ``left`` unfixed.
+    """Description of a fixed copy.
 
-    ``classes`` is the new class list, ``unchanged`` is the number of linked files, and ``dropped`` contains the reason
-    for each case, or file without a case, that is not in the copy. ``folder`` is None if nothing needed fixing.
+    - ``folder``: folder of the copy, or None if nothing needed fixing.
+    - ``files``: changes of rewritten files, by path.
+    - ``values``: new label values by old value.
+    - ``classes``: new class list, empty if unchanged.
+    - ``unchanged``: number of linked files.
+    - ``left``: problems that were not fixed.
+    - ``dropped``: cases, and files without a case, that are not in the copy, with the reasons.
     """
 
     folder: Path | None
@@ -85,14 +93,16 @@ def write_fixed_copy(
 ) -> FixedCopy:
     """Write a copy of a data set with the same layout into ``out``, and fix all unambiguous problems.
 
-    A label map or channel whose grid differs from its image by less than a tenth of a voxel gets the geometry of the
-    image, and its voxels are unchanged. A label map that lies at the same place as its image, but is stored in another
-    orientation, gets the orientation of the image. Label values with gaps become 0, 1, 2, ..., also in the class list.
-    Masks of 0 and 255 become masks of 0 and 1. All other files are hard links to the originals, or copies if the disk
-    does not support links. ``out`` appears only when it is complete, and is not created if nothing needs fixing.
+    - A label map or channel whose grid differs from its image by less than a tenth of a voxel gets the geometry of the
+      image. Its voxels are unchanged.
+    - A label map at the place of its image, but stored in another orientation, gets the orientation of the image.
+    - Label values with gaps become 0, 1, 2, ..., also in the class list.
+    - Masks of 0 and 255 become masks of 0 and 1.
+    - ``broken`` cases and files, given with the reasons, are left out. If there are any, files in the folders of scans
+      that belong to no remaining case are left out, too.
 
-    ``broken`` are cases and files to leave out, with the reasons. Files in the folders of scans that belong to no
-    remaining case are then left out, too.
+    All other files are hard links to the originals, or copies if the disk does not support links. ``out`` appears only
+    when it is complete, and is not created if nothing needs fixing.
     """
     check_fix_target(dataset, out)
     dropped = broken or {}
@@ -135,7 +145,7 @@ def check_fix_target(dataset: Dataset, out: Path) -> None:
 
 
 def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
-    """Return the renumbering, if needed, and the reason if invalid label values are not renumbered."""
+    """Return the renumbering, or None, and the reasons why invalid label values are not renumbered."""
     renumbering = renumber(dataset.classes, [count for count in counts if count])
     if not isinstance(renumbering, Renumbering):
         return None, () if renumbering is None else (renumbering,)
@@ -182,44 +192,38 @@ def _geometry_change(source: str, new: Geometry, old: Geometry) -> str:
 
 
 def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix]) -> bool:
-    """Add a file to the copy, fixed if necessary. Return whether the file is unchanged."""
+    """Add a file to the copy: fixed if necessary, otherwise linked. Return whether the file is unchanged."""
     destination = target / path.relative_to(root)
     make_folder(destination.parent)
     if path in fixes:
         _write(fixes[path], destination)
-        return False
-    _link(path, destination)
-    return True
+    elif path.is_dir():
+        destination.symlink_to(path.resolve(), target_is_directory=True)
+    else:
+        link_or_copy(path, destination)
+    return path not in fixes
 
 
 def _write(file_fix: FileFix, destination: Path) -> None:
     destination = destination.with_name(file_fix.name)
     if file_fix.values is None:
         scan = read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
-        write_scan(destination, _turned(scan.array, file_fix.grid), file_fix.geometry or scan.geometry)
+        write_scan(destination, _reoriented(scan.array, file_fix.grid), file_fix.geometry or scan.geometry)
         return
     scan = read_label(file_fix.path)
     table = np.arange(int(scan.array.max(initial=0)) + 1, dtype=np.uint16)
     for old, new in file_fix.values.items():
         if old < len(table):
             table[old] = new
-    write_label(destination, _turned(table[scan.array], file_fix.grid), file_fix.geometry or scan.geometry)
+    write_label(destination, _reoriented(table[scan.array], file_fix.grid), file_fix.geometry or scan.geometry)
 
 
-def _turned(array: NDArray[Any], grid: Grid | None) -> NDArray[Any]:
+def _reoriented(array: NDArray[Any], grid: Grid | None) -> NDArray[Any]:
     return array if grid is None else to_grid(array, grid, labels=True)
 
 
-def _link(path: Path, destination: Path) -> None:
-    """Create a hard link to a file, or a copy if a link is not possible. Create a symbolic link to a folder."""
-    if path.is_dir():
-        destination.symlink_to(path.resolve(), target_is_directory=True)
-    else:
-        link_or_copy(path, destination)
-
-
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the visible files below a folder. In subfolders, links to folders are yielded, not followed."""
+    """Yield the visible files below a folder. In its subfolders, links to folders are yielded, not followed."""
     pending: list[tuple[Path, int]] = [(folder, 0)]
     while pending:
         current, depth = pending.pop()

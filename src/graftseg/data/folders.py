@@ -6,14 +6,11 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 
-CONVERT_JPEG = "convert to .png, if possible from the original, because JPEG loses detail"
-CONVERT_PICTURE = "convert to .png"
-CONVERT_ARRAY = "save as .nii.gz, with the voxel spacing"
 CONVERT_VOLUME = "convert to .nii.gz"
 CONVERSION_ADVICE = {
-    **dict.fromkeys((".jpg", ".jpeg"), CONVERT_JPEG),
-    **dict.fromkeys((".bmp", ".gif", ".webp"), CONVERT_PICTURE),
-    **dict.fromkeys((".npy", ".npz", ".mat", ".h5", ".hdf5"), CONVERT_ARRAY),
+    **dict.fromkeys((".jpg", ".jpeg"), "convert to .png, if possible from the original, because JPEG loses detail"),
+    **dict.fromkeys((".bmp", ".gif", ".webp"), "convert to .png"),
+    **dict.fromkeys((".npy", ".npz", ".mat", ".h5", ".hdf5"), "save as .nii.gz, with the voxel spacing"),
     **dict.fromkeys((".img", ".hdr", ".mgz", ".mgh", ".mnc", ".nii.bz2"), CONVERT_VOLUME),
 }
 """How to convert unsupported image files, by suffix."""

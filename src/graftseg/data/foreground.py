@@ -27,7 +27,7 @@ Voxels = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Aim:
+class Centers:
     """Indices ``(n,)`` of the samples whose patches are centered on foreground, and the center voxels ``(n, axes)``."""
 
     samples: Integers
@@ -36,25 +36,25 @@ class Aim:
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions ``(n, axes)`` of every foreground class, for each case of a stream."""
+    """Foreground voxels of the cases of a stream: for each case, an array ``(n, axes)`` per foreground class."""
 
     cases: tuple[tuple[Voxels, ...], ...]
 
-    def aim(self, rng: np.random.Generator, cases: Integers, fraction: float) -> Aim | None:
-        """Draw a ``fraction`` of the samples, and a voxel of a random foreground class for each of these samples.
+    def draw(self, rng: np.random.Generator, cases: Integers, fraction: float) -> Centers | None:
+        """Draw a ``fraction`` of the samples, and for each of them a voxel of a random foreground class.
 
         ``cases`` is the case index of each sample. A fractional number of samples is rounded at random, so that the
         average fraction is exact. Samples of cases without foreground are dropped. Return None if no sample remains.
         """
         count = floor(fraction * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])
-        pairs = [(sample, self._voxel(rng, cases[sample])) for sample in chosen if self.cases[cases[sample]]]
+        pairs = [(sample, self._draw_voxel(rng, cases[sample])) for sample in chosen if self.cases[cases[sample]]]
         if not pairs:
             return None
         samples, voxels = zip(*pairs, strict=True)
-        return Aim(np.array(samples, dtype=np.int64), np.array(voxels, dtype=np.int64))
+        return Centers(np.array(samples, dtype=np.int64), np.array(voxels, dtype=np.int64))
 
-    def _voxel(self, rng: np.random.Generator, case: int) -> Voxels:
+    def _draw_voxel(self, rng: np.random.Generator, case: int) -> Voxels:
         classes = self.cases[case]
         voxels = classes[rng.integers(len(classes))]
         voxel: Voxels = voxels[rng.integers(len(voxels))]

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 PERCENTILES = (1.0, 25.0, 75.0, 99.0)
-FENCE = 3.0
-"""The window extends at most this many interquartile ranges beyond the quartiles."""
+MAX_REACH = 3.0
+"""Largest distance of the window from the quartiles, in interquartile ranges."""
 MAX_VALUES = 1_000_000
-"""Percentiles of larger scans are computed from evenly spaced voxels."""
+"""Number of voxels above which percentiles are computed from evenly spaced voxels."""
 
 Window = tuple[float, float]
 
@@ -21,7 +21,7 @@ def gray_window(scan: npt.NDArray[Any]) -> Window:
     or background and are ignored. If most other voxels are equal, the window is the full range.
     """
     flat = np.asarray(scan).reshape(-1, order="A")  # in the order in memory, because a copy of a CT takes seconds
-    step = -(-flat.size // MAX_VALUES) | 1  # an odd step does not stay in the same columns of a scan
+    step = -(-flat.size // MAX_VALUES) | 1  # odd, because a step that divides the row length visits only some columns
     values = flat[::step].astype(np.float64)
     values = values[np.isfinite(values)]
     if not values.size:
@@ -30,7 +30,7 @@ def gray_window(scan: npt.NDArray[Any]) -> Window:
     inner = values[values > lowest]
     if inner.size:
         first, lower, upper, last = (float(value) for value in np.percentile(inner, PERCENTILES))
-        reach = FENCE * (upper - lower)
+        reach = MAX_REACH * (upper - lower)
         low, high = max(first, lower - reach), min(last, upper + reach)
         if high > low:
             return low, high

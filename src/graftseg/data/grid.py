@@ -14,7 +14,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import MILLIMETERS, Geometry
 
 MAX_VOXELS = 2**31
-"""Maximum number of voxels of a resampled channel. A spacing that needs more is considered an error."""
+"""Maximum number of voxels of a resampled channel. A spacing that needs more voxels is refused."""
 
 GRID_TOLERANCE = 0.01
 """Tolerance for equal grids, in voxels: larger than rounding errors in headers, smaller than a real shift."""
@@ -135,9 +135,10 @@ def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
 
 
 def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float) -> Grid | None:
-    """Return how to permute and flip the axes of a volume so that its voxels lie on the target grid, or None.
+    """Return how to permute and flip the axes of a volume so that its voxels lie on the target grid.
 
-    The corners of the two grids may differ by ``tolerance`` voxels. Both files must define their orientation.
+    The corners of the two grids may differ by ``tolerance`` voxels. Return None if this is not possible, not necessary,
+    or if one of the grids has no orientation.
     """
     is_volume = len(source.shape) == len(target.shape) == 3
     if not is_volume or not source.is_placed or not target.is_placed or axis_codes(source) == axis_codes(target):
@@ -199,18 +200,18 @@ def corner_distance(first: Geometry, second: Geometry) -> float:
 
 
 def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
-    steps = [f"{len(first)} and {len(second)} axes"]
+    differences = [f"{len(first)} and {len(second)} axes"]
     if len(first) == len(second):
-        changes = ((axis, m - n) for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1) if n != m)
-        steps = [f"{_voxels(step)} along axis {axis}" for axis, step in changes]
-    return f"shape {_times(first)} and {_times(second)} ({', '.join(steps)})"
+        added = ((axis, m - n) for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1) if n != m)
+        differences = [f"{_voxels_more_or_fewer(count)} along axis {axis}" for axis, count in added]
+    return f"shape {_shape_text(first)} and {_shape_text(second)} ({', '.join(differences)})"
 
 
-def _voxels(step: int) -> str:
-    return f"{abs(step)} {'voxel' if abs(step) == 1 else 'voxels'} {'more' if step > 0 else 'fewer'}"
+def _voxels_more_or_fewer(count: int) -> str:
+    return f"{abs(count)} {'voxel' if abs(count) == 1 else 'voxels'} {'more' if count > 0 else 'fewer'}"
 
 
-def _times(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
@@ -223,16 +224,16 @@ def _millimeter_matrix(geometry: Geometry) -> NDArray[np.float64]:
 def _matrix_differences(
     A: NDArray[np.float64], B: NDArray[np.float64], shape: tuple[int, ...], tolerance: float
 ) -> Iterator[str]:
-    turn = 0.0
+    rotation = 0.0
     for axis, n in enumerate(shape):
         a, b = A[:, axis], B[:, axis]
         old, new = float(np.linalg.norm(a)), float(np.linalg.norm(b))
         if abs(new - old) * n > tolerance:
             yield f"spacing {_number(old, new)} and {_number(new, old)} mm along axis {axis + 1}"
         angle = math.atan2(float(np.linalg.norm(np.cross(a, b))), float(a @ b))
-        turn = max(turn, angle if angle * old * n > tolerance else 0.0)
-    if turn:
-        yield f"rotated by {_number(math.degrees(turn), digits=1)} degrees"
+        rotation = max(rotation, angle if angle * old * n > tolerance else 0.0)
+    if rotation:
+        yield f"rotated by {_number(math.degrees(rotation), digits=1)} degrees"
     origin = float(np.linalg.norm(B[:, -1] - A[:, -1]))
     if origin > tolerance:
         yield f"origin {_number(origin)} mm apart"
@@ -261,21 +262,21 @@ def _resampled_shape(
     if len(spacing) != len(shape):
         finding = f"{len(spacing)} numbers for a scan with {len(shape)} axes"
         raise UserError(Code.SETTING_INVALID, "spacing", finding, "use one number per axis (0 keeps the spacing)")
-    wanted = [value or kept for value, kept in zip(spacing, old, strict=True)]
-    if not all(0 < value < math.inf for value in wanted):
+    new = [requested or current for requested, current in zip(spacing, old, strict=True)]
+    if not all(0 < value < math.inf for value in new):
         finding = f"{tuple(spacing)} is not a valid voxel spacing"
         raise UserError(Code.SETTING_INVALID, "spacing", finding, "use millimeters above 0")
-    voxels = [n * s / value for n, s, value in zip(shape, old, wanted, strict=True)]
+    voxels = [n * s / value for n, s, value in zip(shape, old, new, strict=True)]
     prepared = tuple(max(1, round(min(count, 2.0 * MAX_VOXELS))) for count in voxels)
     if math.prod(prepared) > max(MAX_VOXELS, math.prod(shape)):
-        finding = f"{tuple(spacing)} mm resamples {_times(shape)} voxels to {_times(prepared)}"
+        finding = f"{tuple(spacing)} mm resamples {_shape_text(shape)} voxels to {_shape_text(prepared)}"
         remedy = "use a coarser spacing, or correct the voxel size of the scan"
         raise UserError(Code.SCAN_TOO_LARGE, "spacing", finding, remedy)
     return prepared
 
 
 def _leading_axes(array: NDArray[Any], space: tuple[int, ...]) -> int:
-    """Return the number of axes before the spatial axes: 0 or 1."""
+    """Return the number of axes before the spatial axes: 1 with a channel axis, otherwise 0."""
     lead = array.ndim - len(space)
     if lead not in (0, 1) or array.shape[lead:] != space:
         raise ValueError(f"an array of shape {array.shape} does not fit a grid of {space}")

@@ -73,7 +73,7 @@ class UnlabeledPredictions:
         if located:
             positions = Positions(tuple(predicted.positions))
             positions.save(self._run.foreground_file(index))
-            self._batches.aim(index, positions)
+            self._batches.set_foreground(index, positions)
         if not stage.check_teacher:
             return None
         may_extend = stage.steps > 1 and all(check.decision != "extend" for check in self.checks)
@@ -137,7 +137,7 @@ class UnlabeledPredictions:
     def restore(self, stage: StageSettings, index: int) -> None:
         """Use the saved positions and checks in a resumed stage number ``index``."""
         if self._is_needed(stage, index) and self._recipe.batches.foreground > 0:
-            self._batches.aim(index, Positions.load(self._run.foreground_file(index)))
+            self._batches.set_foreground(index, Positions.load(self._run.foreground_file(index)))
         for check in self.checks:
             self._apply(check)
 
