@@ -39,7 +39,7 @@ def test_meaning(found: Effect, meaning: str) -> None:
 
 
 def test_no_conclusion_if_the_unlabeled_scans_were_not_used() -> None:
-    unused = UnlabeledUse("they were not used", is_none=True)
+    unused = UnlabeledUse("they were not used", is_supervised_only=True)
     said = "mean Dice 81.25 % of the run and 80.00 % of its baseline, +1.25 points; they were not used"
     assert verdict(effect(1.25, 0.5, 2.0), use=unused) == said
     assert verdict_between(scored(0.8, 0.0), scored(0.9, 0.0), use=unused) == (

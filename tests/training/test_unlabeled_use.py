@@ -33,7 +33,8 @@ def write_checks(run: RunFolder, *decisions: Decision) -> RunFolder:
         (
             SKIPPED,
             UnlabeledUse(
-                f"both networks are supervised, because the unlabeled scans were not used: {FOUND}", is_none=True
+                f"both networks are supervised, because the unlabeled scans were not used: {FOUND}",
+                is_supervised_only=True,
             ),
         ),
         (
@@ -54,7 +55,7 @@ def test_a_run(tmp_path: Path, decisions: tuple[Decision, ...], use: UnlabeledUs
 
 
 @pytest.mark.parametrize(
-    ("folds", "note", "is_none"),
+    ("folds", "note", "is_supervised_only"),
     [
         ([("continue",), ()], "", False),
         ([SKIPPED, ("continue",), SKIPPED], "the unlabeled scans were not used in 2 of 3 folds", False),
@@ -71,10 +72,10 @@ def test_a_run(tmp_path: Path, decisions: tuple[Decision, ...], use: UnlabeledUs
         ),
     ],
 )
-def test_folds(tmp_path: Path, folds: list[tuple[Decision, ...]], note: str, is_none: bool) -> None:
+def test_folds(tmp_path: Path, folds: list[tuple[Decision, ...]], note: str, is_supervised_only: bool) -> None:
     run = RunFolder(tmp_path)
     run.folds_file.write_text(json.dumps({"folds": [{"held_out": ["a"]} for _ in folds]}))
     for number, decisions in enumerate(folds):
         write_checks(run.fold(number), *decisions)
-    assert unlabeled_use(run) == UnlabeledUse(note, is_none)
-    assert run.is_supervised_only == is_none
+    assert unlabeled_use(run) == UnlabeledUse(note, is_supervised_only)
+    assert run.is_supervised_only == is_supervised_only

@@ -1,4 +1,4 @@
-"""Scores of an earlier call, reused if the network and the references are the same."""
+"""Reuse of stored scores if the network and the references are unchanged."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -22,11 +22,11 @@ def find_cached_scores(
     classes: int,
     test_store: Store | None = None,
 ) -> Evaluation | None:
-    """Return the scores of these weights against these references, or None if they must be computed again.
+    """Return the scores stored in a folder of label maps, or None if they must be computed again.
 
-    The table must contain one row for every class of every case. ``classes`` counts the background. If ``test_store``
-    is given, the scans and labels of its test cases must be unchanged since the scores were computed. Without it, only
-    the path of the references is compared, not their content.
+    The stored scores must come from float32 predictions of the network with this hash, be computed with the same
+    protocol from the same path of references, and have one row for every foreground class of every case. ``classes``
+    counts the background. With ``test_store``, its test scans and labels must also be unchanged.
     """
     table = folder / "metrics.csv"
     description_path = description_file(table)
@@ -51,7 +51,7 @@ def find_cached_scores(
 
 
 def _is_unchanged(store: Store, manifest: Manifest, description: Mapping[str, Any]) -> bool:
-    """Return whether the store still contains the test scans that were predicted and the labels that were scored."""
+    """Return whether the test scans and labels in the store are those that were predicted and scored."""
     predicted = {case.case: case.sha256 for case in manifest.cases}
     same_scans = all(predicted.get(case.name) == case.sha256[case.image] for case in store.of("test"))
     return same_scans and description.get(TESTED_ON) == store.test_identity

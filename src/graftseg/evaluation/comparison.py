@@ -25,17 +25,20 @@ from graftseg.evaluation.table_metrics import (
 HEAD = ("metric", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 """Header of the printed table."""
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
-"""Header of ``comparison.csv``. ``figure`` is the metric."""
+"""Header of ``comparison.csv``. The column ``figure`` contains the metric."""
 VOLUME_TOLERANCE = 1e-6
 """Relative difference up to which two reference volumes count as equal."""
 
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """The scores of a run, and facts about its references, checkpoint and weights, or None if they are not known.
+    """The scores of a run and their origin. Unknown facts are None.
 
-    ``path`` is the folder of the run. ``references`` is the folder or the store of the references. ``tested_on`` is
-    the ``test_identity`` of that store. ``trained_on`` is the ``identity`` of the store of the training scans.
+    path: folder of the run
+    checkpoint: how the checkpoint was selected, as text
+    references: folder or store with the reference label maps
+    tested_on: ``test_identity`` of the reference store
+    trained_on: ``identity`` of the training store
     """
 
     path: str
@@ -49,7 +52,7 @@ class ScoredRun:
 
     @property
     def about(self) -> str:
-        """Return the checkpoint and, if known, the number of training steps as text."""
+        """Describe the checkpoint and, if known, the number of training steps."""
         return f"checkpoint: {self.checkpoint}" + ("" if self.steps is None else f", {self.steps:,} steps")
 
     @property
@@ -69,32 +72,18 @@ class Comparison:
     only_second: tuple[str, ...]
 
     def notes(self) -> Iterator[str]:
-        """Yield the paths of both runs, and remarks on equal weights and on cases that are left out."""
-        for order, run in (("first", self.first), ("second", self.second)):
-            yield f"{order}: {run.path} ({run.about})"
+        """Yield the paths of both runs, and notes on equal weights and on cases that are left out."""
+        for position, run in (("first", self.first), ("second", self.second)):
+            yield f"{position}: {run.path} ({run.about})"
         if self.first.weights_hash is not None and self.first.weights_hash == self.second.weights_hash:
             yield "both runs have the same weights"
-        for order, cases in (("first", self.only_first), ("second", self.only_second)):
+        for position, cases in (("first", self.only_first), ("second", self.only_second)):
             if cases:
-                yield f"cases left out, since only the {order} run has them: {', '.join(cases)}"
+                yield f"cases left out, since only the {position} run has them: {', '.join(cases)}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
         """Return the rows of the table under ``HEAD``."""
         return [_table_row(pairs, effect) for pairs, effect in self.effects]
-
-
-def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] | None = None) -> list[Comparison]:
-    """Compare the first run with every other run. Raise an error if runs were scored on different references.
-
-    ``read`` reads the scores in a folder. The default is ``read_scored_run``.
-    """
-    if len(folders) < 2:
-        raise UserError(Code.OPTION_INVALID, "compare", "fewer than two runs given", "name two or more runs")
-    for index, folder in enumerate(folders):
-        if any(folder.resolve() == other.resolve() for other in folders[:index]):
-            raise UserError(Code.OPTION_INVALID, folder, "given twice", "name each run once")
-    first, *others = [(read or read_scored_run)(folder) for folder in folders]
-    return [_compare(first, other) for other in others]
 
 
 def read_scored_run(folder: Path) -> ScoredRun:
@@ -105,26 +94,26 @@ def read_scored_run(folder: Path) -> ScoredRun:
     )
     if table is None:
         raise _not_scored(folder)
-    about = _read_optional(table.with_suffix(".json"))
-    manifest = _read_optional(table.parent / "manifest.json")
-    facts = _read_optional(run.manifest_file) or _read_optional(folder.parent / run.manifest_file.name)
-    store, sources = facts.get("store"), (about, manifest, facts)
+    description = _read_optional(table.with_suffix(".json"))
+    predictions = _read_optional(table.parent / "manifest.json")
+    training = _read_optional(run.manifest_file) or _read_optional(folder.parent / run.manifest_file.name)
+    store, sources = training.get("store"), (description, predictions, training)
     return ScoredRun(
-        str(folder),
-        read_csv(table),
-        str(next((source["checkpoint"] for source in sources if "checkpoint" in source), "not known")),
-        about.get("references"),
-        about.get(TESTED_ON),
-        store.get("identity") if isinstance(store, dict) else None,
-        next((source["weights"] for source in sources if isinstance(source.get("weights"), str)), None),
-        facts["steps"] if isinstance(facts.get("steps"), int) else None,
+        path=str(folder),
+        evaluation=read_csv(table),
+        checkpoint=str(next((source["checkpoint"] for source in sources if "checkpoint" in source), "not known")),
+        references=description.get("references"),
+        tested_on=description.get(TESTED_ON),
+        trained_on=store.get("identity") if isinstance(store, dict) else None,
+        weights_hash=next((source["weights"] for source in sources if isinstance(source.get("weights"), str)), None),
+        steps=training["steps"] if isinstance(training.get("steps"), int) else None,
     )
 
 
 def _not_scored(folder: Path) -> UserError:
     finding, remedy = "neither a tested run nor a record (it has no metrics.csv)", "name a run or a record"
-    if several := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
-        finding, remedy = "contains several runs", f"name one of them, such as {several[0]}"
+    if runs := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
+        finding, remedy = "contains several runs", f"name one of them, such as {runs[0]}"
     elif RunFolder(folder).exists:
         finding, remedy = "the run has not been tested", "run graftseg test RUN"
     return UserError(Code.NOT_TESTED, folder, finding, remedy)
@@ -132,6 +121,20 @@ def _not_scored(folder: Path) -> UserError:
 
 def _read_optional(path: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
+
+
+def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] = read_scored_run) -> list[Comparison]:
+    """Compare the first run with every other run. Raise an error if runs were scored against different references.
+
+    ``read`` reads the scores in a folder.
+    """
+    if len(folders) < 2:
+        raise UserError(Code.OPTION_INVALID, "compare", "fewer than two runs given", "name two or more runs")
+    for index, folder in enumerate(folders):
+        if any(folder.resolve() == other.resolve() for other in folders[:index]):
+            raise UserError(Code.OPTION_INVALID, folder, "given twice", "name each run once")
+    first, *others = [read(folder) for folder in folders]
+    return [_compare(first, other) for other in others]
 
 
 def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
@@ -142,20 +145,23 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
         finding = f"no case in common with {first.path}"
         raise UserError(Code.NOT_COMPARABLE, second.path, finding, "compare runs on the same test cases")
     effects = [(pairs, effect_of(pairs)) for pairs in paired(first.evaluation, second.evaluation)]
-    only_one = (tuple(sorted(run.cases - shared)) for run in (first, second))
-    return Comparison(first, second, tuple(effects), *only_one)
+    only_first, only_second = (tuple(sorted(run.cases - shared)) for run in (first, second))
+    return Comparison(first, second, tuple(effects), only_first, only_second)
 
 
 def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: str) -> None:
-    """Write ``comparison.csv``, ``comparison.json`` (with all differences) and the picture. On an error, write none."""
+    """Write ``comparison.csv``, ``comparison.json`` (with the difference of each case) and ``comparison.svg``.
+
+    If one of the files cannot be written, none is written.
+    """
     lines = [
         list(_entry(comparison, pairs, effect).values())
         for comparison in comparisons
         for pairs, effect in comparison.effects
     ]
-    all_pairs = json_text([_to_json(comparison) for comparison in comparisons])
-    contents = {".csv": csv_text([COLUMNS, *lines]), ".json": all_pairs, ".svg": picture}
-    write_group({folder / f"comparison{end}": content for end, content in contents.items()})
+    differences = json_text([_to_json(comparison) for comparison in comparisons])
+    contents = {".csv": csv_text([COLUMNS, *lines]), ".json": differences, ".svg": picture}
+    write_group({folder / f"comparison{suffix}": content for suffix, content in contents.items()})
 
 
 def unit_of(metric: str) -> str:
@@ -179,16 +185,10 @@ def _table_row(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
 
 def _entry(comparison: Comparison, pairs: Pairs, effect: Effect) -> dict[str, Any]:
     """Return the cells of a CSV line by column, with None for NaN."""
-    about = (
-        comparison.first.path,
-        comparison.second.path,
-        pairs.metric,
-        unit_of(pairs.metric),
-        pairs.label,
-        pairs.name,
-    )
+    runs = (comparison.first.path, comparison.second.path)
+    metric = (pairs.metric, unit_of(pairs.metric), pairs.label, pairs.name)
     values = plain_values(asdict(effect)).values()
-    return dict(zip(COLUMNS, (*about, *values, effect.equal), strict=True))
+    return dict(zip(COLUMNS, (*runs, *metric, *values, effect.equal), strict=True))
 
 
 def _to_json(comparison: Comparison) -> dict[str, Any]:
@@ -224,8 +224,8 @@ def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
         finding = f"its classes are {listed[1]}, but the classes of {first.path} are {listed[0]}"
         raise UserError(Code.NOT_COMPARABLE, second.path, finding, "compare runs on the same data")
     pairs = _rows_with_volumes(first, second)
-    for row, other in pairs:
-        first_ml, second_ml = row.volume_reference_ml, other.volume_reference_ml
+    for row, second_row in pairs:
+        first_ml, second_ml = row.volume_reference_ml, second_row.volume_reference_ml
         if not math.isclose(first_ml, second_ml, rel_tol=VOLUME_TOLERANCE):
             finding = (
                 f"the reference of {row.case} has {second_ml:g} ml of {row.name}, but in {first.path} {first_ml:g} ml"
@@ -245,21 +245,20 @@ def check_same_cases(first: ScoredRun, second: ScoredRun) -> None:
 
 
 def _rows_with_volumes(first: ScoredRun, second: ScoredRun) -> list[tuple[Row, Row]]:
-    """Return the rows of both runs, in pairs, for each class of each case with two known reference volumes."""
-    second_rows = {(row.case, row.label): row for row in second.evaluation.rows}
-    pairs = ((row, second_rows.get((row.case, row.label))) for row in first.evaluation.rows)
-    return [
-        (one, other)
-        for one, other in pairs
-        if other is not None and not math.isnan(one.volume_reference_ml + other.volume_reference_ml)
-    ]
+    """Pair the rows of the same case and class if the reference volume is known in both runs."""
+    first_rows, second_rows = (
+        {(row.case, row.label): row for row in run.evaluation.rows if not math.isnan(row.volume_reference_ml)}
+        for run in (first, second)
+    )
+    return [(row, second_rows[key]) for key, row in first_rows.items() if key in second_rows]
 
 
 def _have_same_references(first: ScoredRun, second: ScoredRun) -> bool:
-    """Compare the first of these facts that both runs have: test cases, path of the references, training store.
+    """Return whether two runs agree in the most reliable fact that is known for both.
 
-    Runs of the same training store usually have the same references, but its identity leaves out the test cases.
+    The training store is the least reliable fact: runs of one store usually have the same references, but its identity
+    leaves out the test cases.
     """
     facts = [(run.tested_on, run.references, run.trained_on) for run in (first, second)]
-    known = [(one, other) for one, other in zip(*facts, strict=True) if None not in (one, other)]
+    known = [pair for pair in zip(*facts, strict=True) if None not in pair]
     return bool(known) and known[0][0] == known[0][1]

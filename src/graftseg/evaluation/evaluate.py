@@ -34,6 +34,7 @@ from graftseg.evaluation.scores import METRICS, VOXEL_FIELDS, Evaluation, Row, c
 
 LabelMap = npt.NDArray[np.unsignedinteger[Any]]
 MAX_WORKERS = 16
+NOT_SCORED: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
 logger = logging.getLogger(__name__)
 
 
@@ -46,10 +47,10 @@ def score_folders(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> list[Evaluation]:
-    """Score folders of label maps, and write a table for each folder.
+    """Score folders of label maps, and write the table of each folder, with its description next to it.
 
-    ``targets`` maps each folder to its table. The description of a table is written next to it. The classes of all
-    folders are those in the manifest of the first folder or, without a manifest, those in the references.
+    ``targets`` maps each folder to its table. The classes are those in the manifest of the first folder or, without a
+    manifest, those in the references. ``evaluate_folders`` describes the other parameters.
     """
     for table in targets.values():
         check_table_path(table)
@@ -75,24 +76,25 @@ def evaluate_folders(
     classes: Mapping[int, str] | None = None,
     protocol: Protocol = "standard",
     tolerance: float = TOLERANCE,
-    workers: int | None = None,
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> list[Evaluation]:
-    """Score the label maps in each folder against references of the same names. ``references`` is a folder or a store.
+    """Score the label maps in each folder against references of the same names. Cases are scored in parallel threads.
 
-    ``only`` selects cases by name. Without ``classes``, every nonzero value in the references is a class. A missing
-    label map or reference is an error unless ``allow_missing``. Cases are scored in parallel threads. ``tolerance`` is
-    the tolerance of the surface Dice in millimeters.
+    references: folder of label maps, or a store
+    classes: class names by label value; without them, every nonzero value in the references is a class
+    tolerance: tolerance of the surface Dice in millimeters
+    allow_missing: skip cases without a label map or reference instead of raising an error
+    only: names of the cases to score, by default all
     """
     protocol = as_protocol("protocol", protocol)
     if not 0 <= tolerance < math.inf:
         finding = f"{tolerance} is not a distance in millimeters"
         raise UserError(Code.OPTION_INVALID, "--tolerance", finding, "give a number of at least 0")
     pairs = _pair_files(folders, references, classes, allow_missing=allow_missing, only=only)
-    workers = workers or min(MAX_WORKERS, os.cpu_count() or 1)
+    workers = min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
-        values = in_parallel(_nonzero_values, [pair[2] for pair in pairs], "Reading references", workers)
+        values = in_parallel(_nonzero_values, [reference for *_, reference in pairs], "Reading references", workers)
         classes = {value: f"class {value}" for value in sorted(set().union(*values))}
     if not set(classes) - {0}:
         finding = "the references contain only background"
@@ -102,12 +104,11 @@ def evaluate_folders(
     absent = set(classes) - {0} - set().union(*(present for _, present in scored))
     for label in sorted(absent):
         logger.warning("%s is in none of the %d references and is not scored", classes[label], len(pairs))
-    unscored: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
     evaluations = []
     for index in range(len(folders)):
         rows = (row for rows_of_case, _ in scored for row in rows_of_case[index])
-        kept = (replace(row, **unscored) if row.label in absent else row for row in rows)
-        evaluations.append(Evaluation(tuple(kept), protocol))
+        rows = (replace(row, **NOT_SCORED) if row.label in absent else row for row in rows)
+        evaluations.append(Evaluation(tuple(rows), protocol))
     return evaluations
 
 
@@ -124,26 +125,26 @@ def evaluate_pair(
 ) -> list[Row]:
     """Score every foreground class of one case. Both label maps ``(*space)`` are on the grid of ``geometry``.
 
-    ``where`` gives the names of prediction and reference for error messages.
+    ``where`` is the location of the prediction and of the reference in error messages.
     """
     names = where or (case, f"reference of {case}")
     for name, labels in zip(names, (prediction, reference), strict=True):
         check_label_values(name, labels, classes)
     voxel_ml = geometry.voxel_volume / 1000 if len(geometry.shape) == 3 else math.nan
+    # Distances take most of the time. With voxels of 1 mm, as in many benchmarks, they are computed only once.
+    has_unit_spacing = all(step == 1 for step in geometry.spacing)
+    scores_of = partial(score, protocol=protocol, tolerance=tolerance)
     rows = []
     for label in sorted(set(classes) - {0}):
         P, G = prediction == label, reference == label
-        voxels = asdict(score(P, G, protocol=protocol, tolerance=tolerance))
-        # Distances take most of the time. With voxels of 1 mm, as in many benchmarks, they are computed only once.
-        is_unit = all(step == 1 for step in geometry.spacing)
-        in_mm = partial(score, P, G, spacing=geometry.spacing, protocol=protocol, tolerance=tolerance)
-        millimeters = voxels if is_unit else asdict(in_mm())
+        in_voxels = asdict(scores_of(P, G))
+        in_mm = in_voxels if has_unit_spacing else asdict(scores_of(P, G, spacing=geometry.spacing))
         row = Row(
             case=case,
             label=label,
             name=classes[label],
-            **(voxels | {"surface_dice": millimeters["surface_dice"]}),
-            **{f"{name}_mm": millimeters[name] for name in VOXEL_FIELDS},
+            **(in_voxels | {"surface_dice": in_mm["surface_dice"]}),
+            **{f"{name}_mm": in_mm[name] for name in VOXEL_FIELDS},
             tolerance_mm=tolerance,
             volume_prediction_ml=np.count_nonzero(P) * voxel_ml,
             volume_reference_ml=np.count_nonzero(G) * voxel_ml,
@@ -157,7 +158,7 @@ def _score_case(
 ) -> tuple[list[list[Row]], set[int]]:
     """Return the rows of a case for each of its label maps, and the label values in its reference."""
     case, predictions, reference = pair
-    expected, scored = reference.read(), []
+    expected, rows_by_map = reference.read(), []
     for path in predictions:
         predicted = read_label(path)
         if difference := grid_difference(predicted.geometry, expected.geometry):
@@ -165,8 +166,8 @@ def _score_case(
             raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "resample both label maps to one grid")
         maps, where = (predicted.array, expected.array), (path, reference.path)
         rows = evaluate_pair(case, *maps, expected.geometry, classes, protocol, tolerance=tolerance, where=where)
-        scored.append(rows)
-    return scored, set(np.unique(expected.array).tolist())
+        rows_by_map.append(rows)
+    return rows_by_map, set(np.unique(expected.array).tolist())
 
 
 def _pair_files(
@@ -177,18 +178,18 @@ def _pair_files(
     allow_missing: bool,
     only: Collection[str] | None,
 ) -> list[tuple[str, list[Path], Reference]]:
-    """Return the name, the label maps (one per folder) and the reference of every case that has all these files."""
+    """Return the name, the label map in each folder and the reference of every case that has all of these files."""
     images = predicted_images(folders[0])
     expected = by_nfc(references_in(references, label_map_files(folders[0]), images, classes))
-    paths = {case: reference.path for case, reference in expected.items()}
+    expected_files = {case: reference.path for case, reference in expected.items()}
     predicted_by_folder = []
     for folder in folders:
         files = label_map_files(folder)
         chosen = files.keys() if only is None else same_names(files, only)
         predicted = {case: path for case, path in files.items() if case in chosen}
         if not allow_missing:
-            _check_partners("reference", paths, "prediction", predicted)
-            _check_partners("prediction", predicted, "reference", paths)
+            _check_partners("reference", expected_files, "prediction", predicted)
+            _check_partners("prediction", predicted, "reference", expected_files)
         if not predicted.keys() & expected.keys():
             finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
             raise UserError(Code.NOT_COMPARABLE, folder, finding, "give the two files of a case the same name")
@@ -208,7 +209,7 @@ def _nonzero_values(reference: Reference) -> set[int]:
 
 
 def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
-    """Return the class names of the predictions or of a reference store, if any. Raise an error if the two differ."""
+    """Return the class names of the predictions or of a reference store, if known. Raise an error if they differ."""
     manifest = predictions / MANIFEST
     content = read_json(manifest) if manifest.is_file() else None
     listed = content.get("classes") if isinstance(content, dict) else None

@@ -5,15 +5,15 @@ Masks are boolean arrays ``(*space)``, 2-D or 3-D. Distances are in voxels unles
 The surface of a mask is the set of voxels that one erosion with the connectivity-1 element removes. Voxels outside
 the array are background: an object that touches the border has a surface there, and an object in a single slice
 consists of surface only. ``d(P -> G)`` is the set of Euclidean distances from each surface voxel of the prediction P to
-the nearest surface voxel of the reference G.
+the nearest surface voxel of the reference G. ``d`` is the union of d(P -> G) and d(G -> P).
 
-    dice     2 |P ∩ G| / (|P| + |G|)
-    jaccard  |P ∩ G| / |P ∪ G|
-    hd95     95th percentile of d(P -> G) and d(G -> P) pooled: "95HD" in published tables (medpy)
-    hd95_max the larger of the two directed 95th percentiles (MONAI)
-    asd      mean of d(P -> G): "ASD" in published tables (medpy)
-    assd     mean of d(P -> G) and d(G -> P) pooled (MONAI's symmetric distance, medpy's assd since 0.5)
-    surface_dice  share of the distances in d(P -> G) and d(G -> P) up to a tolerance (MONAI's surface Dice)
+    dice          2 |P ∩ G| / (|P| + |G|)
+    jaccard       |P ∩ G| / |P ∪ G|
+    hd95          95th percentile of d: "95HD" in published tables (medpy)
+    hd95_max      larger of the 95th percentiles of d(P -> G) and d(G -> P) (MONAI)
+    asd           mean of d(P -> G): "ASD" in published tables (medpy)
+    assd          mean of d (MONAI's symmetric distance, medpy's assd since 0.5)
+    surface_dice  share of d that is at most a tolerance (MONAI's surface Dice)
 """
 
 import math
@@ -29,6 +29,7 @@ from graftseg.core.errors import Code, UserError
 
 Mask = npt.NDArray[np.bool_]
 Directed = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+"""The distances d(P -> G) and d(G -> P)."""
 Protocol = Literal["standard", "paper"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 TOLERANCE = 1.0
@@ -66,7 +67,7 @@ def score(
     protocol: Protocol = "standard",
     tolerance: float = TOLERANCE,
 ) -> Scores:
-    """Return all metrics of one class of one case. ``protocol`` matters for empty masks only.
+    """Return all metrics of one class of one case. ``protocol`` changes only the scores of empty masks.
 
     ``tolerance`` is the largest distance that counts as agreement in the surface Dice, in the unit of the distances.
     """
@@ -92,9 +93,9 @@ def score_empty(has_prediction: bool, has_reference: bool, *, worst: float, prot
 
     ``standard``: two empty masks agree (overlap 1, distances 0). If only one mask is empty, the scores are the worst
     possible: the overlap is 0, and every distance is ``worst`` (the diagonal of the image).
-    ``paper``: as in the published code, an empty prediction scores 0 for every metric, even if the reference is empty
-    too. Distances of 0 lower the mean distance. The published code cannot compare a nonempty prediction with an empty
-    reference. Here, such a prediction scores overlap 0 and NaN distances, which every mean ignores.
+    ``paper``: an empty prediction scores 0 for every metric, as in the published code, even for an empty reference.
+    Distances of 0 lower the mean distance. A nonempty prediction with an empty reference, which fails in the published
+    code, has overlap 0 and NaN distances, which every mean ignores.
     """
     if protocol == "paper":
         overlap, distance = 0.0, math.nan if has_prediction else 0.0
@@ -123,7 +124,7 @@ def jaccard(prediction: Mask, reference: Mask) -> float:
 def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float] | None = None) -> Directed:
     """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty.
 
-    A k-d tree of the surface voxels is about five times as fast as distance transforms and releases the GIL.
+    K-d trees of the surface voxels are about five times as fast as distance transforms and release the GIL.
     """
     from scipy import ndimage
     from scipy.spatial import KDTree
@@ -153,12 +154,12 @@ def hd95_max(distances: Directed) -> float:
 
 
 def asd(distances: Directed) -> float:
-    """Return the mean distance from the prediction's surface to the reference's surface; not symmetric."""
+    """Return the mean distance from the surface of the prediction to that of the reference; not symmetric."""
     return float(distances[0].mean())
 
 
 def assd(distances: Directed) -> float:
-    """Return the mean distance from the surface voxels of each mask to the surface of the other mask."""
+    """Return the mean of both directed distance sets pooled."""
     return float(np.concatenate(distances).mean())
 
 

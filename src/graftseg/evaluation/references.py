@@ -39,15 +39,17 @@ def references_in(
 ) -> dict[str, Reference]:
     """Return the references in a folder of label maps or in a store, by case.
 
-    If a label map matches exactly one of ``cases``, it gets the name of this case: ``a_seg`` becomes ``a``.
-    DICOM labels need ``images``, one file of each case, and the class names by value.
+    cases: names of the cases; a label map that matches exactly one of them gets its name (``a_seg`` becomes ``a``)
+    images: one image file of each case, for references that are DICOM segmentations or structure sets
+    classes: class names by label value, also for DICOM references
     """
     if is_store(path):
         return stored_references(open_store(path))
     files = label_map_files(path)
-    if names := [entry.name for entry in sorted({*visible_entries(path)} - {*files.values()}) if may_be_dicom(entry)]:
-        ignored = f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-        logger.warning("%s: ignoring %s: DICOM, but no segmentation or structure set", path, ignored)
+    unused = sorted({*visible_entries(path)} - {*files.values()})
+    if ignored := [entry.name for entry in unused if may_be_dicom(entry)]:
+        names = f"{ignored[0]!r}" + (f" and {len(ignored) - 1} more" if len(ignored) > 1 else "")
+        logger.warning("%s: ignoring %s: DICOM, but no segmentation or structure set", path, names)
     case_of = match_labels(files, cases)
     image_of = by_nfc(images or {})
     references = {}
@@ -58,7 +60,7 @@ def references_in(
 
 
 def predicted_images(folder: Path) -> dict[str, Path]:
-    """Return one image file of each case, from the manifest of a folder of label maps. Ignore an invalid manifest."""
+    """Return one image file of each case from the manifest of a folder of label maps. Ignore an invalid manifest."""
     try:
         manifest = read_manifest(folder, "")
     except UserError:
@@ -67,7 +69,7 @@ def predicted_images(folder: Path) -> dict[str, Path]:
 
 
 def stored_reference(store: Store, case: StoredCase) -> Reference:
-    """Return the label of a case that was stored without resampling. ``Reference.read`` verifies its checksum."""
+    """Return the label of a case that was stored without resampling. Reading it verifies its checksum."""
     name = str(case.label)
 
     def read() -> Scan:
@@ -78,23 +80,23 @@ def stored_reference(store: Store, case: StoredCase) -> Reference:
 
 
 def stored_references(store: Store) -> dict[str, Reference]:
-    """Return the labels of a store's test cases. Raise if a label was resampled and is off the grid of its scan."""
+    """Return the labels of a store's test cases. Raise an error if a label was resampled."""
     labeled = [case for case in store.of("test") if case.label is not None]
     if not labeled:
         finding = "the store has no labeled test case"
         raise UserError(Code.NO_TEST_CASES, store.path, finding, "give a folder of reference label maps")
     for case in labeled:
         if case.grid.is_resampled:
-            finding = f"its labels were resampled (case {case.name}), so they are not on the grids of the scans"
+            finding = f"its labels were resampled (case {case.name}), so they are not on the grids of their scans"
             remedy = "give the folder of the original label maps as --reference"
             raise UserError(Code.GEOMETRY_MISMATCH, store.path, finding, remedy)
     return {case.name: stored_reference(store, case) for case in labeled}
 
 
 def describe_references(path: Path) -> dict[str, str]:
-    """Return the path of the references and, for a store, the identity of its test cases."""
-    about = {"references": str(path.resolve())}
-    return about | ({TESTED_ON: open_store(path).test_identity} if is_store(path) else {})
+    """Return the path of the references and, for a store, the identity of its test cases, as JSON values."""
+    identity = {TESTED_ON: open_store(path).test_identity} if is_store(path) else {}
+    return {"references": str(path.resolve()), **identity}
 
 
 def label_map_files(folder: Path) -> dict[str, Path]:

@@ -13,7 +13,8 @@ from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
 from graftseg.evaluation.table_metrics import Spread, extent_of, null_if_nan, plain_values, scores_text, spread
 
-VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")  # distances in voxels
+VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
+"""Distances in voxels."""
 METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS), "surface_dice")
 VOLUME_ERRORS = ("volume_error_ml", "volume_error_percent")
 RECREATE = "run graftseg evaluate to recreate it"
@@ -24,11 +25,12 @@ VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 
 @dataclass(frozen=True)
 class Row:
-    """Scores of one class of one case.
+    """Scores of one class of one case. All scores of a class that is in no reference are NaN.
 
-    Overlaps are from 0 to 1. Distances are in voxels, or in millimeters if the name ends in ``_mm``. A distance is NaN
-    if the protocol does not define it. All scores of a class that is in no reference are NaN. Volumes are NaN for 2-D
-    images. ``tolerance_mm`` is the tolerance of ``surface_dice``. Both are NaN in tables of older versions.
+    dice, jaccard, surface_dice: overlaps from 0 to 1
+    hd95, hd95_max, asd, assd: distances in voxels, or in millimeters with ``_mm``; NaN if the protocol defines none
+    volume_prediction_ml, volume_reference_ml: volumes in milliliters; NaN for 2-D images
+    tolerance_mm: tolerance of ``surface_dice``; both are NaN in tables of older versions
     """
 
     case: str
@@ -73,7 +75,7 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of each class. ``overall`` contains each metric averaged over cases and then over classes."""
+    """Statistics of each class, and the mean of each metric over cases and then over classes in ``overall``."""
 
     classes: tuple[ClassSummary, ...]
     overall: dict[str, float]
@@ -81,7 +83,7 @@ class Summary:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """All rows, sorted by case and class, and the protocol that was used for empty masks."""
+    """Rows sorted by case and class, and the protocol for empty masks."""
 
     rows: tuple[Row, ...]
     protocol: Protocol
@@ -94,9 +96,9 @@ class Evaluation:
 
     @property
     def has_spacing(self) -> bool:
-        """Return whether distances in millimeters differ from distances in voxels."""
+        """Return whether any distance in millimeters differs from that in voxels."""
         pairs = ((getattr(row, name), getattr(row, f"{name}_mm")) for row in self.rows for name in VOXEL_FIELDS)
-        return any(voxels != millimeters for voxels, millimeters in pairs if not math.isnan(voxels + millimeters))
+        return any(in_voxels != in_mm for in_voxels, in_mm in pairs if not math.isnan(in_voxels + in_mm))
 
     @property
     def has_volumes(self) -> bool:
@@ -109,7 +111,7 @@ class Evaluation:
         return next((row.tolerance_mm for row in self.rows if not math.isnan(row.tolerance_mm)), None)
 
     def summary(self) -> Summary:
-        """Return statistics of each class over the cases, and means over the classes."""
+        """Compute the statistics of each class and the means over the classes."""
         names = {row.label: row.name for row in self.rows}
         classes = tuple(ClassSummary(label, names[label], self._statistics(label)) for label in sorted(names))
         overall = {
@@ -133,7 +135,7 @@ class Evaluation:
         return {"protocol": self.protocol, "rows": len(self.rows), "classes": classes, "overall": overall}
 
     def write_csv(self, path: str | Path) -> None:
-        """Write one line per row. The header contains the units, and NaN is written as an empty cell."""
+        """Write the table. Its header contains the units, and cells of NaN are empty."""
         write_text(Path(path), self._csv())
 
     def save(self, table: Path, about: Mapping[str, Any]) -> None:
@@ -142,15 +144,15 @@ class Evaluation:
         write_group({table: self._csv(), description_file(table): description})
 
     def _csv(self) -> str:
-        last = (*VOLUME_ERRORS, *LATER_COLUMNS)
-        names = (*_COLUMNS, *last)
+        last_columns = (*VOLUME_ERRORS, *LATER_COLUMNS)
+        names = (*_COLUMNS, *last_columns)
         lines = [[self.protocol, *(null_if_nan(getattr(row, name)) for name in names)] for row in self.rows]
-        return csv_text([["protocol", *_COLUMNS.values(), *last], *lines])
+        return csv_text([["protocol", *_COLUMNS.values(), *last_columns], *lines])
 
 
-_COLUMNS = {
-    f.name: f"{f.name}_voxel" if f.name in VOXEL_FIELDS else f.name for f in fields(Row) if f.name not in LATER_COLUMNS
-}
+_FIELDS = [field.name for field in fields(Row) if field.name not in LATER_COLUMNS]
+_COLUMNS = {name: f"{name}_voxel" if name in VOXEL_FIELDS else name for name in _FIELDS}
+"""The column of each field of a row."""
 
 
 def description_file(table: Path) -> Path:

@@ -16,7 +16,7 @@ RESAMPLES = 10_000
 TAIL = 0.025
 """Probability beyond each end of the 95 % interval."""
 BLOCK = 2**20
-"""Number of values that are drawn at once, which limits the memory."""
+"""Number of values to draw at once, which limits the memory."""
 DECIMALS = 9
 """Differences are rounded to this many decimals, so that rounding errors do not count as differences."""
 
@@ -25,8 +25,9 @@ DECIMALS = 9
 class Pairs:
     """Values of one metric in two runs, for the cases that have a value in both runs.
 
-    Overlaps are in percent and distances in voxels. ``label`` and ``name`` are the value and the name of the class. For
-    the mean over the classes of a case, they are None and "mean". ``first`` and ``second`` have the order of ``cases``.
+    label: value of the class, or None for the mean over the classes of each case
+    name: name of the class, or "mean"
+    first, second: values of the two runs in the order of ``cases``; overlaps in percent, distances in voxels
     """
 
     metric: str
@@ -44,11 +45,14 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Effect:
-    """Statistics of ``count`` pairs; NaN if there are too few pairs.
+    """Statistics of pairs; NaN if there are too few pairs.
 
-    ``first``, ``second`` and ``difference`` are means. ``low`` and ``high`` bound the 95 % bootstrap interval of the
-    mean difference. ``p`` is the two-sided p-value of Wilcoxon's signed-rank test. ``better`` is the number of cases in
-    which the second run is better (larger overlap or smaller distance). ``worse`` is the number in which it is worse.
+    count: number of pairs
+    first, second, difference: means
+    low, high: ends of the 95 % bootstrap interval of the mean difference
+    p: two-sided p-value of Wilcoxon's signed-rank test
+    better: number of cases in which the second run has a larger overlap or a smaller distance
+    worse: number of cases in which the second run has a smaller overlap or a larger distance
     """
 
     count: int
@@ -73,7 +77,7 @@ class Effect:
 
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
-    """Return the pairs of each of the four metrics and each class. With several classes, add the mean over classes.
+    """Return the pairs of each metric and class, and with several classes also of the mean over the classes.
 
     The mean of a case uses only the classes that have a value in both runs.
     """
@@ -93,14 +97,14 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
 
 
 def match_case_names(first: Evaluation, second: Evaluation) -> Evaluation:
-    """Return the second evaluation with the case names of the first, where they differ only in Unicode form."""
+    """Rename cases of the second evaluation as in the first if their names differ only in Unicode form."""
     names = {nfc(row.case): row.case for row in first.rows}
     rows = (replace(row, case=names.get(nfc(row.case), row.case)) for row in second.rows)
     return replace(second, rows=tuple(rows))
 
 
 def effect_of(pairs: Pairs) -> Effect:
-    """Compute means, interval, test and counts of pairs."""
+    """Compute the statistics of pairs."""
     differences = pairs.differences
     count = len(differences)
     up, down = int(np.count_nonzero(differences > 0)), int(np.count_nonzero(differences < 0))
@@ -115,8 +119,8 @@ def effect_of(pairs: Pairs) -> Effect:
 def bootstrap(differences: Values, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of the mean difference; NaN for fewer than two cases.
 
-    Plain percentile intervals are too narrow for few cases. This is the expanded percentile interval of Hesterberg
-    (2015): it uses wider percentiles, which come from Student's distribution instead of the normal distribution.
+    Plain percentile intervals are too narrow for few cases. The expanded percentile interval of Hesterberg (2015) uses
+    wider percentiles, from Student's distribution instead of the normal distribution.
     """
     count = len(differences)
     if count < 2:
@@ -138,9 +142,9 @@ def _tail(count: int) -> float:
 
 
 def signed_rank(differences: Values) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test without the differences of 0.
+    """Return the two-sided p-value of Wilcoxon's signed-rank test, which ignores differences of 0.
 
-    The result is 1 if all differences are 0, and NaN if there are no differences.
+    The result is 1 if all differences are 0, and NaN without any difference.
     """
     from scipy.stats import wilcoxon
 
@@ -165,7 +169,7 @@ def _pairs(
     first_values: dict[tuple[str, int], float],
     second_values: dict[tuple[str, int], float],
 ) -> Pairs:
-    """Build pairs from groups of (case, label) keys, one group per case. Average the values of each group."""
+    """Return pairs of means over groups of (case, label) keys, one group per case."""
     first, second = (
         np.array([math.fsum(values[key] for key in group) / len(group) for group in groups])
         for values in (first_values, second_values)

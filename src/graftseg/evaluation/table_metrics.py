@@ -1,4 +1,4 @@
-"""The four metrics of published tables (Dice, Jaccard, 95HD, ASD), for one run and over several runs."""
+"""The four metrics of published tables (Dice, Jaccard, 95HD, ASD), their means, and their format in tables."""
 
 import math
 import statistics
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 METRIC_NAMES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 """The four metrics and their names in published tables."""
 OVERLAPS = ("dice", "jaccard")
-"""Metrics that are printed in percent. The other two are distances."""
+"""The metrics of published tables that are printed in percent. The other two are distances."""
 SHARES = (*OVERLAPS, "surface_dice")
-"""Scores from 0 to 1 that are printed in percent."""
+"""All scores that are printed in percent. In files, they are from 0 to 1."""
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NO_VALUE = "-"
 TEXT_WIDTH = 120
@@ -56,7 +56,7 @@ def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
 
 
 def format_value(value: float, deviation: float = math.nan) -> str:
-    """Format a value with two decimals, followed by its deviation if known. A NaN value becomes a dash."""
+    """Format a value with two decimals, followed by its deviation unless NaN; a dash for NaN."""
     if math.isnan(value):
         return NO_VALUE
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"
@@ -88,7 +88,9 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
     Distances in millimeters are included only if they differ from distances in voxels.
     """
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
-    distances = {f"{METRIC_NAMES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
+    distances = {
+        f"{METRIC_NAMES[name]} {unit}": name + suffix for unit, suffix in units.items() for name in ("hd95", "asd")
+    }
     volumes = VOLUME_COLUMNS if evaluation.has_volumes else {}
     surface = {} if evaluation.tolerance is None else {"surface Dice %": "surface_dice"}
     columns = {f"{METRIC_NAMES[name]} %": name for name in OVERLAPS} | distances | surface | volumes
@@ -102,14 +104,14 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
 
 
 def scores_text(evaluation: "Evaluation") -> str:
-    """Return the score table as text, with the numbers of cases and classes above it."""
+    """Return the score table as text, below a line from ``extent_of``."""
     table = format_table(*scores_table(evaluation), TEXT_WIDTH)
     return "\n".join([extent_of(evaluation), *table.head, *table.body])
 
 
 def extent_of(evaluation: "Evaluation") -> str:
-    """Return the numbers of cases and classes and the protocol as text."""
-    cases, classes = ({getattr(row, of) for row in evaluation.rows} for of in ("case", "label"))
+    """Describe the numbers of cases and classes and the protocol."""
+    cases, classes = {row.case for row in evaluation.rows}, {row.label for row in evaluation.rows}
     counts = f"{len(cases)} case{'s' * (len(cases) != 1)}, {len(classes)} class{'es' * (len(classes) != 1)}"
     return f"{counts}, {evaluation.protocol} protocol"
 

@@ -1,4 +1,4 @@
-"""Test scans of a run and their label maps: find them and check that they can be scored."""
+"""Test scans of a run and their reference label maps: where they are, and whether predictions can be scored."""
 
 import logging
 from collections.abc import Mapping
@@ -29,7 +29,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluationScans:
-    """The folder of the test scans and the folder of their label maps. For a store, both are the path of the store."""
+    """Where test cases are stored.
+
+    images: folder of the scans, or a store
+    labels: folder of the label maps, or the same store
+    """
 
     images: Path
     labels: Path
@@ -38,7 +42,7 @@ class EvaluationScans:
 def find_test_scans(
     run: RunFolder, data: Folder | None, images: Folder | None, labels: Folder | None
 ) -> EvaluationScans:
-    """Return the given folder, store or pair of folders, or by default the test scans of the run's training data."""
+    """Return the test scans in ``data`` (folder or store), in a pair of folders, or by default in the training data."""
     if images is None and labels is None:
         return _in_data_folder(Path(data)) if data is not None else _of_training_data(run)
     if data is not None or images is None or labels is None:
@@ -58,20 +62,20 @@ def has_test_scans(run: RunFolder) -> bool:
 
 
 def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: bool) -> set[str]:
-    """Return the cases to test. Raise an error, before any prediction, if they cannot be scored with this run."""
-    facts = run.training_manifest()["store"]
-    classes, channels = tuple(map(str, facts["classes"])), int(facts["channels"])
+    """Return the names of the test cases. Raise an error if predictions of this run for them could not be scored."""
+    trained_on = run.training_manifest()["store"]
+    classes, channels = tuple(map(str, trained_on["classes"])), int(trained_on["channels"])
     files: dict[str, tuple[Path, ...]] = {}
     failures: dict[str, UserError] = {}
     if is_store(scans.images):
         names = _stored_cases(open_store(scans.images), classes, channels)
     else:
-        found, failures = scan_cases(scans.images, channels, run.training_case_names())
-        files = {case.name: case.images for case in found}
+        cases, failures = scan_cases(scans.images, channels, run.training_case_names())
+        files = {case.name: case.images for case in cases}
         names = files.keys() | failures.keys()
     images = {name: paths[0] for name, paths in files.items()}
     labels = by_nfc(references_in(scans.labels, names, images, dict(enumerate(classes))))
-    both = _with_both_files(scans, names, set(labels), allow_missing=allow_missing)
+    complete = _with_both_files(scans, names, set(labels), allow_missing=allow_missing)
     if failures:
         raise failures[min(failures)]
     if files:
@@ -82,8 +86,8 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     def check(name: str) -> None:
         _check_case(files.get(name, ()), labels.get(nfc(name)), dict(enumerate(classes)), channels)
 
-    in_parallel(check, sorted(both | files.keys()), "Checking test scans")
-    return both
+    in_parallel(check, sorted(complete | files.keys()), "Checking test scans")
+    return complete
 
 
 def _in_data_folder(data: Path) -> EvaluationScans:
@@ -123,27 +127,27 @@ def _stored_cases(store: Store, classes: tuple[str, ...], channels: int) -> set[
 
 
 def _with_both_files(scans: EvaluationScans, names: set[str], labels: set[str], *, allow_missing: bool) -> set[str]:
-    """Return the cases with a scan and a label map. A missing partner is an error unless ``allow_missing``."""
-    both = same_names(names, labels)
-    if not both:
+    """Return the cases with a scan and a label map. Other cases are an error unless ``allow_missing``."""
+    complete = same_names(names, labels)
+    if not complete:
         finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
         remedy = "give the two files of a case the same name, without _0000 for labels"
         raise UserError(Code.NO_TEST_CASES, scans.labels, finding, remedy)
     for folder, problem, unpaired in (
-        (scans.images, "scan without a label map", names - both),
+        (scans.images, "scan without a label map", names - complete),
         (scans.labels, "label map without a scan", labels - same_names(labels, names)),
     ):
         if unpaired and not allow_missing:
             finding = f"{min(unpaired)} is a {problem} of the same name ({len(unpaired)} in total)"
             remedy = "add the missing files, or skip these cases with --allow-missing"
             raise UserError(Code.FILE_MISSING, folder, finding, remedy)
-    return both
+    return complete
 
 
 def _check_case(
     files: tuple[Path, ...], reference: Reference | None, classes: Mapping[int, str], channels: int
 ) -> None:
-    """Raise an error if the scan header is unreadable, or if the label map has unknown values or is on another grid."""
+    """Raise an error if a scan header is unreadable, or if the label map has unknown values or another grid."""
     geometry = _common_geometry(files, channels) if files else None
     if reference is None:
         return
@@ -157,10 +161,10 @@ def _check_case(
 
 
 def _common_geometry(files: tuple[Path, ...], channels: int) -> Geometry:
-    """Return the geometry in the headers of all channels. Raise an error if the channels differ."""
-    first, *others = (read_geometry(path, channels) for path in files)
-    for path, geometry in zip(files[1:], others, strict=True):
-        if difference := grid_difference(first, geometry):
+    """Return the geometry of a scan. Raise an error if the headers of its channels differ."""
+    first = read_geometry(files[0], channels)
+    for path in files[1:]:
+        if difference := grid_difference(first, read_geometry(path, channels)):
             finding = f"its grid differs from {files[0].name}: {difference}"
             raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "resample all channels of a case to one grid")
     return first

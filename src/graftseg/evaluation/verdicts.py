@@ -1,4 +1,4 @@
-"""Sentences that say whether unlabeled scans helped, given two runs scored on the same cases."""
+"""Sentences on whether unlabeled scans helped, from the scores of a run and its baseline on the same cases."""
 
 import math
 from collections.abc import Collection, Iterator
@@ -8,7 +8,7 @@ from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.statistics import Effect, effect_of, paired
 
 MAX_P = 0.05
-"""A difference is significant if Wilcoxon's p is below this value and the interval excludes zero."""
+"""A difference is significant if Wilcoxon's p is below this value and the 95 % interval excludes zero."""
 MIN_DIFFERENCE = 0.5
 """Smallest difference in mean Dice, in percentage points, that matters."""
 MIN_CASES = 6
@@ -21,34 +21,38 @@ SEVERAL_RUNS = "in these runs"
 
 @dataclass(frozen=True)
 class UnlabeledUse:
-    """How a run used its unlabeled scans: in part or not at all, with a clause that says so, or as planned."""
+    """Whether a run used its unlabeled scans. By default, it used them as planned.
+
+    note: clause for the verdict if a run used its unlabeled scans only in part or not at all
+    is_supervised_only: whether the run learned from labeled scans only
+    """
 
     note: str = ""
-    is_none: bool = False
+    is_supervised_only: bool = False
 
 
 AS_PLANNED = UnlabeledUse()
 
 
 def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED) -> str:
-    """Return one sentence that compares two evaluations of the same cases. ``use`` is that of the run.
+    """Return one sentence that compares a run with its baseline. Both were scored on the same cases.
 
     Classes that neither network finds are left out, because their Dice of 0 would hide differences in other classes.
-    If the unlabeled scans helped or did harm, the sentence ends in ``scope``, such as "in this one run".
+    ``use`` is how the run used its unlabeled scans. ``scope`` ends a conclusion: helped "in this one run".
     """
     missed_by_run = never_found(run)
     missed = {label: name for label, name in never_found(baseline).items() if label in missed_by_run}
-    rest = [_without(scores, missed.keys()) for scores in (baseline, run)]
-    if not missed or not rest[0].rows or not rest[1].rows:
+    remaining = [_without(scores, missed.keys()) for scores in (baseline, run)]
+    if not missed or not remaining[0].rows or not remaining[1].rows:
         return verdict(dice_effect(baseline, run), scope, use)
     names = " and ".join(missed.values())
-    return f"leaving out {names}, which neither network finds: {verdict(dice_effect(*rest), scope, use)}"
+    return f"leaving out {names}, which neither network finds: {verdict(dice_effect(*remaining), scope, use)}"
 
 
 def missed_classes(subject: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each class that is never found. A mean over classes may hide such a class.
+    """Yield a sentence for each class that is never found, because a mean over classes may hide such a class.
 
-    ``subject`` is the subject of the sentences, such as the path of a run or "This run".
+    ``subject`` starts the sentences, such as the path of a run or "This run".
     """
     for label, name in never_found(evaluation).items():
         count = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
@@ -68,19 +72,19 @@ def _without(evaluation: Evaluation, labels: Collection[int]) -> Evaluation:
 
 
 def dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
-    """Return the effect on the mean Dice over classes, which is the last Dice entry of ``paired``."""
+    """Return the effect on the Dice averaged over classes, which is the last Dice entry of ``paired``."""
     return effect_of([pairs for pairs in paired(baseline, run) if pairs.metric == "dice"][-1])
 
 
 def verdict(effect: Effect, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED) -> str:
-    """Return one sentence on the mean Dice of a run (second in ``effect``) and its baseline (first).
+    """Return one sentence on the mean Dice of a run (``effect.second``) and its baseline (``effect.first``).
 
     If the run did not use its unlabeled scans, the sentence draws no conclusion.
     """
     if not effect.count:
         return "no class of the test cases could be scored"
-    said = _scores_of_supervised(effect) if use.is_none else _conclusion(effect, scope)
-    return f"{said}; {use.note}" if use.note else said
+    sentence = _scores_of_supervised(effect) if use.is_supervised_only else _conclusion(effect, scope)
+    return f"{sentence}; {use.note}" if use.note else sentence
 
 
 def _scores_of_supervised(effect: Effect) -> str:
@@ -100,7 +104,7 @@ def _conclusion(effect: Effect, scope: str) -> str:
 
 
 def _smallest_p(effect: Effect) -> str:
-    """Return a clause with the smallest possible p if the interval excludes 0, but there are too few cases."""
+    """Return a clause with the smallest possible p if only the number of cases prevents a significant difference."""
     if effect.count >= MIN_CASES or effect.low <= 0 <= effect.high:
         return ""
     return f", and {effect.count} cases cannot give a p below {2 / 2**effect.count:.2g}"

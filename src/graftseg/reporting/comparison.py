@@ -122,7 +122,9 @@ def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, bas
         unshared=len(run_dice) + len(baseline_dice_by_case) - 2 * shared,
         lines=lines,
         titles=[baseline.title, run.title],
-        columns=["baseline", "this run"] if run.use.is_none else ["labeled scans only", "with unlabeled scans"],
+        columns=["baseline", "this run"]
+        if run.use.is_supervised_only
+        else ["labeled scans only", "with unlabeled scans"],
         is_baseline=_is_baseline(run, baseline),
         protocols=[baseline_results.evaluation.protocol, results.evaluation.protocol],
         checkpoints=[used_checkpoint(baseline_results, baseline.facts), used_checkpoint(results, run.facts)],

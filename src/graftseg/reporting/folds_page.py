@@ -130,7 +130,7 @@ def _table(result: CrossValidation, use: UnlabeledUse) -> dict[str, Any]:
     head, rows = result.table()
     unit = unit_of(result.evaluation)
     cells = [[typeset(cell) for cell in (row[0].replace("voxel", unit), *row[1:])] for row in rows]
-    columns = UNUSED_COLUMNS if use.is_none else COLUMNS
+    columns = UNUSED_COLUMNS if use.is_supervised_only else COLUMNS
     return {"columns": [columns.get(name, name) for name in head], "lines": cells}
 
 

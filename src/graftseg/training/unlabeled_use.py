@@ -12,10 +12,11 @@ def unlabeled_use(run: RunFolder) -> UnlabeledUse:
     if not (count := fold_count(run)):
         return _use_of_run(run)
     uses = [_use_of_run(run.fold(number)) for number in range(count)]
-    unused, partial = sum(use.is_none for use in uses), sum(bool(use.note) and not use.is_none for use in uses)
+    unused = sum(use.is_supervised_only for use in uses)
+    partial = sum(bool(use.note) for use in uses) - unused
     if unused == count:
         reason = f"in each of {count} folds, too few predictions were plausible for self-training"
-        return UnlabeledUse(f"{NOT_USED}: {reason}", is_none=True)
+        return UnlabeledUse(f"{NOT_USED}: {reason}", is_supervised_only=True)
     parts = [f"not used in {unused}"] * bool(unused) + [f"used only in part in {partial}"] * bool(partial)
     return UnlabeledUse(f"the unlabeled scans were {' and '.join(parts)} of {count} folds") if parts else AS_PLANNED
 
@@ -26,6 +27,6 @@ def _use_of_run(run: RunFolder) -> UnlabeledUse:
         return AS_PLANNED
     last = checks[-1]
     if run.is_supervised_only:
-        return UnlabeledUse(f"{NOT_USED}: {last.finding}", is_none=True)
+        return UnlabeledUse(f"{NOT_USED}: {last.finding}", is_supervised_only=True)
     until = f"until step {last.step} of self-training" if last.decision == "stop" else "in an earlier stage"
     return UnlabeledUse(f"the unlabeled scans were used only {until}, because {last.finding}")
