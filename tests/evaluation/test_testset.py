@@ -186,8 +186,8 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
         api.evaluate(folder, labels)
         results = read_results(folder)
         assert results is not None
-        predicted = cases.predicted_in(results)
-        read = cases._read("Ts0", predicted["Ts0"], RAS)
+        predicted = cases.predicted_cases(results)
+        read = cases.read_slices("Ts0", predicted["Ts0"], RAS)
         assert not isinstance(read, str)
         views.append(read[0])
     assert results is not None
@@ -198,8 +198,8 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
     assert np.corrcoef(from_store.image.ravel(), from_scans.image.ravel())[0, 1] > 0.999
     assert from_store.aspect == from_scans.aspect
     (folder / "Ts0.nii.gz").write_bytes(b"rubbish")
-    assert cases._read("Ts0", predicted["Ts0"], RAS) == "Ts0.nii.gz cannot be read"
-    assert cases._read("Ts7", predicted["Ts1"], RAS) == cases.REFERENCE_MISSING
+    assert cases.read_slices("Ts0", predicted["Ts0"], RAS) == "Ts0.nii.gz cannot be read"
+    assert cases.read_slices("Ts7", predicted["Ts1"], RAS) == cases.REFERENCE_MISSING
 
 
 def with_best(run: Path, target: Path, best: dict[str, Any], **facts: Any) -> Path:

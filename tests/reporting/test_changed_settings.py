@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from graftseg.recipes.recipe import load_recipe
-from graftseg.reporting.facts import run_section, variation_of
+from graftseg.reporting.facts import changed_settings, run_section
 
 
 def tree(*overrides: str) -> dict[str, Any]:
@@ -24,10 +24,10 @@ def tree(*overrides: str) -> dict[str, Any]:
     ],
 )
 def test_changed_settings(recipe: dict[str, Any] | None, changes: str) -> None:
-    assert variation_of(recipe) == changes
+    assert changed_settings(recipe) == changes
 
 
-def test_changed_settings_follow_the_recipe() -> None:
+def test_changed_settings_are_listed_below_the_recipe() -> None:
     rows = [("Method", "bcp"), ("Recipe", "acdc-3/bcp"), ("Seed", "0")]
     page = str(run_section(tree("stages.0.steps=6"), rows))
     assert page.index("acdc-3/bcp") < page.index("Settings changed from this recipe") < page.index("Seed")

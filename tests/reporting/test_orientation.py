@@ -18,7 +18,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.scans import read_scan
 from graftseg.data.store import Store, StoredCase
-from graftseg.reporting.cases import views_of
+from graftseg.reporting.cases import slices_of
 from graftseg.reporting.orientation import (
     AS_STORED,
     MIRRORED,
@@ -84,10 +84,10 @@ def test_unknown_orientation_is_shown_as_stored() -> None:
     volume = np.random.default_rng(0).random(SHAPE)
     labels = np.zeros(SHAPE, np.uint8)
     labels[..., 2] = 1
-    (view,) = views_of(volume, labels, labels, pointing("RAS", thick=0), UNKNOWN_ORIENTATION)
-    np.testing.assert_array_equal(view.image, UNKNOWN_ORIENTATION.plane(volume[..., 2]))
-    assert view.marks is None and UNKNOWN_ORIENTATION.marks(augmented=False) is None
-    assert view_sentence([view.axis], True, False) == SIDES_UNKNOWN
+    (shown,) = slices_of(volume, labels, labels, pointing("RAS", thick=0), UNKNOWN_ORIENTATION)
+    np.testing.assert_array_equal(shown.image, UNKNOWN_ORIENTATION.plane(volume[..., 2]))
+    assert shown.marks is None and UNKNOWN_ORIENTATION.marks(augmented=False) is None
+    assert view_sentence([shown.axis], True, False) == SIDES_UNKNOWN
 
 
 def test_no_marks_without_a_position_in_the_header() -> None:
@@ -102,9 +102,9 @@ def test_no_marks_on_a_scan_without_a_position_in_its_file(tmp_path: Path) -> No
     (tmp_path / "a.nrrd").write_bytes(header.encode() + np.arange(120, dtype="<i2").tobytes())
     scan, labels = read_scan(tmp_path / "a.nrrd"), np.ones(SHAPE, np.uint8)
     orientation = Orientation("RAS", is_volume=True, is_placed=True)
-    assert views_of(scan.array[0], labels, labels, scan.geometry, orientation)[0].marks is None
+    assert slices_of(scan.array[0], labels, labels, scan.geometry, orientation)[0].marks is None
     placed = replace(scan.geometry, sform_code=1)
-    assert views_of(scan.array[0], labels, labels, placed, orientation)[0].marks == ("R", "L")
+    assert slices_of(scan.array[0], labels, labels, placed, orientation)[0].marks == ("R", "L")
 
 
 def test_mirrored_training_images_have_no_marks() -> None:

@@ -11,7 +11,7 @@ from report_fakes import Page, decode_uri, in_chromium, write_facts, write_run
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.slices import Cut
-from graftseg.reporting.cases import MAX_SLICES, views_of
+from graftseg.reporting.cases import MAX_SLICES, slices_of
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.run_page import render_report
 from scoring import evaluate_folder
@@ -67,9 +67,9 @@ def test_flipped_slices_show_their_own_content() -> None:
     flipped = Geometry(SHAPE, (*AFFINE[:2], (0.0, 0.0, -3.0, 0.0), AFFINE[3]))
     labels = np.zeros(SHAPE, np.uint8)
     labels[0, 0, 2:5] = 1
-    (view,) = views_of(labels, labels, labels, flipped, Orientation("RAS", is_volume=True))
-    assert [one.number for one in view.neighbors] == [36, 37, 38]
-    assert all(one.reference.any() for one in view.neighbors)
+    (shown,) = slices_of(labels, labels, labels, flipped, Orientation("RAS", is_volume=True))
+    assert [each.number for each in shown.neighbors] == [36, 37, 38]
+    assert all(each.reference.any() for each in shown.neighbors)
 
 
 def test_only_the_fullest_slice_is_visible_without_a_script(tmp_path: Path) -> None:

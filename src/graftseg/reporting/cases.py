@@ -1,4 +1,4 @@
-"""Pictures of the worst cases, the median case and the best case, with scan, reference and prediction."""
+"""Pictures of the worst cases, the median case and the best case: scan, reference and prediction."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from graftseg.reporting.text import joined
 MAX_SLICES = 9
 """Number of slices of a case that the slider shows."""
 MAX_SLICE_SIDE = 256
-"""Longer side of slices that only the slider shows, in pixels. These slices are a large part of the page."""
+"""Longer side in pixels of slices that only the slider shows. It is small because these slices are most of the page."""
 REFERENCE_MISSING = "the reference has been moved or deleted"
 DIFFERENT_SHAPES = "scan, reference and prediction have different shapes"
 
@@ -45,13 +45,18 @@ class CaseArrays:
 
 
 @dataclass(frozen=True)
-class View:
-    """A slice of a case. ``aspect`` is the height of a pixel divided by its width.
+class CaseSlice:
+    """A slice of a scan with its reference and its prediction, each ``(H, W)``.
 
-    ``axis`` is the patient's axis perpendicular to the slice, or None for a 2-D scan. ``shows`` and ``hides`` are set
-    for a second slice: classes that only this slice shows, and classes that neither slice shows. ``window`` is the gray
-    window of the whole scan. ``number`` counts from 1 to ``slices``. ``neighbors`` are the slices of the slider in
-    order, including a copy of this slice.
+    aspect: height of a pixel divided by its width
+    axis: the patient's axis perpendicular to the slice, None for a 2-D scan
+    marks: the patient's sides at the left and the right edge, None if unknown
+    window: the gray window of the whole scan
+    number: position of the slice in the scan, counted from 1
+    count: number of slices of the scan
+    neighbors: slices of the slider in order, including a copy of this slice
+    added_classes: classes that only this slice shows, for the second slice of a case
+    absent_classes: classes that neither slice of the case shows, for the second slice of a case
     """
 
     image: Plane
@@ -61,16 +66,22 @@ class View:
     axis: int | None
     marks: Marks | None
     window: Window
-    shows: tuple[int, ...] = ()
-    hides: tuple[int, ...] = ()
-    number: int = 1
-    slices: int = 1
-    neighbors: tuple["View", ...] = ()
+    number: int
+    count: int
+    neighbors: tuple["CaseSlice", ...] = ()
+    added_classes: tuple[int, ...] = ()
+    absent_classes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """A predicted label map and its manifest entry. ``origin`` says which fold held out the case."""
+class PredictedCase:
+    """The files of a predicted case.
+
+    folder: the folder of the predictions
+    entry: the entry of the case in the manifest of the folder
+    references: the folder or store of the reference label maps
+    origin: a phrase about the fold that held out the case, empty without folds
+    """
 
     folder: Path
     entry: dict[str, Any]
@@ -78,12 +89,14 @@ class Predicted:
     origin: str = ""
 
 
-def predicted_in(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, Predicted]:
-    """Return the label maps of a folder by case. With ``only``, other cases are left out."""
+def predicted_cases(
+    results: Results, only: Collection[str] | None = None, origin: str = ""
+) -> dict[str, PredictedCase]:
+    """Return the predicted cases of a folder by name. ``only`` limits them to these names."""
     names = None if only is None else {nfc(case) for case in only}
     entries = {scan_stem(Path(entry["output"])): entry for entry in read_entries(results.folder)}
     return {
-        case: Predicted(results.folder, entry, results.references, origin)
+        case: PredictedCase(results.folder, entry, results.references, origin)
         for case, entry in entries.items()
         if names is None or nfc(case) in names
     }
@@ -92,42 +105,39 @@ def predicted_in(results: Results, only: Collection[str] | None = None, origin: 
 def cases_section(
     results: Results | None,
     gallery: Gallery,
-    predicted: Mapping[str, Predicted] | None = None,
+    predicted: Mapping[str, PredictedCase] | None = None,
     baseline: Mapping[str, float] | None = None,
 ) -> Markup:
-    """Render a row of three pictures for each chosen case, and a second row for classes missing in the first row.
+    """Render one or two rows of pictures for each chosen case: scan, reference and prediction of a slice.
 
-    ``predicted`` are the label maps by case, by default all label maps in the folder of the scores. ``baseline`` is
-    the Dice of the baseline by case.
+    ``predicted`` are the cases by name, by default all cases in the folder of the scores. ``baseline`` is the Dice of
+    the baseline by case.
     """
     if results is None:
         return render("cases", empty=Missing("There is no evaluated case to show.", see_results=True))
-    entries = predicted_in(results) if predicted is None else predicted
-    scores, figures = case_dice(results.evaluation), []
-    seen: list[View] = []
+    predicted = predicted_cases(results) if predicted is None else predicted
+    scores = case_dice(results.evaluation)
+    figures: list[dict[str, Any]] = []
+    shown: list[CaseSlice] = []
     for case, rank in chosen_cases(results.ranking).items():
-        views = _read(case, entries.get(case), gallery.orientation, gallery.classes)
-        figure = {
-            "case": case,
-            "rank": rank,
-            "dice": scores[case],
-            "baseline": (baseline or {}).get(case),
-            "rows": [],
-            "empty": None,
-        }
-        if isinstance(views, str):
-            figure["empty"] = Missing(f"No picture: {views}.")
+        prediction = predicted.get(case)
+        slices = read_slices(case, prediction, gallery.orientation, gallery.classes)
+        figure: dict[str, Any] = {"case": case, "rank": rank, "dice": scores[case], "rows": [], "empty": None}
+        figure |= {"baseline": (baseline or {}).get(case), "origin": "" if prediction is None else prediction.origin}
+        if isinstance(slices, str):
+            figure["empty"] = Missing(f"No picture: {slices}.")
         else:
-            figure["rows"] = [_row(case, view, gallery) for view in views]
-            seen += views
-        figures.append(figure | {"origin": entries[case].origin if case in entries else ""})
-    axes = [view.axis for view in seen]
-    has_slices, is_known = any(axis is not None for axis in axes), all(view.marks is not None for view in seen)
+            figure["rows"] = [_row(case, each, gallery) for each in slices]
+            shown += slices
+        figures.append(figure)
+    axes = [each.axis for each in shown]
+    has_volumes = any(axis is not None for axis in axes)
+    sentence = view_sentence(axes, has_volumes, all(each.marks is not None for each in shown))
     return render(
         "cases",
-        has_slices=not seen or has_slices,
-        has_second_rows=any(view.shows for view in seen),
-        orientation=gallery.orientation.with_channel(view_sentence(axes, has_slices, is_known)) if seen else "",
+        has_volumes=has_volumes or not shown,
+        has_second_rows=any(each.added_classes for each in shown),
+        orientation=gallery.orientation.with_channel(sentence) if shown else "",
         classes=[*enumerate(gallery.classes)],
         figures=figures,
     )
@@ -142,36 +152,36 @@ def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
     return {ranking[index]: rank for index, rank in sorted(ranks.items()) if index <= last}
 
 
-def views_of(
+def slices_of(
     image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, orientation: Orientation
-) -> tuple[View, ...]:
-    """Return the slice with the most reference voxels. If classes are missing in it, add a second slice with them.
+) -> tuple[CaseSlice, ...]:
+    """Return the slice with the most reference voxels. If it lacks classes, add the slice that shows most of them.
 
     Arrays are ``(*space)``. Slices are perpendicular to the axis with the largest spacing. An axial slice shows the
     patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
     """
     cut, arrays = orientation.cut(geometry), (image, reference, prediction)
     style = orientation.sides(cut, geometry), gray_window(image)
-    first = _view(cut, cut.fullest(reference, prediction), arrays, *style)
+    first = _slice_at(cut, cut.fullest(reference, prediction), arrays, *style)
     indices = cut.through(first.number - 1, MAX_SLICES, reference, prediction)
     if len(indices) > 1:
-        first = replace(first, neighbors=tuple(_view(cut, index, arrays, *style) for index in indices))
-    expected = _classes(reference)
-    only_found = _classes(prediction) - expected
-    lacking = expected - _classes(first.reference) | only_found - _classes(first.prediction)
-    if not lacking:
+        first = replace(first, neighbors=tuple(_slice_at(cut, index, arrays, *style) for index in indices))
+    in_reference = _classes(reference)
+    only_predicted = _classes(prediction) - in_reference
+    missing = in_reference - _classes(first.reference) | only_predicted - _classes(first.prediction)
+    if not missing:
         return (first,)
-    wanted = np.isin(reference, sorted(lacking)), np.isin(prediction, sorted(lacking & only_found))
-    second = _view(cut, cut.fullest(*wanted), arrays, *style)
-    shown = lacking & (_classes(second.reference) | only_found & _classes(second.prediction))
-    return first, replace(second, shows=tuple(sorted(shown)), hides=tuple(sorted(lacking - shown)))
+    voxels = np.isin(reference, sorted(missing)), np.isin(prediction, sorted(missing & only_predicted))
+    second = _slice_at(cut, cut.fullest(*voxels), arrays, *style)
+    added = missing & (_classes(second.reference) | only_predicted & _classes(second.prediction))
+    return first, replace(second, added_classes=tuple(sorted(added)), absent_classes=tuple(sorted(missing - added)))
 
 
-def _view(cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window) -> View:
-    image, reference, prediction = (cut.plane(array, index) for array in arrays)
-    return View(
-        image, reference, prediction, cut.aspect, cut.axis, marks, window, number=index + 1, slices=cut.count(arrays[0])
-    )
+def _slice_at(
+    cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window
+) -> CaseSlice:
+    planes = (cut.plane(array, index) for array in arrays)
+    return CaseSlice(*planes, cut.aspect, cut.axis, marks, window, number=index + 1, count=cut.count(arrays[0]))
 
 
 def _classes(labels: Labels) -> set[int]:
@@ -179,46 +189,44 @@ def _classes(labels: Labels) -> set[int]:
     return {int(value) for value in np.unique(labels) if value > 0}
 
 
-def _row(case: str, view: View, gallery: Gallery) -> dict[str, Any]:
+def _row(case: str, shown: CaseSlice, gallery: Gallery) -> dict[str, Any]:
     """Draw scan, reference and prediction of a slice, and of its neighbors for the slider."""
-    names = dict(enumerate(gallery.classes))
-    shown, hidden = ([names.get(label, f"class {label}") for label in labels] for labels in (view.shows, view.hides))
     frames = [
         (neighbor.number, _pictures(f"{case}, slice {neighbor.number}", neighbor, gallery, MAX_SLICE_SIDE), False)
-        if neighbor.number != view.number
-        else (neighbor.number, _pictures(case, view, gallery), True)
-        for neighbor in view.neighbors or (view,)
+        if neighbor.number != shown.number
+        else (shown.number, _pictures(case, shown, gallery), True)
+        for neighbor in shown.neighbors or (shown,)
     ]
-    return {"frames": frames, "number": view.number, "slices": view.slices, "shown": shown, "hidden": hidden}
+    added, absent = (gallery.class_names(labels) for labels in (shown.added_classes, shown.absent_classes))
+    return {"frames": frames, "number": shown.number, "count": shown.count, "added": added, "absent": absent}
 
 
-def _pictures(title: str, view: View, gallery: Gallery, limit: int = MAX_SIDE) -> list[Markup]:
+def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int = MAX_SIDE) -> list[Markup]:
     """Draw scan, reference and prediction of a slice."""
-    names = dict(enumerate(gallery.classes))
-    classes = [names.get(label, f"class {label}") for label in view.shows]
+    classes = gallery.class_names(shown.added_classes)
     suffix = f" ({joined(classes)})" if classes else ""
-    maps = {"scan": None, "reference": view.reference, "prediction": view.prediction}
-    style: dict[str, Any] = {"aspect": view.aspect, "marks": view.marks, "window": view.window, "limit": limit}
+    maps = {"scan": None, "reference": shown.reference, "prediction": shown.prediction}
+    style: dict[str, Any] = {"aspect": shown.aspect, "marks": shown.marks, "window": shown.window, "limit": limit}
     return [
         gallery.album.picture(
-            view.image, None if labels is None else label_layer(labels, limit), alt=f"{title}: {name}{suffix}", **style
+            shown.image, None if labels is None else label_layer(labels, limit), alt=f"{title}: {name}{suffix}", **style
         )
         for name, labels in maps.items()
     ]
 
 
-def _read(
-    case: str, predicted: Predicted | None, orientation: Orientation, classes: Sequence[str] = ()
-) -> tuple[View, ...] | str:
-    """Return the views of a case, or the reason why the case cannot be shown."""
+def read_slices(
+    case: str, predicted: PredictedCase | None, orientation: Orientation, classes: Sequence[str] = ()
+) -> tuple[CaseSlice, ...] | str:
+    """Return the slices of a case to show, or the reason why the case cannot be shown."""
     arrays = read_arrays(case, predicted, classes)
     if isinstance(arrays, str):
         return arrays
-    return views_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, orientation)
+    return slices_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, orientation)
 
 
-def read_arrays(case: str, predicted: Predicted | None, classes: Sequence[str] = ()) -> CaseArrays | str:
-    """Return the arrays of a case, or the reason why it cannot be read. The reason contains no full paths."""
+def read_arrays(case: str, predicted: PredictedCase | None, classes: Sequence[str] = ()) -> CaseArrays | str:
+    """Return the arrays of a case, or the reason why it cannot be read. The reason contains no full path."""
     if predicted is None:
         return "the manifest of the predictions does not list this case"
     prediction = predicted.folder / predicted.entry["output"]
@@ -230,8 +238,8 @@ def read_arrays(case: str, predicted: Predicted | None, classes: Sequence[str] =
     images = [predicted.folder / path for path in predicted.entry.get("images", [])]
     if not images:
         return "the manifest of the predictions lists no scan of this case"
-    if absent := [path.name for path in (*images, prediction) if not path.exists()]:
-        return f"{absent[0]} has been moved or deleted"
+    if missing := [path.name for path in (*images, prediction) if not path.exists()]:
+        return f"{missing[0]} has been moved or deleted"
     try:
         scan, predicted_labels = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction)
         expected = read_label(reference, images[0], dict(enumerate(classes)))
@@ -246,15 +254,16 @@ def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
     """Return the arrays of a case of a store, in the orientation of the original scan."""
     try:
         store, predicted_labels = open_store(path), read_label(prediction)
-        matching = [stored for stored in store.cases if stored.label is not None and nfc(stored.name) == nfc(case)]
-        if not matching or matching[0].grid.is_resampled:
+        labeled = (each for each in store.cases if each.label is not None)
+        stored = next((each for each in labeled if nfc(each.name) == nfc(case)), None)
+        if stored is None or stored.grid.is_resampled:
             return REFERENCE_MISSING
-        image, expected = np.asarray(store.image(matching[0])), stored_reference(store, matching[0]).read()
+        image, expected = np.asarray(store.image(stored)), stored_reference(store, stored).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if predicted_labels.array.shape != expected.array.shape:
         return DIFFERENT_SHAPES
-    first_channel = to_source_axes(image[:1].astype(np.float32), matching[0].grid)[0]
+    first_channel = to_source_axes(image[:1].astype(np.float32), stored.grid)[0]
     return CaseArrays(first_channel, expected.array, predicted_labels.array, expected.geometry)
 
 

@@ -21,7 +21,12 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """The facts of a run, its scores if it has been evaluated, and how it used its unlabeled scans."""
+    """A run with its scores.
+
+    facts: the manifest of the run
+    results: the scores, None if the run has not been evaluated
+    use: how the run used its unlabeled scans
+    """
 
     facts: dict[str, Any]
     results: Results | None
@@ -62,10 +67,10 @@ def verdict_sentence(
     return sentence[0].upper() + sentence[1:] + "."
 
 
-def missed(results: Results | None) -> Iterator[str]:
+def missed_classes(results: Results | None) -> Iterator[str]:
     """Yield a sentence for each class that the run never finds."""
-    for sentence in () if results is None else verdicts.missed_classes("This run", results.evaluation):
-        yield f"{sentence}."
+    if results is not None:
+        yield from (f"{sentence}." for sentence in verdicts.missed_classes("This run", results.evaluation))
 
 
 def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
@@ -84,9 +89,9 @@ def baseline_dice(results: Results | None, baseline: Evaluation | None) -> dict[
 def comparison_section(
     run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands = DEFAULT_COMMANDS
 ) -> Markup:
-    """Render the mean Dice of both runs by class over shared cases, the difference, and cases won and lost.
+    """Render a table of classes: mean Dice of both runs over shared cases, their difference, and cases won and lost.
 
-    ``commands`` are shown instead of the comparison if scores are missing.
+    Without a baseline or without scores, render the reason and one of the ``commands``.
     """
     if baseline is None or run.results is None or baseline.results is None:
         return render("comparison", empty=_missing(run, baseline, commands))
@@ -95,7 +100,7 @@ def comparison_section(
 
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
     """Return why the comparison is missing, with the command that adds it or a link to this command."""
-    if baseline is None and not commands.by_test:
+    if baseline is None and not commands.scores_include_comparison:
         return Missing(commands.reason, *commands.comparison)
     if run.results is None:
         return Missing(commands.reason if baseline is None else NOT_EVALUATED, see_results=True)
@@ -110,17 +115,17 @@ def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, bas
     if not shared:
         return render("comparison", empty=Missing("The two runs share no evaluated case."))
     names = {row.label: row.name for row in results.evaluation.rows}
-    lines = [
-        _line(label, name, _dice(baseline_results, label), _dice(results, label))
+    rows = [
+        _row(label, name, _dice(baseline_results, label), _dice(results, label))
         for label, name in sorted(names.items())
     ]
-    if len(lines) > 1:
-        lines.append(_line(None, "mean", baseline_dice_by_case, run_dice))
+    if len(rows) > 1:
+        rows.append(_row(None, "mean", baseline_dice_by_case, run_dice))
     return render(
         "comparison",
         shared=shared,
         unshared=len(run_dice) + len(baseline_dice_by_case) - 2 * shared,
-        lines=lines,
+        rows=rows,
         titles=[baseline.title, run.title],
         columns=["baseline", "this run"]
         if run.use.is_supervised_only
@@ -133,19 +138,18 @@ def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, bas
 
 def _dice(results: Results, label: int | None) -> Scores:
     """Return the Dice of each case for a class, or the mean over the classes if ``label`` is None."""
-    chosen: dict[str, list[float]] = {}
+    by_case: dict[str, list[float]] = {}
     for row in results.evaluation.rows:
         if label in (None, row.label):
-            chosen.setdefault(row.case, []).append(row.dice)
-    return {case: mean(values) for case, values in chosen.items()}
+            by_case.setdefault(row.case, []).append(row.dice)
+    return {case: mean(values) for case, values in by_case.items()}
 
 
-def _line(label: int | None, name: str, baseline: Scores, run: Scores) -> dict[str, Any]:
+def _row(label: int | None, name: str, baseline: Scores, run: Scores) -> dict[str, Any]:
     """Compare the mean Dice over shared cases. ``label`` is None for the mean over the classes."""
-    shared = run.keys() & baseline.keys()
-    before, after = mean([baseline[case] for case in sorted(shared)]), mean([run[case] for case in sorted(shared)])
-    won, lost = (
-        sum(first[case] > second[case] for case in shared) for first, second in ((run, baseline), (baseline, run))
-    )
+    shared = sorted(run.keys() & baseline.keys())
+    won = sum(run[case] > baseline[case] for case in shared)
+    lost = sum(run[case] < baseline[case] for case in shared)
     counts = f"{won} / {lost} / {len(shared) - won - lost}"
-    return {"label": label, "name": name, "before": before, "after": after, "counts": counts}
+    means = {"baseline": mean([baseline[case] for case in shared]), "run": mean([run[case] for case in shared])}
+    return {"label": label, "name": name, "counts": counts, **means}

@@ -1,4 +1,4 @@
-"""Sections with the facts and settings of a run or of all folds, and with notes on how to read the page."""
+"""Sections with the facts and settings of a run or of all folds, and with notes on how to read a page."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ UNKNOWN_PROVENANCE = Provenance()
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
     """Return the names from the store of the run and the manifest of its predictions."""
     root = None if store is None else Path(store.root)
-    return Provenance("" if root is None else folder_name(root), "" if results is None else _scans(results, root))
+    return Provenance("" if root is None else folder_name(root), "" if results is None else _scans_name(results, root))
 
 
-def _scans(results: Results, root: Path | None) -> str:
-    folder = _images(results.folder)
+def _scans_name(results: Results, root: Path | None) -> str:
+    folder = _scans_folder(results.folder)
     if folder is None:
         return ""
     if is_store(folder):
@@ -52,7 +52,7 @@ def _scans(results: Results, root: Path | None) -> str:
     return f"{data}/{folder.name}" if data else folder_name(folder)
 
 
-def _images(predictions: Path) -> Path | None:
+def _scans_folder(predictions: Path) -> Path | None:
     """Return the folder or store of all predicted scans, or None if they are in several folders."""
     files = [predictions / path for entry in read_entries(predictions) for path in entry.get("images", [])]
     folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
@@ -61,7 +61,7 @@ def _images(predictions: Path) -> Path | None:
 
 def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
     """Render the facts of a run, and its settings in a collapsed table."""
-    facts = [[name, value] for name, value in with_variation(rows, recipe) if value]
+    facts = [[name, value] for name, value in _with_changed_settings(rows, recipe) if value]
     if recipe is None:
         return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
     return render("run", facts=facts, settings=[*flatten(recipe)])
@@ -72,7 +72,7 @@ def notes_section(
 ) -> Markup:
     """Render the definitions of the metrics, the rule for empty masks, the checkpoint and the data.
 
-    For a cross-validation, ``folds`` is a text on the data and the seed of all folds.
+    ``folds`` describes the data and the seed of all folds. It is empty for a single run.
     """
     return render(
         "notes",
@@ -159,21 +159,20 @@ def _joined(values: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(value for value in values if value))
 
 
-def with_variation(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield the rows, and after the recipe an additional row with the settings that differ from the shipped recipe."""
+def _with_changed_settings(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield the rows, and after the row of the recipe a row with the settings that differ from it."""
     for name, value in rows:
         yield name, value
         if name == "Recipe":
-            yield "Settings changed from this recipe", variation_of(recipe)
+            yield "Settings changed from this recipe", changed_settings(recipe)
 
 
-def variation_of(recipe: dict[str, Any] | None) -> str:
+def changed_settings(recipe: dict[str, Any] | None) -> str:
     """Return the settings that differ from the shipped recipe of the same name, or an empty string."""
     try:
         return first_few(changes_of(parse_recipe(recipe or {}, "recipe.yaml")))
     except UserError:
-        # recipes written by an older version may be invalid now
-        return ""
+        return ""  # an older version may have written a recipe that is invalid now
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

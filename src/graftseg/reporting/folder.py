@@ -51,7 +51,7 @@ class Snapshot:
 
 
 class _Entry(BaseModel):
-    """Types of the values of an entry that a page uses. ``output`` is a file name without a folder."""
+    """The values of a manifest entry that a page uses. ``output`` is a file name without a folder."""
 
     output: str = Field(pattern=r"^[^/\x00]+$")
     images: list[str] = Field(default_factory=list)
@@ -107,10 +107,9 @@ def read_curves(run: RunFolder) -> Log | None:
 
 def _log_of(lines: list[dict[str, Any]]) -> Log:
     steps = [line for line in lines if "total" in line]
-    scored = [line for line in lines if "validation" in line]
     total = [(line["global_step"], line["total"]) for line in steps]
     rates = [(line["global_step"], line["lr"]) for line in steps if "lr" in line]
-    terms, validation = _by_name(steps, "terms"), _by_name(scored, "validation")
+    terms, validation = _by_name(steps, "terms"), _by_name(lines, "validation")
     return Log(
         total=_curve(total),
         terms=_curves(terms),
@@ -151,11 +150,12 @@ def _open_snapshot(path: Path) -> Iterator[NpzFile]:
         raise UserError(Code.DAMAGED_FILE, path, "damaged snapshot", "delete the file to omit its pictures") from None
 
 
-def _by_name(entries: list[dict[str, Any]], key: str) -> dict[str, Pairs]:
+def _by_name(lines: list[dict[str, Any]], key: str) -> dict[str, Pairs]:
+    """Return the steps and values of each name in a group of values, such as the terms of the loss."""
     pairs: dict[str, Pairs] = {}
-    for entry in entries:
-        for name, value in entry.get(key, {}).items():
-            pairs.setdefault(name, []).append((entry["global_step"], value))
+    for line in lines:
+        for name, value in line.get(key, {}).items():
+            pairs.setdefault(name, []).append((line["global_step"], value))
     return pairs
 
 

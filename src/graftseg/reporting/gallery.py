@@ -1,4 +1,4 @@
-"""Galleries of training images, and of pseudo-labels of a few unlabeled scans at several steps."""
+"""Galleries of training images, and of the pseudo-labels of a few watched scans over the steps of training."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
 from graftseg.reporting.pictures import Album, Pixels, Plane, label_layer, outline_layer
 from graftseg.reporting.rendering import render
 
-WATCHED = "X_watch_"  # prefix of unlabeled scans that every snapshot contains
+WATCHED = "X_watch_"  # prefix of the watched scans: the same unlabeled scans in all snapshots of a teacher
 MAX_SIDE = 256
 MAX_COLUMNS = 6
 MAX_ROWS = 4
 SNAPSHOTS_PER_STAGE = 3
 TrainingImage = tuple[str, str, list[Markup]]
-"""The name, the step and the pictures of a training image."""
+"""The name of a training image, its step such as ``step 40``, and its pictures."""
 
 
 @dataclass(frozen=True)
@@ -30,25 +30,29 @@ class Gallery:
     album: Album
     orientation: Orientation = UNKNOWN_ORIENTATION
 
+    def class_names(self, labels: Iterable[int]) -> list[str]:
+        """Return the names of classes. A class without a name is numbered."""
+        return [self.classes[label] if label < len(self.classes) else f"class {label}" for label in labels]
+
     def picture(self, image: Plane, layer: Pixels | None, alt: str, *, augmented: bool) -> Markup:
         """Draw an image of a snapshot. ``augmented`` is true if training may have flipped or rotated the image."""
         aspect, marks = self.orientation.aspect, self.orientation.marks(augmented=augmented)
-        shown = self.orientation.plane(image)
-        return self.album.picture(shown, layer, alt=alt, limit=MAX_SIDE, aspect=aspect, marks=marks)
+        plane = self.orientation.plane(image)
+        return self.album.picture(plane, layer, alt=alt, limit=MAX_SIDE, aspect=aspect, marks=marks)
 
     def section(self, template: str, *, augmented: bool, **view: Any) -> Markup:
-        """Render a section with the legend and the orientation of its pictures."""
+        """Render a section with a legend, and a sentence on the orientation of its pictures."""
         orientation, classes = self.orientation.sentence(augmented=augmented), [*enumerate(self.classes)]
         return render(template, orientation=orientation, classes=classes, **view)
 
 
 def mixed_section(paths: dict[int, Path], log: Log | None, gallery: Gallery) -> Markup:
     """Render training images of the first, the middle and the last snapshot of each stage."""
-    stages = [(name, _training_images(steps, paths, gallery)) for name, steps in _stages(paths, log)]
-    shown = [(name, images) for name, images in stages if images]
-    if not shown:
+    stages = [(method, _training_images(steps, paths, gallery)) for method, steps in _stages(paths, log)]
+    with_images = [(method, images) for method, images in stages if images]
+    if not with_images:
         return render("mixed", empty=Missing("This run has no pictures of training images.", *TRAIN))
-    return gallery.section("mixed", augmented=True, stages=shown)
+    return gallery.section("mixed", augmented=True, stages=with_images)
 
 
 def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
@@ -59,13 +63,12 @@ def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
         return render("pseudo_labels", empty=Missing(sentence, *TRAIN))
     snapshots = [read_snapshot(paths[step]) for step in _spread(steps, MAX_COLUMNS)]
     names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:MAX_ROWS]
-    rows = [[_watched(snapshot, name, gallery) for snapshot in snapshots] for name in names]
-    shown_steps = [snapshot.step for snapshot in snapshots]
-    return gallery.section("pseudo_labels", augmented=False, steps=shown_steps, rows=rows)
+    rows = [[_watched_picture(snapshot, name, gallery) for snapshot in snapshots] for name in names]
+    return gallery.section("pseudo_labels", augmented=False, steps=[each.step for each in snapshots], rows=rows)
 
 
 def _training_images(steps: Sequence[int], paths: dict[int, Path], gallery: Gallery) -> list[TrainingImage]:
-    """Return the training images in a few snapshots of a stage."""
+    """Return the training images in the first, the middle and the last snapshot of a stage."""
     return [
         _training_image(snapshot, name, gallery)
         for snapshot in (read_snapshot(paths[step]) for step in _spread(steps, SNAPSHOTS_PER_STAGE))
@@ -91,7 +94,8 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     return name, step, pictures
 
 
-def _watched(snapshot: Snapshot, name: str, gallery: Gallery) -> Markup:
+def _watched_picture(snapshot: Snapshot, name: str, gallery: Gallery) -> Markup:
+    """Draw a watched scan with its pseudo-labels, or nothing if the snapshot does not contain it."""
     image = snapshot.arrays.get(name)
     if image is None:
         return Markup()
@@ -113,10 +117,10 @@ def _stages(steps: Iterable[int], log: Log | None) -> list[tuple[str, list[int]]
     """Return the method and the snapshot steps of each stage. Without a log, all snapshots are one stage."""
     if log is None or not log.stages:
         return [("All of training", list(steps))]
-    members: list[tuple[str, list[int]]] = [(stage.method, []) for stage in log.stages]
+    stages: list[tuple[str, list[int]]] = [(stage.method, []) for stage in log.stages]
     for step in steps:
-        members[log.stage_of(step)][1].append(step)
-    return members
+        stages[log.stage_of(step)][1].append(step)
+    return stages
 
 
 def _spread(steps: Sequence[int], count: int) -> list[int]:

@@ -20,7 +20,13 @@ class Remedy(NamedTuple):
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a part is empty and which command fills it. With ``see_results``, the command is in the results section."""
+    """Why a part is empty and how to fill it.
+
+    sentence: the reason
+    command: the command that fills the part
+    note: a note on the command
+    see_results: whether to refer to the results section, which shows the command
+    """
 
     sentence: str
     command: str = ""
@@ -39,15 +45,18 @@ BASELINE_UNTESTED = "The supervised baseline of this run has not been tested yet
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands that add scores and a comparison to a run, and the reason why the comparison is missing.
+    """Commands that fill the report of a run.
 
-    If ``by_test`` is true, the command for the scores also adds the comparison.
+    scores: the command that adds scores
+    comparison: the command that adds a comparison
+    reason: why there is no comparison
+    scores_include_comparison: whether the command for the scores also adds the comparison
     """
 
     scores: Remedy
     comparison: Remedy
     reason: str = NO_BASELINE
-    by_test: bool = False
+    scores_include_comparison: bool = False
 
 
 DEFAULT_COMMANDS = Commands(TEST, TEST)
@@ -60,32 +69,33 @@ def commands_for(run: RunFolder) -> Commands:
     scores = test if has_test_scans(run) else Remedy(f"{test.command} DATA", TEST_SCANS)
     baselines = existing_baselines(run)
     if any(baseline.manifest().get("status") == "finished" for baseline in baselines):
-        return Commands(scores, scores, BASELINE_UNTESTED, by_test=True)
+        return Commands(scores, scores, BASELINE_UNTESTED, scores_include_comparison=True)
     if run.manifest().get("method") == SUPERVISED:
-        # a supervised run needs no supervised baseline
+        # a supervised run is compared with another run, not with a supervised baseline
         return Commands(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"), NOT_COMPARED)
-    return Commands(scores, baseline_for(run), BASELINE_UNFINISHED if baselines else NO_BASELINE)
+    return Commands(scores, baseline_remedy(run), BASELINE_UNFINISHED if baselines else NO_BASELINE)
 
 
-def baseline_for(run: RunFolder) -> Remedy:
-    """Return the command that trains or resumes the baseline of a run or of folds."""
+def baseline_remedy(run: RunFolder) -> Remedy:
+    """Return the command that trains or resumes the baseline of a run or of a cross-validation."""
     folds, name = fold_count(run), command_path(run)
-    # unlike RECIPE, recipe.yaml includes settings from the command line
+    # unlike a shipped recipe, recipe.yaml includes the settings from the command line
     recipe, fold_option = ("RECIPE", f" --folds {folds}") if folds else (f"{name}/recipe.yaml", "")
     command = f"graftseg train {recipe} --data DATA --out {name}{fold_option} --resume --baseline"
     return Remedy(command, "" if folds else "and then test the run")
 
 
 def command_path(run: RunFolder) -> str:
-    """Return the path of a run for use in a command, or ``RUN`` if the path would start with a home folder.
+    """Return the path of a run for use in a command, without the folders above the run, such as ``my-run/fold-0``.
 
-    Pages are shared with other people, so the path starts with the name of the run, such as ``my-run/fold-0``.
+    Pages are shared with other people. If the run is a home folder, return ``RUN`` to hide its name.
     """
     names = _names(run.path.resolve())
     return quote("/".join(names)) if names[0] else "RUN"
 
 
 def _names(path: Path) -> list[str]:
+    """Return the name of a run, preceded by the names of the runs that contain it."""
     parent = RunFolder(path.parent)
     is_part = parent.exists or parent.folds_file.is_file() or path.name in {f"seed-{seed}" for seed in parent.seeds}
     return [*_names(path.parent), path.name] if is_part else [folder_name(path)]

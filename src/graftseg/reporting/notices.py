@@ -1,4 +1,4 @@
-"""Notices at the top of a report: the network for prediction, the start of a continued run, checks and warnings."""
+"""Notices at the top of a report: network for prediction, continued training, checks of the teacher, warnings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,26 +21,29 @@ class Notice:
 def notices_of(run: RunFolder) -> list[Notice]:
     """Return the notices of a run, or those of a cross-validation and all of its folds."""
     shipped = run.shipped()
-    chosen = [] if shipped is None else [Notice("Network for prediction", _closed(shipped.sentence))]
-    chosen += _continuation_notices(run) if run.exists else []
+    notices = [] if shipped is None else [Notice("Network for prediction", _closed(shipped.sentence))]
+    if run.exists:
+        notices += _continuation_notices(run)
     members = [(run.fold(number), f", fold {number}") for number in range(fold_count(run))] or [(run, "")]
-    return [*chosen, *(notice for member, suffix in members for notice in _training_notices(member, suffix))]
+    for member, suffix in members:
+        notices += _training_notices(member, suffix)
+    return notices
 
 
-def network_note(run: RunFolder, scores: Evaluation, baseline: Evaluation | None) -> str:
-    """Return a sentence for the headline of a run: whether ``predict`` uses the scored network or its baseline.
+def network_note(run: RunFolder, scores: Evaluation | None, baseline: Evaluation | None) -> str:
+    """Return a sentence on whether ``predict`` uses the scored network or its baseline, or "" if this is unknown.
 
-    The sentence has the score of the baseline if ``baseline`` has scores of the same cases.
+    The sentence has the mean Dice of the baseline if ``baseline`` has scores of the same cases.
     """
     shipped = run.shipped()
-    if shipped is None:
+    if shipped is None or scores is None:
         return ""
     if shipped.network != "baseline":
         return "These are the scores of the network that predict uses."
-    said = "These are the scores of the network of the run, but predict uses the supervised baseline"
+    sentence = "These are the scores of the network of the run, but predict uses the supervised baseline"
     if baseline is None or baseline.protocol != scores.protocol or _scored_cases(baseline) != _scored_cases(scores):
-        return f"{said}."
-    return f"{said}, which has a mean Dice of {format_value(mean_metrics(baseline)['dice'])} % on the same cases."
+        return f"{sentence}."
+    return f"{sentence}, which has a mean Dice of {format_value(mean_metrics(baseline)['dice'])} % on the same cases."
 
 
 def _scored_cases(evaluation: Evaluation) -> set[str]:
@@ -48,7 +51,7 @@ def _scored_cases(evaluation: Evaluation) -> set[str]:
 
 
 def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
-    """Yield the start and the gain of a continued run."""
+    """Yield the start of a continued run, and its gain over the earlier run."""
     manifest = run.manifest()
     if origin := manifest.get("continued_from"):
         count = len(origin["new_labels"])

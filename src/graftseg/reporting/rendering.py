@@ -40,12 +40,13 @@ ENVIRONMENT = Environment(
 ENVIRONMENT.globals["color_of"] = color_of
 ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "metric_text": metric_text, "counted": counted}
 ENVIRONMENT.filters |= {"duration": duration, "joined": joined, "typeset": typeset, "shown_text": shown_text}
+SELF_CONTAINED = "This page is self-contained and loads no other files."
 PLANNED_NAMES = ("", PLANNED, f"{PLANNED}-{SUPERVISED}")
-"""Names that do not distinguish recipes: the empty name, the name of all plans, and the name of their baselines."""
+"""Names that many recipes share: the empty name, the name of all planned recipes, and that of their baselines."""
 
 
 def render(template: str, *, empty: Missing | None = None, **view: object) -> Markup:
-    """Fill a template with the values of a view, or with the reason why the section is empty."""
+    """Fill a template with values. ``empty`` is the reason why a section has no content."""
     return Markup(ENVIRONMENT.get_template(f"{template}.html").render(view, empty=empty))  # noqa: S704 - escaped
 
 
@@ -58,26 +59,35 @@ def write_page(
     sections: Iterable[Markup],
     footer: str,
 ) -> Path:
-    """Write a page and return its path. ``kicker`` is above the title. ``contents`` maps section ids to titles.
+    """Write a page and return its path. A page with a slider contains one script, and other pages contain none.
 
-    A page with a slider contains the script for sliders. Other pages contain no script.
+    kicker: the small line above the title
+    contents: the titles of the sections by id
     """
-    view: dict[str, Any] = {"kicker": kicker, "title": title, "summary": summary, "contents": contents}
     parts = [*sections]
-    script = slider_script() if any('class="slider"' in part for part in parts) else None
-    write_text(path, render("page", sections=parts, footer=footer, script=script, **view) + "\n")
+    page = render(
+        "page",
+        kicker=kicker,
+        title=title,
+        summary=summary,
+        contents=contents,
+        sections=parts,
+        footer=footer,
+        script=slider_script() if any('class="slider"' in part for part in parts) else None,
+    )
+    write_text(path, page + "\n")
     return path
 
 
 def slider_script() -> dict[str, Markup]:
-    """Return the source of the script, and the digest that allows a browser to run it."""
+    """Return the source of the script, and the digest by which the page allows the browser to run it."""
     source = files("graftseg.reporting").joinpath("templates", "slices.js").read_text(encoding="utf-8")
     digest = "sha256-" + b64encode(sha256(source.encode()).digest()).decode()
     return {"source": Markup(source), "digest": Markup(digest)}  # noqa: S704 - part of this package
 
 
 def run_title(facts: dict[str, Any], data: str = "") -> str:
-    """Return the name of the recipe, or classes, data and method for a planned recipe."""
+    """Return the name of the recipe, or the classes, data and method if many recipes share the name."""
     recipe, method = str(facts.get("recipe") or ""), str(facts.get("method") or "")
     classes = class_names(facts)[1:]
     if classes and method and recipe in PLANNED_NAMES:

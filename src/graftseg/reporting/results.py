@@ -35,7 +35,7 @@ class Results:
 
 
 def selected_on_test(checkpoint: str) -> bool:
-    """Return whether a checkpoint was selected on the test cases, according to its description."""
+    """Return whether a description, such as ``best on test, step 40``, is of a checkpoint selected on test cases."""
     return checkpoint.startswith("best on test")
 
 
@@ -50,10 +50,14 @@ def read_results(folder: Path) -> Results | None:
     """Load the scores in a folder of predictions, or return None if nothing has been evaluated."""
     if not (folder / "metrics.csv").is_file():
         return None
-    described = folder / "metrics.json"
-    about = read_object(described) if described.is_file() else {}
-    references = about.get("references")
+    description = folder / "metrics.json"
+    references = read_object(description).get("references") if description.is_file() else None
     return Results(folder, read_csv(folder / "metrics.csv"), None if references is None else folder / str(references))
+
+
+def evaluation_of(results: Results | None) -> Evaluation | None:
+    """Return the evaluation of results, or None without results."""
+    return None if results is None else results.evaluation
 
 
 def case_dice(evaluation: Evaluation) -> dict[str, float]:
@@ -83,14 +87,17 @@ def results_section(
 ) -> Markup:
     """Render the headline, a table of classes and a table of cases, worst first.
 
-    ``scans`` names the test scans. ``baseline`` is the Dice of the baseline by case. ``has_links`` adds links from
-    the cases to the viewer, which must serve the page. ``network`` says which network ``predict`` uses.
+    remedy: the command to show if there are no scores
+    scans: the name of the test scans
+    baseline: the Dice of the baseline by case
+    has_links: whether cases link to the viewer, which must serve the page
+    network: a sentence on the network that ``predict`` uses
     """
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
     scores = scores_view(results.evaluation, used_checkpoint(results, facts))
-    shown = _cases_view(results, baseline)
-    return render("results", scores=scores, scans=scans, has_links=has_links, network=network, **shown)
+    cases = _cases_view(results, baseline)
+    return render("results", scores=scores, scans=scans, has_links=has_links, network=network, **cases)
 
 
 def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
@@ -132,10 +139,10 @@ def _cases_view(results: Results, baseline: Mapping[str, float] | None) -> dict[
     cases = []
     for case in results.ranking:
         dice = {row.label: row.dice for row in by_case[case]}
-        of_classes = [dice.get(label, math.nan) for label, _ in classes]
+        class_dice = [dice.get(label, math.nan) for label, _ in classes]
         means = {name: mean([getattr(row, name) for row in by_case[case]]) for name in (*OVERLAPS, *distances)}
-        of_baseline = [] if baseline is None else [baseline.get(case, math.nan)]
-        cases.append({"name": case, "baseline": of_baseline, "classes": of_classes, "means": means})
+        baseline_dice = [] if baseline is None else [baseline.get(case, math.nan)]
+        cases.append({"name": case, "baseline": baseline_dice, "classes": class_dice, "means": means})
     return {"case_classes": classes, "distances": distances, "cases": cases, "has_baseline": baseline is not None}
 
 

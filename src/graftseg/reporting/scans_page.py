@@ -15,7 +15,7 @@ from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint
 from graftseg.reporting.distributions import Band, Floats, Strip, bands, strips
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.pictures import Album, label_layer
-from graftseg.reporting.rendering import render, write_page
+from graftseg.reporting.rendering import SELF_CONTAINED, render, write_page
 
 CONTENTS = {
     "findings": "Findings",
@@ -38,7 +38,7 @@ TITLES: dict[Severity, str] = {
     "note": "Notes: for your information",
 }
 AXES = ("right-left", "front-back", "head-foot")
-FOOTER = f"Checked with graftseg {__version__}. This page is self-contained and loads no other files."
+FOOTER = f"Checked with graftseg {__version__}. {SELF_CONTAINED}"
 NO_SCAN = Missing("No scan could be read.", "graftseg check DATA --out check.html")
 NO_LABEL = Missing("No label map could be read, or all label maps are empty.")
 

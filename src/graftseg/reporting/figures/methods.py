@@ -15,7 +15,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.gray_window import gray_window, to_gray
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.slices import Cut
-from graftseg.reporting.cases import CaseArrays, predicted_in, read_arrays
+from graftseg.reporting.cases import CaseArrays, predicted_cases, read_arrays
 from graftseg.reporting.figures.drawing import (
     TEXT_WIDTH,
     color_patch,
@@ -129,7 +129,7 @@ def _requested_cases(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[
 def _row(case: str, rank: str, tested: Sequence[RunScores], classes: Sequence[str]) -> Row:
     arrays = []
     for run in tested:
-        entries = {nfc(name): entry for name, entry in predicted_in(run.results).items()}
+        entries = {nfc(name): entry for name, entry in predicted_cases(run.results).items()}
         case_arrays = read_arrays(case, entries.get(case), classes)
         if isinstance(case_arrays, str):
             raise UserError(Code.PREDICTIONS_MISMATCH, run.path, f"case {case}: {case_arrays}", "test the run again")
