@@ -36,7 +36,7 @@ def test_pieces_and_intensities_of_the_foreground(tmp_path: Path) -> None:
     write(tmp_path, "b", image, label * (label == 2))
     write(tmp_path, "c", image)
     facts = facts_of(read_layout(tmp_path))
-    assert (facts.labeled, facts.unlabeled, facts.channels, len(facts.classes)) == (2, 1, 1, 3)
+    assert (facts.labeled_count, facts.unlabeled_count, facts.channels, len(facts.classes)) == (2, 1, 1, 3)
     assert facts.pieces == (PieceCount(), PieceCount(1, 0, frozenset({2})), PieceCount(2, 2, frozenset({1})))
     assert facts.foreground is not None
     assert facts.foreground == Foreground(100, 100, 0)

@@ -8,7 +8,7 @@ from tiny import tiny_recipe
 
 from graftseg.core.errors import Code
 from graftseg.methods import METHODS
-from graftseg.planning.cost import SELF_TRAINING
+from graftseg.methods.costs import SELF_TRAINING
 from graftseg.planning.length import StepTimes
 from graftseg.planning.method_shares import (
     choose_folds,

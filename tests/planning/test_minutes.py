@@ -20,7 +20,7 @@ def test_invalid_minutes(minutes: float) -> None:
 
 def test_a_plan_has_plain_numbers() -> None:
     """Two hours of steps, and more than a hundred GiB of prepared scans."""
-    plan = choose(facts(*usual()), CPU, minutes=150, timed=steps_of(0.25))
+    plan = choose(facts(*usual()), CPU, minutes=150, timer=steps_of(0.25))
     (time,) = (line for line in plan.head if line.startswith("Time: "))
     assert time.startswith("Time: about 2 h 27 min in total: "), time
     large = choose(facts(*usual((512, 512, 300), unlabeled=1000)), Target("cuda", 16 * GIB, "a GPU", False))

@@ -45,12 +45,12 @@ def test_every_plan_loads_and_builds(
     assert recipe.batches.labeled % 2 == 0
     uses_unlabeled = any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
     steps = sum(stage.steps for stage in recipe.stages)
-    assert uses_unlabeled == recipe.baseline and (known.unlabeled > 0 or not uses_unlabeled)
+    assert uses_unlabeled == recipe.baseline and (known.unlabeled_count > 0 or not uses_unlabeled)
     assert not uses_unlabeled or steps >= 400
     assert recipe.batches.unlabeled == (recipe.batches.labeled if uses_unlabeled else 0)
     assert ("supervised recipe" in plan.text) == (not uses_unlabeled)
-    assert ("one labeled scan" in " ".join(plan.head)) == (known.labeled == 1)
-    assert recipe.folds is None or 2 <= recipe.folds <= known.labeled
+    assert ("one labeled scan" in " ".join(plan.head)) == (known.labeled_count == 1)
+    assert recipe.folds is None or 2 <= recipe.folds <= known.labeled_count
     if uses_unlabeled:
         baseline_of(recipe)
 
@@ -160,8 +160,8 @@ def test_scans_larger_than_the_memory_are_read_from_disk() -> None:
 
 def test_a_measured_step_decides_the_number_of_steps() -> None:
     """A step takes one second, so an hour has 3600 steps, including those of the baseline and the folds."""
-    slow = choose(facts(*usual(), test_count=9), CPU, timed=steps_of(1.0))
-    fast = choose(facts(*usual(), test_count=9), CPU, timed=steps_of(0.1))
+    slow = choose(facts(*usual(), test_count=9), CPU, timer=steps_of(1.0))
+    fast = choose(facts(*usual(), test_count=9), CPU, timer=steps_of(0.1))
     total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
     # a step of the first stage and of the baseline, which starts after the first stage, costs 3 / 4 of a second
     assert total == [3000, 17_000] and slow.recipe.stages[0].steps == 1800
@@ -174,13 +174,13 @@ def test_a_measured_step_decides_the_number_of_steps() -> None:
 
 @pytest.mark.parametrize("minutes", [5.0, 60.0, 600.0])
 def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
-    plan = choose(facts(*usual()), CPU, minutes=minutes, timed=steps_of(0.25))
+    plan = choose(facts(*usual()), CPU, minutes=minutes, timer=steps_of(0.25))
     assert 0.8 * minutes <= plan.minutes <= minutes
     assert f"requested {minutes:g} minutes" in plan.text
 
 
 def test_warning_about_too_little_time() -> None:
-    plan = choose(facts(*usual()), CPU, minutes=1, timed=steps_of(5.0))
+    plan = choose(facts(*usual()), CPU, minutes=1, timer=steps_of(5.0))
     assert [(stage.method, stage.steps) for stage in plan.recipe.stages] == [("supervised", 400)]
     assert any("too short to learn from the unlabeled scans" in line for line in plan.head)
     assert "longer than the requested minute" in plan.text and plan.minutes > 1
@@ -198,7 +198,7 @@ def test_recommended_minutes() -> None:
 
     The predictions of eight scans take 3 s in a run, (8 + 4 * 6 + 2 * 8) / 16, and 2 s in a fold.
     """
-    plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=steps_of(1.0))
+    plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timer=steps_of(1.0))
     # 1.1 * 400 * 3 / 4 / 60 = 5.5
     assert recommended_minutes(plan, "Warning: this is more than") == 6
     # 1.1 * (240 * 3 / 4 + 160 * 7 / 4 + 3) / 60 = 8.5
@@ -225,7 +225,7 @@ def test_a_plan_fits_and_so_do_the_recommended_minutes(
     known = facts(*usual((size, size, 48), labeled=labeled, unlabeled=unlabeled))
 
     def planned(minutes: float) -> Plan:
-        return choose(known, CPU, minutes=minutes, timed=steps_of(seconds, 1 / ratio))
+        return choose(known, CPU, minutes=minutes, timer=steps_of(seconds, 1 / ratio))
 
     plan = planned(minutes)
     more = [line for line in plan.head if line.startswith("Warning: this is more than")]
@@ -245,7 +245,7 @@ def test_a_plan_fits_and_so_do_the_recommended_minutes(
 def test_predictions_of_unlabeled_scans_are_part_of_the_time() -> None:
     """Every step takes 0.09 s. A prediction takes a third of a quarter of it, because a step has four images."""
     known = facts(*usual(unlabeled=300), test_count=9)
-    plan = choose(known, CPU, minutes=1, timed=steps_of(0.09, 1.0))
+    plan = choose(known, CPU, minutes=1, timer=steps_of(0.09, 1.0))
     # 300 + 4 * 6 + 2 * 30 predictions; the baseline repeats the second stage, so 460 steps would take 62 s
     assert [stage.steps for stage in plan.recipe.stages] == [270, 180]
     assert plan.minutes == pytest.approx(((450 + 180) * 0.09 + 384 * 0.0075) / 60)
@@ -257,7 +257,7 @@ def test_predictions_of_unlabeled_scans_are_part_of_the_time() -> None:
 @pytest.mark.parametrize(("self_training", "supervised"), [(6.0, 1.0), (1.0, 2.0), (1.0, 1.0)])
 def test_only_a_plausible_ratio_of_step_times_is_used(self_training: float, supervised: float) -> None:
     """A step of Graft without pasting is expected to take 7 / 3 supervised steps, within a factor of 2.5."""
-    plan = choose(facts(*usual()), CPU, timed=steps_of(self_training, supervised / self_training))
+    plan = choose(facts(*usual()), CPU, timer=steps_of(self_training, supervised / self_training))
     first, second = (stage.steps for stage in plan.recipe.stages)
     used = min(self_training, supervised * 2.5 * 7 / 3), min(supervised, self_training * 2.5 * 3 / 7)
     # 48 predictions of 1 / 12 supervised step each
@@ -286,7 +286,7 @@ def test_warning_about_other_programs(
     monkeypatch: pytest.MonkeyPatch, busy: float, threads: int, remedy: str | None
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    head = choose(facts(*usual()), CPU, timed=steps_of(0.1), busy=busy).head
+    head = choose(facts(*usual()), CPU, timer=steps_of(0.1), busy=busy).head
     lines = [line for line in head if line.startswith("Warning: during the measurement")]
     assert len(lines) == (remedy is not None) and all(line.endswith(str(remedy)) for line in lines)
 
@@ -294,7 +294,7 @@ def test_warning_about_other_programs(
 def test_predictions_that_take_most_of_the_time_are_named() -> None:
     """A step takes 1 ms. All predictions of 400 x 400 x 400 voxels take 16.4 s."""
     known = facts(*usual((400, 400, 400), unlabeled=300), test_count=9)
-    plans = [choose(known, CPU, minutes=minutes, timed=steps_of(0.001, 1.0)) for minutes in (0.1, 0.5, 1)]
+    plans = [choose(known, CPU, minutes=minutes, timer=steps_of(0.001, 1.0)) for minutes in (0.1, 0.5, 1)]
     assert [plan.recipe.baseline for plan in plans] == [False, True, True]
     assert "400 steps and their baseline take 0.6 s, and the predictions of the unlabeled scans 16.4 s" in " ".join(
         plans[0].head
@@ -325,7 +325,7 @@ def test_invalid_minutes_are_rejected(minutes: float) -> None:
 def test_folds_only_without_a_test_set(
     labeled: int, has_test: bool, seconds: float, folds: int | None, reason: str
 ) -> None:
-    plan = choose(facts(*usual(labeled=labeled), test_count=9 * has_test), CPU, timed=steps_of(seconds))
+    plan = choose(facts(*usual(labeled=labeled), test_count=9 * has_test), CPU, timer=steps_of(seconds))
     assert plan.recipe.folds == folds
     assert reason in of(plan, "folds")[1]
 
@@ -346,7 +346,7 @@ def test_warning_about_missing_scores(
     labeled: int, unlabeled: int, tested: int, seconds: float, begin: str | None
 ) -> None:
     known = facts(*usual(labeled=labeled, unlabeled=unlabeled), test_count=tested)
-    head = choose(known, CPU, timed=steps_of(seconds)).head
+    head = choose(known, CPU, timer=steps_of(seconds)).head
     warnings = [line for line in head if line.startswith(("Warning: this run cannot", "Note: "))]
     assert len(warnings) == (begin is not None) and all(line.startswith(str(begin)) for line in warnings)
 
@@ -361,29 +361,29 @@ def test_warning_about_missing_scores(
 )
 def test_warning_recommends_folds(labeled: int, folds: str, minutes: int) -> None:
     """A step of one second: 3000 steps and their baseline take (1800 * 0.75 + 1200 * 1.75) / 60 = 57.5 minutes."""
-    plan = choose(facts(*usual(labeled=labeled)), CPU, timed=steps_of(1.0))
+    plan = choose(facts(*usual(labeled=labeled)), CPU, timer=steps_of(1.0))
     (line,) = (line for line in plan.head if line.startswith("Warning: this run cannot be scored"))
     assert f"train this plan with {folds}; or plan with --minutes {minutes} or more" in line
     assert line.endswith("or put test scans into imagesTs and their labels into labelsTs.")
 
 
 def test_separate_folders_are_named_by_their_options() -> None:
-    plan = choose(replace(facts(*usual(unlabeled=0)), has_layout=False), CPU, timed=steps_of(1.5))
+    plan = choose(replace(facts(*usual(unlabeled=0)), has_layout=False), CPU, timer=steps_of(1.5))
     head = " ".join(plan.head)
     assert "pass test scans with --test-images and their labels with --test-labels." in head
     assert "Pass a folder of scans with --unlabeled and plan again" in head and "imagesUn" not in head
 
 
 def test_one_unlabeled_scan_is_not_used() -> None:
-    plan = choose(facts(*usual(unlabeled=1)), CPU, timed=steps_of(0.1))
+    plan = choose(facts(*usual(unlabeled=1)), CPU, timer=steps_of(0.1))
     assert [stage.method for stage in plan.recipe.stages] == ["supervised"] and not plan.recipe.baseline
     assert of(plan, "stages.0.method")[1] == "there are too few unlabeled scans"
     assert any("only one unlabeled scan" in line for line in plan.head)
 
 
 def test_short_trainings_use_adam() -> None:
-    short = choose(facts(*usual()), CPU, timed=steps_of(1.0))
-    long = choose(facts(*usual()), CPU, timed=steps_of(0.01))
+    short = choose(facts(*usual()), CPU, timer=steps_of(1.0))
+    long = choose(facts(*usual()), CPU, timer=steps_of(0.01))
     assert {stage.optimizer.name for stage in short.recipe.stages} == {"adam"}
     assert {stage.optimizer.name for stage in long.recipe.stages} == {"sgd"}
 
@@ -392,7 +392,7 @@ def test_short_trainings_use_adam() -> None:
 @pytest.mark.parametrize("shape", [(112, 100, 80), (256, 240)])
 def test_other_methods_can_be_planned(method: str, shape: tuple[int, ...]) -> None:
     scans = usual(shape, (1.0,) * len(shape))
-    recipe = choose(facts(*scans), CPU, method=method, minutes=5, timed=steps_of(0.1)).recipe
+    recipe = choose(facts(*scans), CPU, method=method, minutes=5, timer=steps_of(0.1)).recipe
     assert [stage.method for stage in recipe.stages] == ["supervised", method]
     ramp, steps = recipe.stages[1].settings.get("ramp"), recipe.stages[1].steps
     assert ramp is None or ramp * 150 == pytest.approx(0.4 * steps, rel=0.05)

@@ -1,7 +1,6 @@
-"""The augmentation of a plan: deformations and intensities in the ranges of nnU-Net, mirroring only if it is safe."""
+"""The augmentation of a plan. Left and right are mirrored only if no class is on one side of the body."""
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,22 +14,22 @@ SIDED = re.compile(
     r"|(?<=[a-z])[LR](?![A-Za-z])"
 )
 """Names of classes on one side of the body, such as ``kidney_left``, ``LKidney``, ``kidneyR`` or ``Niere links``."""
-CENTERED = 0.1
-"""A class is centered if its mean position differs from the middle by at most this share of the width of a scan."""
-ORDERED = 0.9
-"""Two classes have an order if it is the same in more than this fraction of the labeled scans with both classes."""
-APART = 0.05
-"""Minimum distance of two class centers, as a share of the width, for an order in one scan."""
+MAX_OFF_CENTER = 0.1
+"""Maximum distance of the mean position of a centered class from the middle, as a share of the width of a scan."""
+MIN_SAME_ORDER = 0.9
+"""Two classes have a fixed order if one is left of the other in more than this fraction of the scans with both."""
+MIN_GAP = 0.05
+"""Minimum distance of two class centers, as a share of the width, for one to be left of the other."""
 
 
 def augmentation_choices(facts: Facts, frame: Frame) -> Choices:
     """Choose the deformations and the intensity changes of training patches."""
     thickness = frame.spacing[2] / frame.spacing[0] if frame.dimensions == 3 else 1.0
     mirror, reason = mirrored_axes(facts, frame)
-    replaced = "off, because warp rotates and mirrors"
+    off = Choice(0.0, "off, because warp rotates and mirrors")
     return {
-        "batches.augment.rotate_flip": Choice(0.0, replaced),
-        "batches.augment.rotate": Choice(0.0, replaced),
+        "batches.augment.rotate_flip": off,
+        "batches.augment.rotate": off,
         "batches.warp.mirror": Choice(list(mirror), reason),
         "batches.warp.thickness": Choice(
             float(f"{thickness:.4g}"), "spacing along the last axis relative to the first"
@@ -40,7 +39,7 @@ def augmentation_choices(facts: Facts, frame: Frame) -> Choices:
 
 
 def mirrored_axes(facts: Facts, frame: Frame) -> tuple[tuple[int, ...], str]:
-    """Return the axes along which patches are mirrored, and the reason. Only left and right are ever exchanged."""
+    """Return the axes along which patches are mirrored, and the reason: none, or the axis from left to right."""
     if frame.orientation is None:
         return (), "off, because the direction of the axes of 2-D scans is unknown"
     axis = frame.orientation.index("R")
@@ -50,21 +49,16 @@ def mirrored_axes(facts: Facts, frame: Frame) -> tuple[tuple[int, ...], str]:
         return (), f"off, because {sided[0]} is on one side of the body"
     if pair := _ordered_pair(facts):
         return (), f"off, because {pair[0]} and {pair[1]} nearly always have the same order from left to right"
-    if one := _off_center(facts):
-        return (), f"off, because {one} is on one side of the scans on average"
+    if name := _off_center(facts):
+        return (), f"off, because {name} is on one side of the scans on average"
     return (axis,), "left and right, because no class belongs to one side"
-
-
-def _positions(facts: Facts, value: int) -> Sequence[float]:
-    """Return the position of the center of a class in each labeled scan, from 0 (left edge) to 1 (right edge)."""
-    return [centers[value] for centers in facts.left_right if value in centers]
 
 
 def _off_center(facts: Facts) -> str | None:
     """Return the name of a class whose mean position is not in the middle, or None."""
     for value in range(1, len(facts.classes)):
-        positions = np.array(_positions(facts, value))
-        if len(positions) and abs(positions.mean() - 0.5) > CENTERED:
+        positions = [centers[value] for centers in facts.left_right if value in centers]
+        if positions and abs(np.mean(positions) - 0.5) > MAX_OFF_CENTER:
             return facts.classes[value]
     return None
 
@@ -74,6 +68,6 @@ def _ordered_pair(facts: Facts) -> tuple[str, str] | None:
     for first in range(1, len(facts.classes)):
         for second in range(first + 1, len(facts.classes)):
             gaps = np.array([c[second] - c[first] for c in facts.left_right if first in c and second in c])
-            if len(gaps) and max((gaps > APART).mean(), (gaps < -APART).mean()) > ORDERED:
+            if len(gaps) and max((gaps > MIN_GAP).mean(), (gaps < -MIN_GAP).mean()) > MIN_SAME_ORDER:
                 return facts.classes[first], facts.classes[second]
     return None

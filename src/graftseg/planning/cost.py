@@ -6,10 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import Literal
 
-from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-
-__all__ = ["SELF_TRAINING", "SUPERVISED"]
 
 GIB = 2**30
 ABSENT_GPU = 16 * GIB
@@ -17,7 +14,7 @@ ABSENT_GPU = 16 * GIB
 
 FLOAT_BYTES = 4
 ACTIVATION_COPIES = 1.5
-"""Factor from the memory of saved activations to the memory that also includes gradients and workspace."""
+"""Memory of activations, gradients and workspace, relative to the activations that are saved for the backward pass."""
 LOSS_COPIES = 10
 """Number of arrays with the size of the class probabilities that losses and pseudo-labels need."""
 WEIGHT_COPIES = 5
@@ -26,7 +23,7 @@ WEIGHT_COPIES = 5
 
 @dataclass(frozen=True)
 class Target:
-    """A device with its memory in bytes. ``present`` is true if the device is in this machine and can be timed."""
+    """The device of a plan, with its memory in bytes. A device that is ``present`` in this machine can be timed."""
 
     kind: Literal["cpu", "cuda"]
     memory: int
@@ -41,7 +38,12 @@ class Target:
 
 @dataclass(frozen=True)
 class NetworkLoad:
-    """The cost of a forward pass: operations and bytes saved for the backward pass, both per voxel; and parameters."""
+    """The cost of a network.
+
+    operations: operations of a forward pass per voxel
+    saved_bytes: bytes per voxel that a forward pass saves for the backward pass
+    parameters: number of parameters
+    """
 
     operations: float
     saved_bytes: float
@@ -50,7 +52,12 @@ class NetworkLoad:
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of a device: operations per second and fixed seconds per step. ``source`` says how they were found."""
+    """The speed of a device.
+
+    rate: operations per second
+    fixed: additional seconds per step
+    source: origin of these numbers
+    """
 
     rate: float
     fixed: float
@@ -69,7 +76,7 @@ SPEEDS = {
 
 @lru_cache(maxsize=64)
 def network_load(network: NetworkSettings, channels: int, classes: int) -> NetworkLoad:
-    """Count the cost of a network on a small patch. The torch device ``meta`` allocates no memory."""
+    """Return the cost of a network, counted on a small patch without allocating memory."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -95,14 +102,14 @@ def network_load(network: NetworkSettings, channels: int, classes: int) -> Netwo
 
 
 def step_bytes(load: NetworkLoad, patch: tuple[int, ...], batch: int, classes: int) -> int:
-    """Estimate the peak memory of a step with ``batch`` images in float32. With bf16, a step needs less."""
+    """Estimate the peak memory in bytes of a step with ``batch`` images in float32. With bf16, a step needs less."""
     voxels = batch * prod(patch)
     activations = ACTIVATION_COPIES * load.saved_bytes * voxels + LOSS_COPIES * classes * FLOAT_BYTES * voxels
     return int(activations + WEIGHT_COPIES * FLOAT_BYTES * load.parameters)
 
 
 def target_of(device: str) -> Target:
-    """Return the device with this name. If this machine has no GPU, ``cuda`` means a typical GPU."""
+    """Return the device with this name. On a machine without a GPU, ``cuda`` means a typical GPU."""
     import torch
 
     from graftseg.core.devices import choose_device
@@ -112,8 +119,8 @@ def target_of(device: str) -> Target:
     chosen = choose_device(device)
     if chosen.type == "cpu":
         threads = torch.get_num_threads()
-        # use the total memory, because plans must not vary with the free memory
+        # use the total memory, because the free memory varies between calls
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Target("cpu", memory, f"this CPU with {threads} thread{'' if threads == 1 else 's'}", True)
-    facts = torch.cuda.get_device_properties(chosen)
-    return Target("cuda", int(facts.total_memory), str(facts.name), True)
+    properties = torch.cuda.get_device_properties(chosen)
+    return Target("cuda", int(properties.total_memory), str(properties.name), True)

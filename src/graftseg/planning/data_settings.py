@@ -12,7 +12,7 @@ from graftseg.recipes.recipe import changed, load_recipe
 
 
 def choose_data_settings(dataset: Dataset, recipe: str | Path | None, overrides: Iterable[str]) -> PrepareSettings:
-    """Return the settings of a recipe. Without a recipe, keep a benchmark unchanged and plan other scans."""
+    """Return the settings of a recipe. Without a recipe, keep benchmark scans unchanged and plan for other scans."""
     if recipe is not None:
         return load_recipe(recipe, overrides).data
     if dataset.layout not in BENCHMARKS:

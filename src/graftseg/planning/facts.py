@@ -1,7 +1,4 @@
-"""The facts that a plan depends on: fingerprints of scans, foreground intensities and connected components of classes.
-
-Only training scans are read, never test scans or their labels.
-"""
+"""The facts about scans that a plan depends on. Only training scans are read, never test scans or their labels."""
 
 import re
 from collections.abc import Sequence
@@ -27,13 +24,11 @@ from graftseg.data.swapped import read_label_of
 
 MAX_SAMPLES = 20_000
 """Maximum number of sampled foreground voxels per case."""
-
-ONE_PIECE_FRACTION = 0.99
-"""A class counts as one piece if its largest piece contains at least this fraction of its voxels."""
-
-LARGE_PIECE_FRACTION = 0.2
-"""A piece counts as large if it has at least this fraction of the voxels of the largest piece."""
-
+MIN_IN_PIECES = 0.99
+"""Minimum fraction of the voxels of a class in its largest piece to count as one piece, or in its N large pieces to
+count as N pieces."""
+MIN_LARGE_PIECE = 0.2
+"""Minimum size of a large piece, relative to the largest piece."""
 MIN_SLICES = 16
 """Volumes with fewer voxels along an axis are too thin for 3-D patches."""
 
@@ -44,9 +39,11 @@ Spacings = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Foreground:
-    """The intensities of foreground voxels: 0.5th and 99.5th percentile, and standard deviation after clipping to them.
+    """The intensities of a sample of the foreground voxels in the labeled scans.
 
-    They come from a sample of the labeled scans.
+    low: 0.5th percentile
+    high: 99.5th percentile
+    std: standard deviation after clipping to these percentiles
     """
 
     low: float
@@ -56,10 +53,11 @@ class Foreground:
 
 @dataclass(frozen=True)
 class PieceCount:
-    """The number of label maps or slices with a class (``total``), and with the class as one piece (``single``).
+    """The pieces of a class in label maps or slices.
 
-    ``large`` is the set of all numbers of large pieces that occur in these label maps or slices. The number is 0 if
-    more than 1 % of the voxels of the class are outside its large pieces.
+    total: number of label maps or slices with the class
+    single: number of these in which the class is one piece
+    large: numbers of large pieces that occur in these; 0 if much of the class is outside its large pieces
     """
 
     total: int = 0
@@ -69,9 +67,9 @@ class PieceCount:
     @classmethod
     def of(cls, pieces: Pieces) -> "PieceCount":
         """Count one label map or slice."""
-        large = [size for size in pieces.sizes if size >= LARGE_PIECE_FRACTION * pieces.sizes[0]]
-        number = len(large) if sum(large) >= ONE_PIECE_FRACTION * pieces.voxels else 0
-        return cls(1, int(pieces.sizes[0] >= ONE_PIECE_FRACTION * pieces.voxels), frozenset({number}))
+        large = [size for size in pieces.sizes if size >= MIN_LARGE_PIECE * pieces.sizes[0]]
+        number = len(large) if sum(large) >= MIN_IN_PIECES * pieces.voxels else 0
+        return cls(1, int(pieces.sizes[0] >= MIN_IN_PIECES * pieces.voxels), frozenset({number}))
 
     @property
     def share(self) -> float:
@@ -84,11 +82,17 @@ class PieceCount:
 
 @dataclass(frozen=True)
 class Facts:
-    """All facts that a plan depends on. ``pieces`` are counted in label maps, ``slice_pieces`` in single slices.
+    """All facts that a plan depends on.
 
-    ``test_count`` is the number of test scans with labels. ``has_layout`` is true if the scans are in one folder with a
-    known layout, and false if images and labels were given as separate folders. ``left_right`` has, for each labeled
-    volume, the position of the center of every class: 0 is the left edge of the volume, and 1 is the right edge.
+    fingerprint: summaries of the labeled and unlabeled scans
+    classes: names of all classes, including the background
+    channel_names: channel names in ``dataset.json``, if there are any
+    foreground: intensities of foreground voxels
+    pieces: pieces of each class in label maps
+    slice_pieces: pieces of each class in single slices
+    test_count: number of test scans with labels
+    has_layout: whether the scans are in one folder with a known layout, not in separate folders for images and labels
+    left_right: for each labeled volume, the center of every class from 0 (left edge) to 1 (right edge)
     """
 
     fingerprint: Fingerprint
@@ -107,12 +111,12 @@ class Facts:
         return self.test_count > 0
 
     @property
-    def labeled(self) -> int:
+    def labeled_count(self) -> int:
         """Return the number of labeled scans."""
         return len(self.fingerprint.of("labeled"))
 
     @property
-    def unlabeled(self) -> int:
+    def unlabeled_count(self) -> int:
         """Return the number of unlabeled scans."""
         return len(self.fingerprint.of("unlabeled"))
 
@@ -128,22 +132,22 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         raise dataset.problems[0]
     refuse_class_list(dataset)
     cases = dataset.of("labeled") + dataset.of("unlabeled")
-    cases_facts = in_parallel(partial(_read_case, dataset), cases, "Reading scans", workers)
-    fingerprint = Fingerprint(tuple(one.fingerprint for one in cases_facts))
-    same_in_all_cases([len(one.fingerprint.shape) for one in cases_facts], cases, "axes")
-    same_in_all_cases([len(one.fingerprint.mean) for one in cases_facts], cases, "channels")
+    case_facts = in_parallel(partial(_read_case, dataset), cases, "Reading scans", workers)
+    fingerprint = Fingerprint(tuple(case.fingerprint for case in case_facts))
+    same_in_all_cases([len(case.shape) for case in fingerprint.cases], cases, "axes")
+    same_in_all_cases([len(case.mean) for case in fingerprint.cases], cases, "channels")
     count = _class_count(dataset, fingerprint)
     names = tuple(dataset.classes.values()) or ("background", *(f"class {value}" for value in range(1, count)))
     return Facts(
         fingerprint,
         names,
         channel_names_in(dataset.root),
-        _foreground([one.foreground for one in cases_facts]),
-        _total([one.pieces for one in cases_facts], count),
-        _total([one.slice_pieces for one in cases_facts], count),
+        _foreground([case.foreground for case in case_facts]),
+        _total([case.pieces for case in case_facts], count),
+        _total([case.slice_pieces for case in case_facts], count),
         test_count=sum(case.label is not None for case in dataset.of("test")),
         has_layout=dataset.layout != "plain",
-        left_right=tuple(one.left_right for one in cases_facts if one.left_right),
+        left_right=tuple(case.left_right for case in case_facts if case.left_right),
     )
 
 
@@ -179,9 +183,9 @@ def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
 
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
-    """Return the axis perpendicular to the slices. Of several equal axes, return the last.
+    """Return the axis perpendicular to the slices: the axis with the largest spacing, or with the fewest voxels.
 
-    It is the axis with the largest spacing if slices are thick, and otherwise the axis with the fewest voxels.
+    The spacing decides if slices are thick. Of several equal axes, return the last.
     """
     has_thick_slices = _side_ratio(spacing) > THICK_SLICES
     scores = list(spacing) if has_thick_slices else [-voxels for voxels in shape]
@@ -190,7 +194,7 @@ def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
 
 @dataclass(frozen=True)
 class _CaseFacts:
-    """The facts about one case."""
+    """The facts about one case. ``foreground`` is a sample of foreground intensities."""
 
     fingerprint: CaseFingerprint
     foreground: Floats
@@ -206,17 +210,17 @@ def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
     label = read_label_of(dataset, case, scan)
     checked_values(dataset, case, scan.geometry, label)
     summary = fingerprint_case(case, scan, label)
-    pieces = {value: PieceCount.of(found) for value, found in summary.pieces.items()}
+    piece_counts = {value: PieceCount.of(pieces) for value, pieces in summary.pieces.items()}
     slices = _slice_pieces(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
     left_right = _left_right(summary, label.array)
-    return _CaseFacts(summary, _sample(scan.array, label.array), pieces, slices, left_right)
+    return _CaseFacts(summary, _sample(scan.array, label.array), piece_counts, slices, left_right)
 
 
 def _left_right(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, float]:
-    """Return the position of the center of each class: 0 is the left edge of a volume, and 1 is the right edge."""
-    axis = summary.canonical_order[0] if label.ndim == 3 else None
-    if axis is None:
+    """Return the center of each class in a volume, from 0 (left edge) to 1 (right edge). 2-D scans have no sides."""
+    if label.ndim != 3:
         return {}
+    axis = summary.canonical_order[0]
     across = tuple(other for other in range(3) if other != axis)
     centers = {}
     for value in summary.pieces:
@@ -253,11 +257,11 @@ def _foreground(samples: Sequence[Floats]) -> Foreground | None:
 
 def _total(counts: Sequence[dict[int, PieceCount]], classes: int) -> tuple[PieceCount, ...]:
     """Add up the counts of all cases by class. The background is never counted."""
-    return tuple(sum((one.get(value, PieceCount()) for one in counts), PieceCount()) for value in range(classes))
+    return tuple(sum((case.get(value, PieceCount()) for case in counts), PieceCount()) for value in range(classes))
 
 
 def _class_count(dataset: Dataset, fingerprint: Fingerprint) -> int:
-    found = max(fingerprint.label_counts, default=0)
-    if found == 0:
+    largest_value = max(fingerprint.label_counts, default=0)
+    if largest_value == 0:
         raise UserError(Code.LABELS_EMPTY, dataset.root, "all label maps are empty", EMPTY_LABELS_REMEDY)
-    return max(len(dataset.classes), found + 1)
+    return max(len(dataset.classes), largest_value + 1)

@@ -12,7 +12,7 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, anisotropy, is_sliced, shortest_axis, stacked_axis
 
 ANISOTROPIC = 1.2
-"""Above this ratio of voxel sides, the longest side becomes the last axis, so that rotations act on square pixels."""
+"""For a larger ratio of voxel sides, the axis of the longest side is last, so that rotations act on square pixels."""
 
 ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
 """The axes of each orientation, as indices of the canonical axes: 0 right-left, 1 front-back, 2 head-foot."""
@@ -20,10 +20,13 @@ ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
 
 @dataclass(frozen=True)
 class Frame:
-    """The space of prepared scans. ``size`` and ``spacing`` describe a typical scan.
+    """The space of prepared scans. Slices are stacked along the last axis.
 
-    Slices are stacked along the last axis. ``orientation`` is None for 2-D scans. ``voxels`` is the number of voxels
-    of all prepared training scans.
+    dimensions: 2 to train on slices, 3 to train on volumes
+    orientation: direction of the axes, None for 2-D scans
+    spacing: spacing of a typical scan in mm
+    size: number of voxels of a typical scan along each axis
+    voxels: number of voxels of all training scans together
     """
 
     dimensions: Literal[2, 3]
@@ -35,7 +38,7 @@ class Frame:
 
     @property
     def patch_size(self) -> tuple[int, ...]:
-        """Return the size of the arrays from which patches are cropped: a slice or a complete volume."""
+        """Return the size of a typical slice or volume from which patches are cropped."""
         return self.size[: self.dimensions]
 
     @property
@@ -51,18 +54,19 @@ def choose_frame(facts: Facts) -> Frame:
     if len(shapes[0]) == 2:
         return _frame(facts, 2, None, "the scans are 2-D", np.array(shapes), np.array(spacings))
     shapes, spacings = [case.canonical_shape for case in cases], [case.canonical_spacing for case in cases]
-    stacked = Counter(stacked_axis(*pair) for pair in zip(shapes, spacings, strict=True)).most_common(1)[0][0]
-    long, thin = anisotropy(spacings), shortest_axis(shapes)
+    last_axis = Counter(stacked_axis(*pair) for pair in zip(shapes, spacings, strict=True)).most_common(1)[0][0]
+    ratio, length = anisotropy(spacings), shortest_axis(shapes)
     dimensions: Literal[2, 3] = 2 if is_sliced(shapes, spacings) else 3
     if dimensions == 3:
-        widest = int(np.median(spacings, axis=0).argmax())
-        stacked = widest if long > ANISOTROPIC else 2
-        reason = f"volumes: {thin:g} voxels along the shortest axis, and voxels only {long:.1f} times as long as wide"
-    elif long > THICK_SLICES:
-        reason = f"slices: their distance is {long:.1f} times the pixel spacing, too much for 3-D patches"
+        last_axis = int(np.median(spacings, axis=0).argmax()) if ratio > ANISOTROPIC else 2
+        reason = (
+            f"volumes: {length:g} voxels along the shortest axis, and voxels only {ratio:.1f} times as long as wide"
+        )
+    elif ratio > THICK_SLICES:
+        reason = f"slices: their distance is {ratio:.1f} times the pixel spacing, too much for 3-D patches"
     else:
-        reason = f"slices: a typical volume has {thin:g} slices, too few for 3-D patches"
-    orientation = SLICES_LAST[stacked]
+        reason = f"slices: a typical volume has {length:g} slices, too few for 3-D patches"
+    orientation = SLICES_LAST[last_axis]
     order = list(ORDERS[orientation])
     return _frame(facts, dimensions, orientation, reason, np.array(shapes)[:, order], np.array(spacings)[:, order])
 
@@ -75,13 +79,11 @@ def _frame(
     shapes: npt.NDArray[np.int64],
     spacings: npt.NDArray[np.float64],
 ) -> Frame:
+    """Return the frame of scans with these shapes and spacings, whose axes are in the order of the prepared scans."""
     target = np.array([float(f"{step:.4g}") for step in np.median(spacings, axis=0)])
-    if shapes.shape[1] > dimensions:
-        # the distance between slices is never resampled
-        kept = np.where(np.arange(3) < dimensions, target, spacings)
-    else:
-        kept = np.broadcast_to(target, spacings.shape)
-    resampled = np.maximum(1, np.rint(shapes * spacings / kept)).astype(np.int64)
+    # the distance between slices is never resampled
+    prepared_spacings = np.where(np.arange(shapes.shape[1]) < dimensions, target, spacings)
+    resampled = np.maximum(1, np.rint(shapes * spacings / prepared_spacings)).astype(np.int64)
     size = tuple(int(n) for n in np.rint(np.median(resampled, axis=0)))
     spacing = tuple(float(step) for step in target[:dimensions])
     choices = {
@@ -95,7 +97,7 @@ def _frame(
 
 def _spacing_reason(facts: Facts, spacings: npt.NDArray[np.float64], dimensions: int) -> str:
     low, high = spacings[:, :dimensions].min(axis=0), spacings[:, :dimensions].max(axis=0)
-    count = facts.labeled + facts.unlabeled
+    count = facts.labeled_count + facts.unlabeled_count
     across = "; the distance between slices is kept" if spacings.shape[1] > dimensions else ""
     if np.allclose(low, high, rtol=0.01):
         return f"mm, the spacing of all {count} scans, within 1 %; scans with another spacing are resampled{across}"

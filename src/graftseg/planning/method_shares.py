@@ -1,4 +1,4 @@
-"""Equal shares of the training time of a plan: one recipe per method, all for the same folds."""
+"""Recipes to compare methods: each method gets an equal share of the training time of a plan."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,10 +10,9 @@ import torch
 from graftseg.core.errors import Code, UserError
 from graftseg.data.store import Store
 from graftseg.methods import METHODS
+from graftseg.methods.costs import SELF_TRAINING
 from graftseg.planning.choices import tree_of
-from graftseg.planning.cost import SELF_TRAINING
 from graftseg.planning.length import (
-    MAX_STEPS,
     MIN_FOLD_STEPS,
     MIN_UNLABELED_STEPS,
     TIME_MARGIN,
@@ -33,7 +32,11 @@ Seconds = Mapping[str, float]
 
 
 class MethodRecipes(NamedTuple):
-    """The recipes of a method: for a fold of the comparison, and for all labeled cases in the time of the plan."""
+    """The recipes of a method.
+
+    compared: recipe for the folds of the comparison
+    final: recipe to train with all labeled cases in the complete time of the plan
+    """
 
     compared: Recipe
     final: Recipe
@@ -54,7 +57,7 @@ def compared_methods(names: Sequence[str] | None) -> tuple[str, ...]:
 def share_on_device(
     plan: Recipe, methods: Sequence[str], device: torch.device, folds: FoldCount | None, store: Store, labeled: int
 ) -> dict[str, MethodRecipes]:
-    """Call ``share_plan`` with step times that are measured on a device. ``labeled`` is the number of labeled cases."""
+    """Call ``share_plan`` with step times measured on a device. ``labeled`` is the number of labeled cases."""
     timer = partial(seconds_per_step, channels=store.channels, classes=len(store.classes), device=device)
     return share_plan(plan, methods, timer, labeled=labeled, folds=labeled if folds == LEAVE_ONE_OUT else folds)
 
@@ -64,23 +67,23 @@ def share_plan(
 ) -> dict[str, MethodRecipes]:
     """Return recipes that give each method the same share of the time of a plan, for the same number of folds.
 
-    ``timer`` measures the seconds per step. ``folds`` is chosen so that enough steps remain, unless it is given.
+    ``timer`` measures the seconds per step. Without ``folds``, choose a number that leaves enough steps per fold.
     """
     plan = _with_unlabeled_images(plan)
     seconds = step_seconds(plan, methods, timer)
     times = {name: StepTimes(seconds[name], seconds[SUPERVISED], name != SUPERVISED) for name in methods}
     budget = planned_seconds(plan, seconds)
     count = choose_folds(times, budget, labeled) if folds is None else folds
-    steps = _steps(times, budget / len(times) / count)
+    steps = _steps_in(times, budget / len(times) / count)
     if min(steps.values()) < MIN_UNLABELED_STEPS:
-        needed = len(times) * count * max(one.seconds(MIN_UNLABELED_STEPS)[0] for one in times.values())
+        needed = len(times) * count * max(time.seconds(MIN_UNLABELED_STEPS)[0] for time in times.values())
         finding = (
             f"{budget / 60:.3g} minutes of training are too short to compare {len(times)} methods on {count} folds "
             f"with at least {MIN_UNLABELED_STEPS} steps each"
         )
         remedy = f"plan with --minutes {ceil(TIME_MARGIN * needed / 60)} or more, or name fewer --methods"
         raise UserError(Code.BUDGET_TOO_SMALL, f"recipe {plan.name}", finding, remedy)
-    final = _steps(times, budget)
+    final = _steps_in(times, budget)
     return {
         name: MethodRecipes(
             method_recipe(plan, name, steps[name]).model_copy(update={"folds": count}),
@@ -91,7 +94,7 @@ def share_plan(
 
 
 def _with_unlabeled_images(plan: Recipe) -> Recipe:
-    """Return a plan whose batches have unlabeled images, which a supervised plan leaves out."""
+    """Return the plan with unlabeled images in its batches, also if it is supervised."""
     batches = plan.batches
     if batches.unlabeled:
         return plan
@@ -100,9 +103,10 @@ def _with_unlabeled_images(plan: Recipe) -> Recipe:
 
 def choose_folds(times: Mapping[str, StepTimes], budget: float, labeled: int) -> int:
     """Return the largest number of folds up to the default with enough steps for every method, but at least two."""
-    counts = range(min(labeled, DEFAULT_FOLDS), MIN_FOLDS, -1)
-    shares = {count: budget / len(times) / count for count in counts}
-    return next((n for n, share in shares.items() if min(_steps(times, share).values()) >= MIN_FOLD_STEPS), MIN_FOLDS)
+    for folds in range(min(labeled, DEFAULT_FOLDS), MIN_FOLDS, -1):
+        if min(_steps_in(times, budget / len(times) / folds).values()) >= MIN_FOLD_STEPS:
+            return folds
+    return MIN_FOLDS
 
 
 def planned_seconds(plan: Recipe, seconds: Seconds) -> float:
@@ -138,23 +142,20 @@ def method_recipe(plan: Recipe, method: str, steps: int) -> Recipe:
 
 def _stages(plan: Recipe, method: str, steps: int) -> list[dict[str, Any]]:
     first = 0 if method == SUPERVISED else first_stage_steps(steps)
-    lengths = [first, steps - first] if first else [steps]
-    stages: list[dict[str, Any]] = tree_of(
-        stage_choices(first, steps - first, "", method) | optimizer_choices(lengths)
-    )["stages"]
-    usual: list[dict[str, Any]] = tree_of(
-        {name: one for name, one in method_choices(plan.data.dimensions, method).items() if name.startswith("stages.")}
-    )["stages"]
+    stage_steps = [first, steps - first] if first else [steps]
+    by_length = stage_choices(first, steps - first, "", method) | optimizer_choices(stage_steps)
+    stages: list[dict[str, Any]] = tree_of(by_length)["stages"]
+    by_method: list[dict[str, Any]] = tree_of(method_choices(plan.data.dimensions, method))["stages"]
     for index, stage in enumerate(stages):
-        defaults = usual[index]["settings"] if index < len(usual) else {}
-        stage["settings"] = defaults | _kept_settings(plan, stage["method"]) | stage.get("settings", {})
+        defaults = by_method[index]["settings"] if index < len(by_method) else {}
+        stage["settings"] = defaults | _settings_in(plan, stage["method"]) | stage.get("settings", {})
     if first and uses_unlabeled(plan):
         stages[-1]["check_teacher"] = plan.stages[-1].check_teacher
     return stages
 
 
-def _kept_settings(plan: Recipe, method: str) -> dict[str, Any]:
-    """Return the settings of a method in the plan. The rule for components is kept for all methods."""
+def _settings_in(plan: Recipe, method: str) -> dict[str, Any]:
+    """Return the settings of a method in the plan. For other methods, return only the rule for components."""
     for stage in plan.stages:
         if stage.method == method:
             return stage.settings
@@ -164,6 +165,6 @@ def _kept_settings(plan: Recipe, method: str) -> dict[str, Any]:
     return {"largest_component": rule}
 
 
-def _steps(times: Mapping[str, StepTimes], budget: float) -> dict[str, int]:
+def _steps_in(times: Mapping[str, StepTimes], budget: float) -> dict[str, int]:
     """Return the steps of every method in ``budget`` seconds."""
-    return {name: min(one.steps_in(budget), MAX_STEPS) for name, one in times.items()}
+    return {name: time.steps_in(budget) for name, time in times.items()}

@@ -1,4 +1,4 @@
-"""The patch, the batch and the network of a training step."""
+"""The network, the patch size and the batch size of a plan."""
 
 from dataclasses import dataclass
 from math import prod
@@ -11,7 +11,7 @@ from graftseg.planning.frame import Frame
 
 MAX_LEVELS = 5
 MIN_COARSE_VOXELS = 3
-"""Voxels that the shortest axis of a typical scan must have at the coarsest level of the network."""
+"""Minimum number of voxels along the shortest axis of a typical scan at the coarsest level of the network."""
 MAX_PATCH_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
 """Maximum number of voxels of a patch, by device and dimensions. It limits the time of a step."""
 MIN_PATCH_VOXELS = {2: 64**2, 3: 48**3}
@@ -32,7 +32,16 @@ FOREGROUND_REASON = (
 
 @dataclass(frozen=True)
 class StepShape:
-    """Patch, batch, network and memory of a step. ``is_resident`` is true if all scans fit into the memory, too."""
+    """The size of a training step and its memory.
+
+    patch: size of a patch in voxels
+    batch: number of labeled images, and of unlabeled images, in a batch
+    network: settings of the network
+    step_bytes: estimated memory of a step
+    store_bytes: size of the prepared scans
+    is_resident: whether the prepared scans fit into the memory
+    choices: the settings that follow
+    """
 
     patch: tuple[int, ...]
     batch: int
@@ -49,37 +58,39 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     levels = _levels(size)
     name = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
     is_cpu = target.kind == "cpu"
-    network = NetworkSettings.model_validate(
-        {
-            "name": name,
-            "width": NETWORK_WIDTHS[target.kind],
-            "levels": levels,
-            "dropout": not is_cpu,
-            "leaky": True,
-            "channels_last": is_cpu,
-        }
+    network = NetworkSettings(
+        name=name,
+        width=NETWORK_WIDTHS[target.kind],
+        levels=levels,
+        dropout=not is_cpu,
+        leaky=True,
+        channels_last=is_cpu,
     )
-    stored = frame.voxels * (2 * facts.channels + 1)
-    resident = stored < MAX_STORE_FRACTION * target.memory
-    room = target.usable_fraction * target.memory - (stored if resident else 0)
-    patch, batch = _fitted(facts, frame, target, network, room)
-    needed = step_bytes(network_load(network, facts.channels, len(facts.classes)), patch, batch, len(facts.classes))
+    store_bytes = frame.voxels * (2 * facts.channels + 1)
+    is_resident = store_bytes < MAX_STORE_FRACTION * target.memory
+    free_bytes = target.usable_fraction * target.memory - (store_bytes if is_resident else 0)
+    patch, batch = _largest_patch(facts, frame, target, network, free_bytes)
+    classes = len(facts.classes)
+    needed = step_bytes(network_load(network, facts.channels, classes), patch, batch, classes)
     choices = _network_choices(network, size, target) | _patch_choices(frame, patch, batch, target)
-    return StepShape(patch, batch, network, needed, stored, resident, choices)
+    return StepShape(patch, batch, network, needed, store_bytes, is_resident, choices)
 
 
 def _levels(size: tuple[int, ...]) -> int:
-    """Return the largest number of levels up to 5 with at least 3 voxels per axis at the coarsest level, or else 2."""
+    """Return the largest number of levels that leaves enough voxels per axis at the coarsest level, but at least 2."""
     levels = 2
     while levels < MAX_LEVELS and min(size) >= MIN_COARSE_VOXELS * 2**levels:
         levels += 1
     return levels
 
 
-def _fitted(
-    facts: Facts, frame: Frame, target: Target, network: NetworkSettings, room: float
+def _largest_patch(
+    facts: Facts, frame: Frame, target: Target, network: NetworkSettings, free_bytes: float
 ) -> tuple[tuple[int, ...], int]:
-    """Reduce the patch until it fits into the memory, but reduce the batch before the patch becomes too small."""
+    """Return the largest patch that fits into the memory, and the batch size.
+
+    The batch is reduced if the patch would otherwise become too small.
+    """
     kind = (target.kind, frame.dimensions)
     load, classes = network_load(network, facts.channels, len(facts.classes)), len(facts.classes)
     stride = stride_of(network)
@@ -87,19 +98,19 @@ def _fitted(
     while prod(patch) > MAX_PATCH_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
         patch = smaller
     for batch in BATCHES[kind]:
-        fitting = patch
-        while step_bytes(load, fitting, batch, classes) > room:
-            reduced = _smaller(fitting, frame, network)
-            if reduced is None or (prod(reduced) < MIN_PATCH_VOXELS[frame.dimensions] and batch != BATCHES[kind][-1]):
+        reduced = patch
+        while step_bytes(load, reduced, batch, classes) > free_bytes:
+            smaller = _smaller(reduced, frame, network)
+            if smaller is None or (prod(smaller) < MIN_PATCH_VOXELS[frame.dimensions] and batch != BATCHES[kind][-1]):
                 break
-            fitting = reduced
+            reduced = smaller
         else:
-            return fitting, batch
-    return fitting, BATCHES[kind][-1]
+            return reduced, batch
+    return reduced, BATCHES[kind][-1]
 
 
 def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> tuple[int, ...] | None:
-    """Return a patch that is one stride shorter along its longest axis in mm, or None if no axis can be shorter."""
+    """Return a patch that is one stride shorter along its longest side in mm, or None if no side can be shorter."""
     stride = stride_of(network)
     spacing = frame.spacing[: len(patch)]
     lengths = [n * step if n > 2 * stride else 0.0 for n, step in zip(patch, spacing, strict=True)]
@@ -111,8 +122,8 @@ def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> 
 
 def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Target) -> Choices:
     kind = {"unet-2d": "the U-Net for slices", "vnet-bn": "the V-Net for volumes"}[network.name]
-    shortest, left = min(size), max(1, min(size) // stride_of(network))
-    levels = f"at most {MAX_LEVELS}; the shortest axis has {shortest} voxels, reduced to {left} at the coarsest level"
+    shortest, coarsest = min(size), max(1, min(size) // stride_of(network))
+    levels = f"at most {MAX_LEVELS}; the shortest axis has {shortest} voxels, and {coarsest} at the coarsest level"
     width = dropout = "as published"
     if target.kind == "cpu":
         width = "half the published width, because a CPU is slow"
@@ -134,10 +145,10 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     covered = prod(min(1.0, p / n) for p, n in zip(patch, size, strict=True))
     whole = "slice" if frame.is_stacked else "scan"
     if covered > 0.999:
-        seen = f"a complete typical {whole} ({format_size(size)} voxels)"
+        content = f"a complete typical {whole} ({format_size(size)} voxels)"
     else:
-        room = f"limited by {target.memory / GIB:.0f} GiB of memory and by the time of a step"
-        seen = f"{covered:.0%} of a typical {whole} ({format_size(size)} voxels), {room}"
+        limits = f"limited by {target.memory / GIB:.0f} GiB of memory and by the time of a step"
+        content = f"{covered:.0%} of a typical {whole} ({format_size(size)} voxels), {limits}"
     preferred = BATCHES[target.kind, frame.dimensions][0]
     fewer = "" if batch == preferred else f"; {preferred} images do not fit into the memory"
     foreground = Choice(0.0, "a patch shows nearly the complete scan, so its position does not matter")
@@ -145,7 +156,7 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
         foreground = Choice(FOREGROUND_FRACTION, FOREGROUND_REASON)
     paired = "as many as labeled images, because each labeled image is paired with an unlabeled image"
     return {
-        "batches.patch": Choice(list(patch), f"{seen}, in multiples of the network's stride"),
+        "batches.patch": Choice(list(patch), f"{content}, in multiples of the network's stride"),
         "batches.labeled": Choice(batch, f"even, because copy-paste combines the two halves of a batch{fewer}"),
         "batches.unlabeled": Choice(batch, paired),
         "batches.foreground": foreground,

@@ -1,4 +1,4 @@
-"""A plan as a YAML file: the settings of the recipe with their reasons as comments."""
+"""Plans as YAML files: the settings of a recipe, with their reasons as comments."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ IMPLIED_BY_FAST = {"loop.precision", "settings.joint"}
 
 
 def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
-    """Return the text of a plan: the summary, then all settings with the reasons for their values."""
-    lines = [line for part in head for line in _comment(part, "")]
+    """Return the text of a plan: the summary ``head``, then all settings with the reasons for their values."""
+    lines = [line for paragraph in head for line in _comment(paragraph, "")]
     for name, value in recipe.model_dump(mode="json", exclude=NOT_WRITTEN).items():
         lines += _entry("", name, value, name, choices)
     return "\n".join(lines) + "\n"
@@ -66,7 +66,7 @@ def _flow(value: Any) -> str:
 
 
 def default_reason(name: str) -> str:
-    """Return the reason in ``reasons.yaml`` for a setting with this dotted name, or else the setting's description."""
+    """Return the reason in ``reasons.yaml`` for the setting with this dotted name, or else its description."""
     return _default_reasons().get(_without_stage(name)) or _description(name.split(".")) or "the default"
 
 

@@ -11,11 +11,11 @@ from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods import METHODS
-from graftseg.methods.costs import step_cost
+from graftseg.methods.costs import SELF_TRAINING, SUPERVISED, step_cost
 from graftseg.planning.augmentation import augmentation_choices
 from graftseg.planning.choices import Choice, Choices, format_size, tree_of
 from graftseg.planning.components import component_choices
-from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Target, network_load, target_of
+from graftseg.planning.cost import GIB, SPEEDS, Target, network_load, target_of
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
@@ -30,7 +30,7 @@ from graftseg.planning.length import (
     choose_length,
     estimated_times,
     plausible_times,
-    requested,
+    requested_time,
 )
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
@@ -39,12 +39,12 @@ from graftseg.training.folds import MIN_FOLDS, suggested_folds
 from graftseg.training.teacher_check import MIN_SCANS
 
 StepTimer = Callable[[Sequence[Recipe]], list[float]]
-"""Function that returns the seconds per step of the last stage of each recipe on the device."""
+"""Function that measures the seconds per step of the last stage of each recipe."""
 
 MAX_CHECK_FRACTION = 0.5
-"""Fraction of the time above which a plan says that the predictions of unlabeled scans take most of it."""
+"""If the predictions of unlabeled scans take a larger fraction of the time, a plan has a note."""
 MIN_USEFUL_STEPS = 1500
-"""A plan with fewer steps warns that the network will not be good."""
+"""A plan with fewer steps has a warning that the network will not be good."""
 ONE_LABELED_SCAN = (
     "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the network, and "
     "the network learns the labels of one patient only. Label a few more scans."
@@ -60,13 +60,19 @@ GRAFT = {
     "average": Choice(False, "off, because the learning rate decays to zero"),
 }
 MAX_BUSY_CORES = 0.4
-"""Number of cores used by other programs above which a plan warns."""
+"""If other programs use more of the training's cores, a plan has a warning."""
 TRAIN_LINE = "Train this plan with `graftseg train THIS_FILE --data DATA --out RUN`."
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe, the reasons for its values, and a summary."""
+    """A recipe with reasons.
+
+    recipe: the planned recipe
+    choices: the values that were chosen, with their reasons
+    head: the summary, in paragraphs
+    minutes: expected time of all networks together
+    """
 
     recipe: Recipe
     choices: Choices
@@ -87,23 +93,23 @@ def make_plan(
     timed: bool = True,
     method: str = DEFAULT_METHOD,
 ) -> Plan:
-    """Read the training scans and make a plan for a device. Time a few steps if ``timed`` is true.
+    """Read the training scans and make a plan for a device.
 
-    The data settings of the plan do not depend on the device. Only a device of this machine is timed.
+    If ``timed`` is true and the device is in this machine, time a few steps. Data settings do not depend on the device.
     """
     check_minutes(minutes)
     target, facts = target_of(device), facts_of(dataset)
     if not (timed and target.present):
         return choose(facts, target, minutes=minutes, method=method)
-    busy = _contested() if target.kind == "cpu" else None
+    busy = _contested_cores() if target.kind == "cpu" else None
 
-    def measure(recipes: Sequence[Recipe]) -> list[float]:
+    def timer(recipes: Sequence[Recipe]) -> list[float]:
         from graftseg.core.devices import choose_device
         from graftseg.planning.probe import seconds_per_step
 
         return seconds_per_step(recipes, facts.channels, len(facts.classes), choose_device(device))
 
-    return choose(facts, target, minutes=minutes, timed=measure, busy=busy, method=method)
+    return choose(facts, target, minutes=minutes, timer=timer, busy=busy, method=method)
 
 
 def choose(
@@ -111,50 +117,55 @@ def choose(
     target: Target,
     *,
     minutes: float | None = None,
-    timed: StepTimer | None = None,
+    timer: StepTimer | None = None,
     busy: float | None = None,
     method: str = DEFAULT_METHOD,
 ) -> Plan:
-    """Plan a run. Without ``timed``, the seconds per step come from a table. ``busy`` cores are shared with others."""
+    """Plan a run.
+
+    ``timer`` measures the seconds per step. Without it, they come from a table. ``busy`` is the number of the
+    training's cores that other programs use, or None if it is unknown.
+    """
     check_minutes(minutes)
     if method not in SELF_TRAINING:
         finding = "not a method that can be planned"
         raise UserError(Code.OPTION_INVALID, f"--method {method}", finding, f"choose one of {', '.join(SELF_TRAINING)}")
     frame = choose_frame(facts)
     shape = choose_step_shape(facts, frame, target)
-    used = method if facts.unlabeled >= MIN_SCANS else None
-    fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (used, None)}
+    # the method of the plan, or None for a supervised recipe
+    planned = method if facts.unlabeled_count >= MIN_SCANS else None
+    fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (planned, None)}
     load = network_load(shape.network, facts.channels, len(facts.classes))
     times = estimated_times(SPEEDS[target.kind], shape.batch * prod(shape.patch) * load.operations, method)
-    overlap = fixed[used]["inference.overlap"].value
+    overlap = fixed[planned]["inference.overlap"].value
 
     def length_for(name: str | None) -> TrainingLength:
-        forward = scan_seconds(frame, shape, times.supervised, overlap)
-        complete = replace(times, uses_unlabeled=name is not None, prediction=forward, unlabeled=facts.unlabeled)
-        return choose_length(facts, frame, complete, minutes, method)
+        prediction = scan_seconds(frame, shape, times.supervised, overlap)
+        uses = replace(times, uses_unlabeled=name is not None, prediction=prediction, unlabeled=facts.unlabeled_count)
+        return choose_length(facts, frame, uses, minutes, method)
 
-    if timed is not None:
+    if timer is not None:
         recipes = [_recipe(choices | length_for(name).choices) for name, choices in fixed.items()]
-        seconds = dict(zip(fixed, timed(recipes), strict=True))
-        both = seconds[used], seconds[None]
-        if used is not None and target.kind == "cpu":
+        seconds = dict(zip(fixed, timer(recipes), strict=True))
+        step_times = seconds[planned], seconds[None]
+        if planned is not None and target.kind == "cpu":
             stage = recipes[0].stages[-1]
-            expected = step_cost(stage.method, stage.settings, uses_unlabeled=True) / SUPERVISED
-            both = plausible_times(*both, expected)
-        times = StepTimes(*both, used is not None)
-    length = length_for(used)
-    wanted = length.times  # recommended minutes are for a recipe that uses the unlabeled scans
-    if used is not None and length.fits < MIN_UNLABELED_STEPS:
-        used, length = None, length_for(None)
-    choices = fixed[used] | length.choices
+            expected_ratio = step_cost(stage.method, stage.settings, uses_unlabeled=True) / SUPERVISED
+            step_times = plausible_times(*step_times, expected_ratio)
+        times = StepTimes(*step_times, planned is not None)
+    length = length_for(planned)
+    requested = length.times  # warnings recommend minutes for the requested method, also if the plan is supervised
+    if planned is not None and length.fitting < MIN_UNLABELED_STEPS:
+        planned, length = None, length_for(None)
+    choices = fixed[planned] | length.choices
     head = (
         *_data_lines(facts, frame),
-        *_unused_lines(facts, length, wanted),
+        *_unused_lines(facts, length, requested),
         *intensity_lines(facts, choices),
         _memory_line(shape, target),
-        *_time_lines(length, wanted, SPEEDS[target.kind].source if timed is None else MEASURED, minutes),
+        *_time_lines(length, requested, SPEEDS[target.kind].source if timer is None else MEASURED, minutes),
         *_busy_lines(busy),
-        *_score_lines(facts, length, wanted),
+        *_score_lines(facts, length, requested),
         "",
         TRAIN_LINE,
     )
@@ -162,22 +173,22 @@ def choose(
 
 
 def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target, method: str | None) -> Choices:
-    """Choose everything that does not depend on the time; ``method`` is None for a supervised recipe."""
+    """Choose the settings that do not depend on the time. ``method`` is None for a supervised recipe."""
     settings = {} if method is None else METHODS[method].Config.model_fields
     components = component_choices(facts, frame, pseudo_labels="largest_component" in settings)
     general = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(target)
     return general | method_choices(frame.dimensions, method) | augmentation_choices(facts, frame) | components
 
 
-def _unused_lines(facts: Facts, length: TrainingLength, wanted: StepTimes) -> list[str]:
+def _unused_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> list[str]:
     """Warn if the time is too short to learn from the unlabeled scans."""
-    if length.first or facts.unlabeled < MIN_SCANS:
+    if length.first or facts.unlabeled_count < MIN_SCANS:
         return []
     return [
         "Warning: the time is too short to learn from the unlabeled scans, so this is a supervised recipe. With them, "
-        f"{MIN_UNLABELED_STEPS} steps and their baseline take {duration(sum(wanted.seconds(MIN_UNLABELED_STEPS)))}, "
-        f"and the predictions of the unlabeled scans {duration(wanted.check_seconds(None))}. Give --minutes "
-        f"{wanted.minutes_for(MIN_UNLABELED_STEPS)} or more to use them."
+        f"{MIN_UNLABELED_STEPS} steps and their baseline take {duration(sum(requested.seconds(MIN_UNLABELED_STEPS)))}, "
+        f"and the predictions of the unlabeled scans {duration(requested.check_seconds(None))}. Give --minutes "
+        f"{requested.minutes_for(MIN_UNLABELED_STEPS)} or more to use them."
     ]
 
 
@@ -209,7 +220,7 @@ def _other_choices(target: Target) -> Choices:
 
 
 def method_choices(dimensions: int, method: str | None) -> Choices:
-    """Choose the settings of the methods of both stages; ``method`` is None for a supervised recipe."""
+    """Choose the settings of the methods of both stages. ``method`` is None for a supervised recipe."""
     choices = {"stages.0.settings.dice": Choice("classes", "Dice over the batch, for all classes and the background")}
     if method is None:
         choices["batches.unlabeled"] = Choice(0, "a supervised recipe uses no unlabeled scans")
@@ -229,14 +240,14 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
     lines = [
         "A plan by graftseg with the reason for every value. You may change any value.",
         "",
-        f"Scans: {counted(facts.labeled, kind)} with labels and {facts.unlabeled} without; "
+        f"Scans: {counted(facts.labeled_count, kind)} with labels and {facts.unlabeled_count} without; "
         f"{counted(len(facts.classes) - 1, 'class', 'classes')} ({names}), {counted(facts.channels, 'channel')}. "
         f"A typical scan is prepared to {format_size(frame.size)} voxels of {spacing} mm.",
     ]
-    if facts.labeled == 1:
+    if facts.labeled_count == 1:
         lines.append(ONE_LABELED_SCAN)
-    if facts.unlabeled < MIN_SCANS:
-        few = "is only one unlabeled scan" if facts.unlabeled else "are no unlabeled scans"
+    if facts.unlabeled_count < MIN_SCANS:
+        few = "is only one unlabeled scan" if facts.unlabeled_count else "are no unlabeled scans"
         folder = "Put unlabeled scans into imagesUn" if facts.has_layout else "Pass a folder of scans with --unlabeled"
         lines.append(f"Warning: there {few}, so this is a supervised recipe. {folder} and plan again.")
     return lines
@@ -257,26 +268,24 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.2g}" if size >= GIB // 1000 else "less than 0.001"
 
 
-def _time_lines(length: TrainingLength, wanted: StepTimes, source: str, minutes: float | None) -> list[str]:
+def _time_lines(length: TrainingLength, requested: StepTimes, source: str, minutes: float | None) -> list[str]:
     steps, total, check = length.steps, length.total_seconds, length.times.check_seconds(length.folds)
     run, baseline = length.times.seconds(steps)
-    parts = [f"{duration(run)} for {steps} steps"]
+    parts = f"{duration(run)} for {steps} steps"
     if length.first:
-        parts[1:] = [
-            f"{duration(check)} to predict the unlabeled scans",
-            f"{duration(baseline)} for the supervised baseline",
-        ]
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+        parts += (
+            f", {duration(check)} to predict the unlabeled scans and {duration(baseline)} for the supervised baseline"
+        )
     folds = f", for each of {length.folds} folds" if length.folds else ""
-    again = duration(total + length.times.second_check_seconds(length.folds))
-    longer = "" if again == duration(total) else f" (up to {again} if the check of the teacher is repeated)"
+    longest = duration(total + length.times.second_check_seconds(length.folds))
+    limit = "" if longest == duration(total) else f" (up to {longest} if the check of the teacher is repeated)"
     lines = [
-        f"Time: about {duration(total)} in total{longer}: {listed}{folds}. Seconds per step are {source}. Reading, "
+        f"Time: about {duration(total)} in total{limit}: {parts}{folds}. Seconds per step are {source}. Reading, "
         "preparing and scoring take additional time."
     ]
     if minutes is not None and total > 60 * minutes:
         lines.append(
-            f"Warning: this is more than the {requested(minutes)}. A plan has at least {MIN_STEPS} steps. Give "
+            f"Warning: this is more than the {requested_time(minutes)}. A plan has at least {MIN_STEPS} steps. Give "
             f"--minutes {length.times.minutes_for(steps)} or more."
         )
     if (length.folds or 1) * check > MAX_CHECK_FRACTION * total:
@@ -287,13 +296,13 @@ def _time_lines(length: TrainingLength, wanted: StepTimes, source: str, minutes:
     if steps < MIN_USEFUL_STEPS:
         lines.append(
             f"Warning: {steps} steps suffice to test that everything works, but not for a good network. Give --minutes "
-            f"{wanted.minutes_for(MIN_USEFUL_STEPS)} or more."
+            f"{requested.minutes_for(MIN_USEFUL_STEPS)} or more."
         )
     return lines
 
 
-def _contested() -> float | None:
-    """Return how many of the cores that training uses are used by other programs, or None if this is unknown."""
+def _contested_cores() -> float | None:
+    """Return how many of the training's cores other programs use, or None if this is unknown."""
     import torch
 
     busy = busy_cores()
@@ -301,7 +310,7 @@ def _contested() -> float | None:
 
 
 def _busy_lines(busy: float | None) -> list[str]:
-    """Warn if the measured time is too long, because other programs used the cores."""
+    """Warn if other programs used the cores during the measurement."""
     if busy is None or busy < MAX_BUSY_CORES:
         return []
     import torch
@@ -314,31 +323,31 @@ def _busy_lines(busy: float | None) -> list[str]:
 
 
 def _fewer_threads(busy: float, threads: int) -> str:
-    """Recommend as many threads as cores are free. Threads that wait for one another lose most of a shared core."""
+    """Recommend as many threads as cores are free."""
     if threads == 1:
         return ""
     free = max(1, int(threads - busy))
     return f", or plan and train with OMP_NUM_THREADS={free}, because threads on shared cores wait for one another"
 
 
-def _score_lines(facts: Facts, length: TrainingLength, wanted: StepTimes) -> list[str]:
-    """Return a warning if the run cannot be scored, or a note if there are too few test scans."""
-    if facts.unlabeled and 0 < facts.test_count < MIN_CASES:
+def _score_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> list[str]:
+    """Warn if the run cannot be scored, or note that there are too few test scans."""
+    if facts.unlabeled_count and 0 < facts.test_count < MIN_CASES:
         return [
             f"Note: {counted(facts.test_count, 'test scan')} with labels can be scored. `graftseg test` needs at least "
             f"{MIN_CASES} to distinguish a real difference from chance."
         ]
-    folds = suggested_folds(facts.labeled, has_test=facts.has_test)
+    folds = suggested_folds(facts.labeled_count, has_test=facts.has_test)
     if folds is None or length.folds:
         return []
-    others = "" if folds == MIN_FOLDS else f" (any number from {MIN_FOLDS} to {folds})"
+    alternatives = "" if folds == MIN_FOLDS else f" (any number from {MIN_FOLDS} to {folds})"
     add_test_scans = "pass test scans with --test-images and their labels with --test-labels"
     if facts.has_layout:
         add_test_scans = "put test scans into imagesTs and their labels into labelsTs"
     return [
         "Warning: this run cannot be scored, because there are no labeled test scans and no time for folds. Either "
-        f"train this plan with --folds {folds}{others}, which takes about "
+        f"train this plan with --folds {folds}{alternatives}, which takes about "
         f"{duration(length.times.total_seconds(length.steps, folds))}; or plan with --minutes "
-        f"{wanted.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
+        f"{requested.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
         f"steps each; or {add_test_scans}."
     ]

@@ -1,4 +1,4 @@
-"""Measurement of the seconds per step on this machine, with a few steps on noise."""
+"""Measurement of the seconds per step on this machine. A few steps are trained on random images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,7 @@ from graftseg.training.step import WARM_UP, StepMode, Stepper
 
 TIMED_STEPS = 3
 MAX_SECONDS = 8.0
-"""No further step is timed after this number of seconds for the steps of a recipe."""
-
+"""No further step is timed if the timed steps of a recipe took this number of seconds."""
 
 Measure = Callable[[int], float]
 """Function that runs the step with this number and returns its seconds."""
@@ -34,8 +33,8 @@ def seconds_per_step(recipes: Sequence[Recipe], channels: int, classes: int, dev
     """Return, for each recipe, the shortest time of a few steps of its last stage, with augmentation.
 
     On a CPU, the recipes take turns, so that other programs slow all of them alike. On a GPU, they are measured one
-    after another, because a captured step keeps its memory. There, a CUDA graph of a step is replayed, as in training.
-    A long run on a GPU is faster than this measurement, because training compiles the networks of long stages.
+    after another, because a captured step keeps its memory. Networks are not compiled, so a long run on a GPU, which
+    compiles them, is faster.
     """
     groups = [recipes] if device.type == "cpu" else [[recipe] for recipe in recipes]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -47,9 +46,9 @@ def seconds_per_step(recipes: Sequence[Recipe], channels: int, classes: int, dev
 
 
 def _shortest(measures: Sequence[Measure], device: torch.device) -> list[float]:
-    """Return the shortest time of each after warm-up, measured in turns.
+    """Return the shortest time of each recipe after a warm-up. The recipes take turns.
 
-    On a CPU, the warm-up is the result if one of its steps takes longer than ``MAX_SECONDS``.
+    On a CPU, only the warm-up is measured if one of its steps takes longer than ``MAX_SECONDS``.
     """
     warm_up = WARM_UP + 2 if device.type == "cuda" else 1
     turns = [[measure(step) for measure in measures] for step in range(warm_up)]
@@ -61,7 +60,7 @@ def _shortest(measures: Sequence[Measure], device: torch.device) -> list[float]:
 
 
 def _measure(recipe: Recipe, channels: int, classes: int, device: torch.device) -> Measure:
-    """Return a function that augments a batch of noise and trains a step of the last stage."""
+    """Return a function that augments random images and trains a step of the last stage."""
     stage, loop, batches = recipe.stages[-1], recipe.loop, recipe.batches
     method = build_method(recipe, stage, channels, classes, device).train()
     optimizers = {
@@ -100,7 +99,7 @@ def _augment(memory: Tensor, settings: BatchSettings, channels: int, rng: np.ran
 
 @dataclass(frozen=True)
 class ConstantBatches:
-    """Batches that are the same in every step."""
+    """The same batch in every step, in place of ``graftseg.data.batches.Batches``."""
 
     batch: Batch
     device: torch.device
@@ -122,5 +121,5 @@ class ConstantBatches:
 def _noise(recipe: Recipe, channels: int, classes: int, device: torch.device) -> Batch:
     patch, labeled, unlabeled = recipe.batches.patch, recipe.batches.labeled, recipe.batches.unlabeled
     images = torch.randn(labeled, channels, *patch, device=device)
-    others = torch.randn(unlabeled, channels, *patch, device=device)
-    return Batch(Labeled(images, torch.randint(classes, (labeled, *patch), device=device)), others)
+    unlabeled_images = torch.randn(unlabeled, channels, *patch, device=device)
+    return Batch(Labeled(images, torch.randint(classes, (labeled, *patch), device=device)), unlabeled_images)
