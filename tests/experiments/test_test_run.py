@@ -229,6 +229,21 @@ def test_rejected_arguments(
     assert not (run / "predictions").exists()
 
 
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_swapped_folders_are_an_error_before_anything_is_predicted(
+    run: Path, scans: Path, tmp_path: Path, is_numbered: bool
+) -> None:
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    for path in () if is_numbered else data.glob("images*/*"):
+        path.rename(path.with_name(path.name.replace("_0000", "")))
+    (data / "imagesTs").rename(data / "images")
+    (data / "labelsTs").rename(data / "imagesTs")
+    (data / "images").rename(data / "labelsTs")
+    with user_error(Code.NO_TEST_CASES if is_numbered else Code.LABEL_INVALID, "labelsTs", "swapped"):
+        api.test(run, data, device="cpu")
+    assert not (run / "predictions").exists()
+
+
 def test_an_unreadable_scan_leaves_no_scores(run: Path, scans: Path, tmp_path: Path) -> None:
     data = Path(shutil.copytree(scans, tmp_path / "data"))
     broken = sorted((data / "imagesTs").iterdir())[0]

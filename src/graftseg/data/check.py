@@ -6,7 +6,7 @@ from typing import Any
 
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
-from graftseg.data.checks.cases import CaseCheck, CaseResult
+from graftseg.data.checks.cases import CaseCheck, CaseResult, label_map_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
@@ -117,5 +117,6 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseRe
     yield from copy_findings(summaries.cases)
     coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
     yield from rescaled_copy_findings(coarse)
+    yield from label_map_findings(results)
     yield from channel_findings([(result.case, result.geometry) for result in results if result.geometry is not None])
     yield from set_findings(summaries.cases)

@@ -35,6 +35,7 @@ from graftseg.data.label_names import cases_of_name, match_labels, most_similar_
 from graftseg.data.loose_slices import refuse_loose_slices
 from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, may_be_dicom, scan_stem
 from graftseg.data.sources import Data, Sources
+from graftseg.data.swapped import numbers_on_labels, swapped_names
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
 # imagesUn has no folder of labels: an image in it with a label map in labelsTr is labeled
@@ -185,12 +186,27 @@ def _match(
         {case: unmatched.pop(label)[0] for label, case in match_labels(unmatched, names).items()}
         for names in (files, others)
     )
+    image_files = scans_in(images) if unmatched else []
+    _report_swapped(images, labels, image_files, unmatched, problems)
     # an image without a channel number is already reported, so its label is not reported as unmatched
-    image_stems = {scan_stem(path) for path in scans_in(images)} if unmatched else set()
+    image_stems = {scan_stem(path) for path in image_files}
     for name, label_files in unmatched.items():
         if name not in image_stems or CHANNEL.fullmatch(name):
             problems.append(_unmatched(label_files[0], name, images, {**others, **files}, label_of_others | label_of))
     return label_of, label_of_others
+
+
+def _report_swapped(
+    images: Path, labels: Path, image_files: Sequence[Path], unmatched: Files, problems: list[UserError]
+) -> None:
+    """Replace the errors of images without a channel number by one error, if their label maps have these numbers."""
+    unnumbered = {Path(problem.where) for problem in problems if problem.code is Code.CASE_NAME}
+    swapped = numbers_on_labels(unnumbered.intersection(image_files), [files[0] for files in unmatched.values()])
+    if swapped:
+        problems[:] = [problem for problem in problems if Path(problem.where) not in swapped.values()]
+        problems.append(swapped_names(images, labels, swapped, len(labels_in(labels))))
+        for label in swapped:
+            del unmatched[scan_stem(label)]
 
 
 def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
@@ -208,6 +224,11 @@ def _is_named_dicom(path: Path, cases: Collection[str]) -> bool:
 
 def _unmatched(label: Path, name: str, images: Path, files: Files, label_of: dict[str, Path]) -> UserError:
     """Return the error for a label map without an image, or for the image whose name causes the error."""
+    numbered = CHANNEL.fullmatch(name)
+    if numbered and label.name in {path.name for path in files.get(numbered["case"], {}).values()}:
+        finding = f"the label map has the name of an image in {images.name}"
+        remedy = f"remove it, and put the label map {numbered['case']} into {label.parent.name}"
+        return UserError(Code.LABEL_UNMATCHED, label, finding, remedy)
     if taken := cases_of_name(name, label_of):
         return duplicate_case_error(label, label_of[taken[0]])
     unlabeled = files.keys() - label_of.keys()

@@ -1,5 +1,7 @@
-"""Recognize images and label maps in swapped folders."""
+"""Recognize images and label maps in swapped folders, and copies of one in the place of the other."""
 
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,8 +9,9 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
-from graftseg.data.dataset import Dataset, label_path
-from graftseg.data.scans import Scan
+from graftseg.data.dataset import Dataset, ScanFiles, label_path
+from graftseg.data.grouping import CHANNEL
+from graftseg.data.scans import Scan, read_scan, scan_stem
 
 GRAY_VALUES = 32
 """A label map with more values than this may be an image. An image with at most this many may be a label map."""
@@ -20,20 +23,61 @@ def read_label_of(dataset: Dataset, case: Case, scan: Scan) -> Scan:
     """Read the label map of a case whose image is ``scan``. Refuse an image in place of a label map, and the reverse.
 
     An image in place of a label map has many values, fractions, negative values or several channels. The scan then has
-    few values, all integers from 0.
+    few values, all integers from 0, or the same voxels.
     """
+    path, image = label_path(case), case.images[0]
     try:
         label = dataset.reader.label(case)
     except UserError as error:
-        few = _class_numbers(scan.array[0])
-        if error.code is Code.LABEL_INVALID and 1 < few <= GRAY_VALUES:
-            raise _swapped(case) from error
+        if error.code is Code.LABEL_INVALID and isinstance(dataset.reader, ScanFiles):
+            refuse_image(path, image, scan)
         raise
-    if label.array.max() > GRAY_VALUES:
-        values = len(np.unique(_sample(label.array)))
-        if values > GRAY_VALUES and 0 < 2 * _class_numbers(scan.array[0]) <= values:
-            raise _swapped(case)
+    refuse_many_values(path, label, image, scan)
     return label
+
+
+def refuse_many_values(path: Path, label: Scan, image: Path, scan: Scan) -> None:
+    """Refuse a label map with many values if ``scan``, its image, has few values or the same voxels."""
+    if label.array.max() <= GRAY_VALUES or (values := len(np.unique(_sample(label.array)))) <= GRAY_VALUES:
+        return
+    if 0 < 2 * _class_numbers(scan.array[0]) <= values:
+        raise _swapped(path, image)
+    if np.array_equal(label.array, scan.array[0]):
+        raise _copied(path, image)
+
+
+def refuse_image(path: Path, image: Path, scan: Scan) -> None:
+    """Refuse a label map that cannot be read because it is an image, if ``scan`` is a label map or the same image."""
+    if looks_like_labels(scan):
+        raise _swapped(path, image)
+    try:
+        is_copy = np.array_equal(read_scan(path).array, scan.array)
+    except UserError:
+        return
+    if is_copy:
+        raise _copied(path, image)
+
+
+def looks_like_labels(scan: Scan) -> bool:
+    """Return whether a scan has few values, all integers from 0, and more than one."""
+    return 1 < _class_numbers(scan.array[0]) <= GRAY_VALUES
+
+
+def numbers_on_labels(images: Iterable[Path], labels: Iterable[Path]) -> dict[Path, Path]:
+    """Return label maps with a channel number, and for each the image of the same name, which has no number."""
+    image_of = {scan_stem(path): path for path in images if not CHANNEL.fullmatch(scan_stem(path))}
+    matches = ((path, CHANNEL.fullmatch(scan_stem(path))) for path in labels)
+    return {path: image_of[match["case"]] for path, match in matches if match and match["case"] in image_of}
+
+
+def swapped_names(images: Path, labels: Path, swapped: Collection[Path], total: int) -> UserError:
+    """Return the error for the ``swapped`` of ``total`` label maps. They have channel numbers, but their images not."""
+    which = "the label maps have" if len(swapped) == total else f"{len(swapped)} of {total} label maps have"
+    remedy = f"if the folders {images.name} and {labels.name} are swapped, exchange their names"
+    if len(swapped) < total:
+        remedy = f"if these files are in the wrong folder, exchange them with their images in {images.name}"
+    finding = f"{which} a channel number, and the images of the same name have none"
+    return UserError(Code.CASE_NAME, min(swapped), finding, remedy)
 
 
 def _class_numbers(voxels: NDArray[Any]) -> int:
@@ -50,8 +94,12 @@ def _sample(voxels: NDArray[Any]) -> NDArray[Any]:
     return voxels[np.unravel_index(chosen, voxels.shape)]
 
 
-def _swapped(case: Case) -> UserError:
-    path, images = label_path(case), case.images[0].parent.name
+def _swapped(path: Path, image: Path) -> UserError:
     finding = "the label map looks like an image, and its image looks like a label map"
-    remedy = f"if the folders {images} and {path.parent.name} are swapped, exchange their names"
+    remedy = f"if the folders {image.parent.name} and {path.parent.name} are swapped, exchange their names"
     return UserError(Code.LABEL_INVALID, path, finding, remedy)
+
+
+def _copied(path: Path, image: Path) -> UserError:
+    remedy = f"put the label map of {image.name} into {path.parent.name}"
+    return UserError(Code.LABEL_INVALID, path, "the label map has the voxels of its image", remedy)

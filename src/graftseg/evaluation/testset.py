@@ -13,10 +13,12 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.folders import require_folder
 from graftseg.data.formats.scan import guess_lines
+from graftseg.data.grouping import CHANNEL
 from graftseg.data.labels import check_label_values
-from graftseg.data.scans import grid_difference, read_case, read_geometry
+from graftseg.data.scans import Scan, grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import check_channels, scan_cases
 from graftseg.data.store import Store, find_store, is_store, open_store
+from graftseg.data.swapped import GRAY_VALUES, refuse_image, refuse_many_values
 from graftseg.evaluation.references import Reference, references_in
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
@@ -132,6 +134,9 @@ def _with_both_files(scans: EvaluationScans, names: set[str], labels: set[str], 
     if not complete:
         finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
         remedy = "give the two files of a case the same name, without _0000 for labels"
+        numbered = [CHANNEL.fullmatch(label) for label in labels]
+        if all(match and match["case"] in names for match in numbered):
+            remedy = f"exchange {scans.images.name} and {scans.labels.name} if they are swapped; otherwise {remedy}"
         raise UserError(Code.NO_TEST_CASES, scans.labels, finding, remedy)
     for folder, problem, unpaired in (
         (scans.images, "scan without a label map", names - complete),
@@ -151,13 +156,26 @@ def _check_case(
     geometry = _common_geometry(files, channels) if files else None
     if reference is None:
         return
-    label = reference.read()
+    label = _read_label(reference, files, channels)
     for line in guess_lines(label.guesses):
         log.warning("%s", line)
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
         finding = f"not on the grid of its scan {files[0].name}: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, reference.path, finding, "resample the label map to its scan's grid")
     check_label_values(reference.path, label.array, classes)
+
+
+def _read_label(reference: Reference, files: tuple[Path, ...], channels: int) -> Scan:
+    """Read a label map. Raise an error if it is an image, because the folders of scans and label maps are swapped."""
+    try:
+        label = reference.read()
+    except UserError as error:
+        if error.code is Code.LABEL_INVALID and files:
+            refuse_image(reference.path, files[0], read_case(files, channels))
+        raise
+    if files and label.array.max() > GRAY_VALUES:
+        refuse_many_values(reference.path, label, files[0], read_case(files, channels))
+    return label
 
 
 def _common_geometry(files: tuple[Path, ...], channels: int) -> Geometry:

@@ -1,6 +1,6 @@
 """Checks of a single case: files, voxels, size, and the grids of image and label."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graftseg.core.errors import UserError
@@ -19,7 +19,7 @@ from graftseg.data.grid import (
 )
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
-from graftseg.data.swapped import read_label_of
+from graftseg.data.swapped import looks_like_labels, read_label_of
 
 MIN_SIZE = 16
 """Scans below this many voxels along at least two axes are too small for a network that downsamples several times."""
@@ -32,7 +32,10 @@ FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The result of reading a case once. ``summary`` is None if reading failed. ``coarse`` is used to detect copies."""
+    """The result of reading a case once. ``summary`` is None if reading failed. ``coarse`` is used to detect copies.
+
+    ``is_labels`` means that the image looks like a label map.
+    """
 
     case: Case
     summary: CaseFingerprint | None = None
@@ -40,6 +43,7 @@ class CaseResult:
     coarse: Floats | None = None
     thumbnail: Thumbnail | None = None
     geometry: Geometry | None = None
+    is_labels: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class CaseCheck:
             findings += _grids(case.name, scan.geometry, label.geometry)
         thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
         coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
-        return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry)
+        return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, looks_like_labels(scan))
 
 
 def differs_by_rounding(first: Geometry, second: Geometry) -> bool:
@@ -90,6 +94,20 @@ def channels_differ_by_rounding(case: Case) -> bool:
         return False
     near = [corner_distance(first, other) < ROUNDING * min(first.spacing) for other in others]
     return all(near) and any(differs_by_rounding(first, other) for other in others)
+
+
+def label_map_findings(results: Sequence[CaseResult]) -> Iterator[Finding]:
+    """Report images that look like label maps, if most images do not and the case has no error."""
+    read = [result for result in results if result.summary is not None]
+    found = [result for result in read if result.is_labels]
+    if 2 * len(found) >= len(read):
+        return
+    for result in found:
+        if all(finding.severity != "error" for finding in result.findings):
+            name, folder = result.case.name, result.case.images[0].parent.name
+            size = f"few values, all integers, but not in {len(read) - len(found)} other scans"
+            remedy = f"if it is a label map, remove it from {folder}, and put the image of the case there"
+            yield Finding("warning", "the image looks like a label map", name, size, remedy, (name,))
 
 
 def _guess_findings(case: Case, scan: Scan) -> Iterator[Finding]:
