@@ -36,7 +36,7 @@ def cluster() -> Iterator[Executor]:
 
 
 def _work(folder: Path, number: int) -> int:
-    """Warn about 0, fail with 1, kill the own worker once with 2."""
+    """Log a warning for 0, raise an error for 1, kill the own worker at the first call with 2."""
     if number == 0:
         logger.warning("zero in %s", Path.cwd())
     if number == 1:
@@ -55,11 +55,11 @@ def test_tasks_survive_a_killed_worker_and_equal_local_tasks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     work = Work("Testing", (store.path,), (tmp_path / "out",))
-    with cluster.running(partial(_work, tmp_path), range(5), work) as (zero, one, *others):
-        assert zero() == 0
+    with cluster.running(partial(_work, tmp_path), range(5), work) as (result_of_0, result_of_1, *results):
+        assert result_of_0() == 0
         with pytest.raises(UserError, match="one: fails") as raised:
-            one()
-        assert [wait() for wait in others] == [20, 30, 40]
+            result_of_1()
+        assert [result() for result in results] == [20, 30, 40]
     assert raised.value.code is Code.CASE_NAME
     messages = {"a worker died, and its task starts again", f"zero in {Path.cwd()}"}
     assert {record.getMessage() for record in caplog.records} == messages
@@ -92,7 +92,7 @@ def _check_seeds(store: Store, folder: Path) -> None:
     for on, lines in printed.items():
         train_seeds(recipe, store.path, folder / str(on), 2, device="cpu", on=on, tell=lines.append)
     assert printed["ray"] == printed[None] and len(printed[None]) == 4
-    here, there = contents(folder / "None"), contents(folder / "ray")
-    kept = {name for name in here if name.endswith((".safetensors", ".nii.gz", ".csv", "summary.json"))}
-    assert here.keys() == there.keys() and len(kept) == 9
-    assert [name for name in kept if here[name] != there[name]] == []
+    local, remote = contents(folder / "None"), contents(folder / "ray")
+    compared = {name for name in local if name.endswith((".safetensors", ".nii.gz", ".csv", "summary.json"))}
+    assert local.keys() == remote.keys() and len(compared) == 9
+    assert [name for name in compared if local[name] != remote[name]] == []

@@ -46,7 +46,7 @@ def workers() -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
-            if (folder / "cmdline").read_bytes().startswith(b"ray::_work"):
+            if (folder / "cmdline").read_bytes().startswith(b"ray::_run_task"):
                 raylet = parent_of(int(folder.name))
                 found += [int(folder.name)] if parent_of(raylet) == os.getpid() else []
     return found

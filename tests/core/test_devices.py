@@ -1,4 +1,4 @@
-"""What the machine has, and a sentence where it has not what was asked for."""
+"""Devices, versions and memory of the machine, and errors for missing devices."""
 
 import platform
 import sys
@@ -12,7 +12,7 @@ import torch
 from packaging.requirements import Requirement
 
 import graftseg
-from graftseg.core import devices as environment
+from graftseg.core import devices as devices_module
 from graftseg.core.devices import (
     busy_cores,
     choose_device,
@@ -49,7 +49,7 @@ def test_the_chosen_device(gpus: int, name: str, chosen: str) -> None:
 
 @pytest.mark.parametrize("gpus", [2], indirect=True)
 def test_the_chosen_gpu_becomes_the_current_one(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA graphs and kernels use the current device, even for tensors on another one."""
+    """CUDA graphs and kernels use the current device, even for tensors on another device."""
     current: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
     for name in ("cuda:1", "cpu", "cpu:0", "cuda", "auto", "cuda:0"):
@@ -106,7 +106,7 @@ def test_free_memory_of_a_cpu(
     path = tmp_path / "meminfo"
     if content is not None:
         path.write_text(content)
-    monkeypatch.setattr(environment, "Path", lambda name: path)
+    monkeypatch.setattr(devices_module, "Path", lambda name: path)
     assert free_memory(torch.device("cpu")) == expected
 
 
@@ -117,7 +117,7 @@ def test_every_extra_is_listed() -> None:
         for extra, lines in project["optional-dependencies"].items()
         if extra not in ("dev", "web")
     }
-    assert declared == environment.EXTRAS
+    assert declared == devices_module.EXTRAS
 
 
 def test_a_missing_extra_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_missing_extra_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise PackageNotFoundError(package)
         return "1.2.3"
 
-    monkeypatch.setattr(environment, "version", version)
+    monkeypatch.setattr(devices_module, "version", version)
     machine = describe_machine(tmp_path)
     assert machine["extras"]["tensorboard"] == machine["extras"]["pictures"] == "not installed"
     assert (machine["extras"]["itk"], machine["extras"]["dicom"]) == ("1.2.3", "pydicom 1.2.3, highdicom not installed")
@@ -140,9 +140,9 @@ def test_a_missing_extra_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_kernels_need_triton_and_a_compiler_for_c(
     installed: bool, compiler: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "find_spec", lambda name: object() if installed else None)
+    monkeypatch.setattr(devices_module, "find_spec", lambda name: object() if installed else None)
     monkeypatch.setattr("shutil.which", lambda name: compiler)
-    assert environment.has_triton() is expected
+    assert devices_module.has_triton() is expected
 
 
 def test_the_source_digest_depends_on_the_content(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_busy_cores_of_other_programs(tmp_path: Path, monkeypatch: pytest.Monkey
     """Of 100 ticks on 8 cores, 25 are busy, so two cores are busy."""
     stat = tmp_path / "stat"
     stat.write_text("cpu 100 0 50 800 50 0 0 0 0 0\n")
-    monkeypatch.setattr(environment, "sleep", lambda _: stat.write_text("cpu 115 5 55 870 55 0 0 0 0 0\n"))
+    monkeypatch.setattr(devices_module, "sleep", lambda _: stat.write_text("cpu 115 5 55 870 55 0 0 0 0 0\n"))
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     assert busy_cores(stat=stat) == pytest.approx(2.0)
     assert busy_cores(stat=tmp_path / "missing") is None
@@ -170,7 +170,7 @@ def test_busy_cores_of_other_programs(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("busy", "threads", "cores", "contested"), [(8.0, 2, 16, 0.0), (1.5, 2, 2, 1.5), (5.0, 4, 8, 1.0)]
 )
-def test_cores_that_training_shares_with_other_programs(
+def test_cores_on_which_training_competes_with_other_programs(
     busy: float, threads: int, cores: int, contested: float
 ) -> None:
     assert contested_cores(busy, threads, cores) == contested

@@ -1,10 +1,12 @@
+"""Durations as text."""
+
 import pytest
 
 from graftseg.core.durations import duration
 
 
 @pytest.mark.parametrize(
-    ("seconds", "written"),
+    ("seconds", "text"),
     [
         (0.04, "0.0 s"),
         (59.9, "59.9 s"),
@@ -14,5 +16,5 @@ from graftseg.core.durations import duration
         (90061, "25 h 1 min"),
     ],
 )
-def test_durations(seconds: float, written: str) -> None:
-    assert duration(seconds) == written
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -31,11 +31,11 @@ def test_control_characters_in_names_are_escaped() -> None:
 
 
 @given(st.text())
-def test_no_hidden_character_leaves(text: str) -> None:
-    """Control characters, surrogates, separators of lines and invisible characters become escapes."""
+def test_no_hidden_character_remains(text: str) -> None:
+    """Control characters, surrogates, line separators and invisible characters become escapes."""
     shown = visible(text)
-    assert not [one for one in shown if has_control_characters(one) and one not in "\n\t"]
-    assert all(unicodedata.category(one) != "Cf" or one in "\u200c\u200d" for one in shown)
+    assert not [character for character in shown if has_control_characters(character) and character not in "\n\t"]
+    assert all(unicodedata.category(character) != "Cf" or character in "\u200c\u200d" for character in shown)
     assert visible(shown) == shown
     assert in_one_line(text).isprintable()
 

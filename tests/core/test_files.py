@@ -1,3 +1,5 @@
+"""Atomic files and folders, JSON, checksums and locks."""
+
 import errno
 import hashlib
 import json
@@ -270,28 +272,28 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 
 def names_at_flushes(monkeypatch: pytest.MonkeyPatch, number: int | None = None) -> list[tuple[Path, set[str]]]:
-    """Return a list that gets the folders as they are flushed, with the names in them. Refuse to with ``number``."""
-    seen: list[tuple[Path, set[str]]] = []
+    """Return a list that receives each flushed folder and its names. ``number`` is the error of each flush, if any."""
+    flushed: list[tuple[Path, set[str]]] = []
     flush = os.fsync
 
     def fsync(handle: int) -> None:
         if stat.S_ISDIR(os.fstat(handle).st_mode):
             folder = Path(f"/proc/self/fd/{handle}").readlink()
-            seen.append((folder, {path.name for path in folder.iterdir()}))
+            flushed.append((folder, {path.name for path in folder.iterdir()}))
             if number is not None:
                 raise OSError(number, os.strerror(number))
         flush(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    return seen
+    return flushed
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_the_folder_is_flushed_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    seen = names_at_flushes(monkeypatch)
+    flushed = names_at_flushes(monkeypatch)
     WRITERS[kind](tmp_path)
-    assert seen[-1] == (tmp_path, {path.name for path in tmp_path.iterdir()})
-    assert {folder.name for folder, _ in seen[:-1]} >= ({"inner"} if kind == "folder" else set())
+    assert flushed[-1] == (tmp_path, {path.name for path in tmp_path.iterdir()})
+    assert {folder.name for folder, _ in flushed[:-1]} >= ({"inner"} if kind == "folder" else set())
 
 
 @pytest.mark.parametrize("kind", WRITERS)

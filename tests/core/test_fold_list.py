@@ -1,4 +1,4 @@
-"""The list of folds: which networks predict together, and how far each fold is."""
+"""The list of folds: members of the ensemble, and the status of each fold."""
 
 import json
 from pathlib import Path
@@ -36,10 +36,10 @@ def test_a_single_run_predicts_alone(tmp_path: Path) -> None:
 
 def test_all_folds_or_one_of_them_predict(tmp_path: Path) -> None:
     run = folds_in(tmp_path / "run", ["finished"] * 11)
-    names = [one.path.name for one in ensemble_members(run)]
+    names = [member.path.name for member in ensemble_members(run)]
     assert names == [f"fold-{number}" for number in range(11)]
-    (one,) = ensemble_members(run, 10)
-    assert one.path == run.path / "fold-10"
+    (member,) = ensemble_members(run, 10)
+    assert member.path == run.path / "fold-10"
     for wrong in (-1, 11):
         with user_error(Code.NO_SUCH_FOLD, f"--fold {wrong}", "from 0 to 10"):
             ensemble_members(run, wrong)
@@ -50,7 +50,7 @@ def test_an_ensemble_needs_all_folds(tmp_path: Path, state: str) -> None:
     run = folds_in(tmp_path / "run", ["finished", state, "finished"])
     with user_error(Code.RUN_UNFINISHED, "fold-1"):
         ensemble_members(run)
-    assert [one.path.name for one in ensemble_members(run, 2)] == ["fold-2"]
+    assert [member.path.name for member in ensemble_members(run, 2)] == ["fold-2"]
     shown = {"": "not started", "running": "interrupted"}.get(state, state)
     assert fold_states(run) == {"fold-0": "finished", "fold-1": shown, "fold-2": "finished"}
 

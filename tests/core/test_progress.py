@@ -47,21 +47,21 @@ def test_nothing_to_do() -> None:
 
 def test_after_a_failure_no_further_item_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    cancelled = Event()
+    canceled = Event()
 
     class Pool(ThreadPoolExecutor):
-        """Lets the current item continue only after the others are cancelled."""
+        """Lets the current item continue only after the others are canceled."""
 
         def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
             super().shutdown(wait=False, cancel_futures=cancel_futures)
-            cancelled.set()
+            canceled.set()
             super().shutdown(wait=wait)
 
     def work(item: int) -> int:
         started.append(item)
         if item == 2:
             raise ValueError("item 2 is bad")
-        assert item < 2 or cancelled.wait(10)
+        assert item < 2 or canceled.wait(10)
         return item
 
     monkeypatch.setattr(progress, "ThreadPoolExecutor", Pool)

@@ -20,13 +20,13 @@ RANKED = [
 ]
 
 
-def lines_of(laid: TextTable) -> list[str]:
-    return [*laid.head, *laid.body]
+def lines_of(table: TextTable) -> list[str]:
+    return [*table.head, *table.body]
 
 
 def test_a_table_that_fits() -> None:
-    laid = format_table(SCORES, [("left", "86.29", "1.62", "-0.13"), ("mean", "6.29", "11.62", "-")], 80)
-    assert laid == TextTable(
+    table = format_table(SCORES, [("left", "86.29", "1.62", "-0.13"), ("mean", "6.29", "11.62", "-")], 80)
+    assert table == TextTable(
         ["class  Dice %  95HD voxel  volume error ml"],
         [
             "left    86.29        1.62            -0.13",
@@ -36,8 +36,8 @@ def test_a_table_that_fits() -> None:
 
 
 def test_column_names_are_broken_first() -> None:
-    laid = format_table(SCORES, [("left", "86.29", "1.62", "-0.13")], 30)
-    assert lines_of(laid) == [
+    table = format_table(SCORES, [("left", "86.29", "1.62", "-0.13")], 30)
+    assert lines_of(table) == [
         "                     volume",
         "        Dice   95HD   error",
         "class      %  voxel      ml",
@@ -46,13 +46,13 @@ def test_column_names_are_broken_first() -> None:
 
 
 def test_a_comparison_at_80_columns() -> None:
-    laid = format_table(COMPARISON, COMPARED, 80)
-    assert laid.body == [
+    table = format_table(COMPARISON, COMPARED, 80)
+    assert table.body == [
         "Dice % anterior     40 84.33  86.29      +1.95 +1.03 to +2.90 8.3e-05 31/9/0",
         "Dice % posterior    40 81.91  84.24      +2.33 +1.11 to +3.53 0.00015 32/8/0",
     ]
-    assert laid.head[-1] == "metric class     cases first second difference 95 % interval        p equal"
-    assert [line.strip() for line in laid.head[:2]] == ["better/", "worse/"]
+    assert table.head[-1] == "metric class     cases first second difference 95 % interval        p equal"
+    assert [line.strip() for line in table.head[:2]] == ["better/", "worse/"]
 
 
 def test_wide_columns_are_below_their_row() -> None:
@@ -66,18 +66,18 @@ def test_wide_columns_are_below_their_row() -> None:
 
 def test_long_paths_are_not_broken() -> None:
     path = "/data/" + "x" * 90
-    laid = format_table(("", "finding", "where"), [("note", "odd", path)], 40)
-    assert laid.body == ["note  odd", "      where:", f"      {path}"]
+    table = format_table(("", "finding", "where"), [("note", "odd", path)], 40)
+    assert table.body == ["note  odd", "      where:", f"      {path}"]
 
 
 def test_control_characters_and_wide_letters() -> None:
-    laid = format_table(("case", "n"), [("a\x1b[2J\nb", "1"), ("心臓", "12")], 80)
-    assert laid == TextTable(["case         n"], [r"a\x1b[2J b   1", "心臓        12"])
+    table = format_table(("case", "n"), [("a\x1b[2J\nb", "1"), ("心臓", "12")], 80)
+    assert table == TextTable(["case         n"], [r"a\x1b[2J b   1", "心臓        12"])
 
 
 def test_wide_letters_below_a_row() -> None:
-    laid = format_table(("case", "why"), [("a", "心臓 " * 9)], 20)
-    assert laid.body == ["a", "      why: 心臓 心臓", *["      心臓 心臓 心臓"] * 2, "      心臓"]
+    table = format_table(("case", "why"), [("a", "心臓 " * 9)], 20)
+    assert table.body == ["a", "      why: 心臓 心臓", *["      心臓 心臓 心臓"] * 2, "      心臓"]
 
 
 cells = st.text("ab /-.1心", max_size=12)
@@ -87,15 +87,15 @@ cells = st.text("ab /-.1心", max_size=12)
 def test_nothing_is_lost_and_nothing_is_too_wide(data: st.DataObject, count: int, width: int) -> None:
     head = data.draw(st.lists(cells, min_size=count, max_size=count))
     rows = data.draw(st.lists(st.lists(cells, min_size=count, max_size=count), max_size=4))
-    laid = format_table(head, rows, width)
-    # no word is wider than a terminal here, so that no line may be
-    assert all(cell_len(line) <= width for line in lines_of(laid))
-    said = "".join("".join(laid.body).split())
+    table = format_table(head, rows, width)
+    # every word fits the terminal, so every line must fit
+    assert all(cell_len(line) <= width for line in lines_of(table))
+    text = "".join("".join(table.body).split())
     for row in rows:
         for cell in row:
             for word in cell.split():
-                assert word in said
-    assert len(laid.body) >= len(rows)
+                assert word in text
+    assert len(table.body) >= len(rows)
 
 
 def test_a_terminal_has_no_boxes_and_a_pipe_has_tabs(

@@ -73,7 +73,7 @@ def test_msd(tmp_path: Path, own: str, other: str) -> None:
 
 @FORMS
 def test_nnunet(tmp_path: Path, own: str, other: str) -> None:
-    """Channels of a case match, too."""
+    """Channels of a case also match in different forms."""
     image(tmp_path / "imagesTr" / f"{own}_0000.nii.gz")
     image(tmp_path / "imagesTr" / f"{other}_0001.nii.gz")
     label(tmp_path / "labelsTr" / f"{other}.nii.gz")
@@ -142,7 +142,7 @@ def test_evaluation(tmp_path: Path, own: str, other: str) -> None:
 
 
 @FORMS
-def test_two_runs_side_by_side(tmp_path: Path, own: str, other: str) -> None:
+def test_comparison_of_two_runs(tmp_path: Path, own: str, other: str) -> None:
     """Pairs have the names of the first run."""
     first, second = (
         Evaluation(tuple(Row(case, 1, "x", *[dice, *[1.0] * 11]) for case in cases), "standard")
@@ -153,9 +153,9 @@ def test_two_runs_side_by_side(tmp_path: Path, own: str, other: str) -> None:
     ]
     for name, evaluation in (("first", first), ("second", second)):
         evaluation.save(tmp_path / name / "metrics.csv", {"references": "the same"})
-    (beside,) = compare_runs([tmp_path / "first", tmp_path / "second"])
-    assert (beside.only_first, beside.only_second) == ((), (f"c{other}",))
-    assert {effect.count for _, effect in beside.effects} == {2}
+    (comparison,) = compare_runs([tmp_path / "first", tmp_path / "second"])
+    assert (comparison.only_first, comparison.only_second) == ((), (f"c{other}",))
+    assert {effect.count for _, effect in comparison.effects} == {2}
 
 
 @FORMS
@@ -206,7 +206,7 @@ def test_resumed_folds(tmp_path: Path) -> None:
     assert {row.case for row in result.evaluation.rows} == {f"{NFC}labeled_000", f"{NFC}labeled_001"}
 
 
-def test_the_whole_way(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
+def test_all_commands(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     """Scans in one form, labels and references in the other, from the check to the report."""
     data = Path(shutil.copytree(scans, tmp_path / "data"))
     for path in data.glob("*/*.nii.gz"):

@@ -17,7 +17,7 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     An apostrophe is put before a text that a spreadsheet could run as a formula, or that starts with an apostrophe.
     ``read_csv_rows`` removes it.
     """
-    return "".join(_csv_line([_without_formula(cell) for cell in row]) for row in rows)
+    return "".join(_csv_line([_with_apostrophe(cell) for cell in row]) for row in rows)
 
 
 def _csv_line(cells: Sequence[Any]) -> str:
@@ -27,9 +27,9 @@ def _csv_line(cells: Sequence[Any]) -> str:
     return stream.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _without_formula(cell: Any) -> Any:
-    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(cell)
-    return f"'{cell}" if is_formula else cell
+def _with_apostrophe(cell: Any) -> Any:
+    may_be_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(cell)
+    return f"'{cell}" if may_be_formula else cell
 
 
 def read_csv_rows(path: Path) -> list[dict[Any, Any]]:
@@ -40,5 +40,5 @@ def read_csv_rows(path: Path) -> list[dict[Any, Any]]:
 
 
 def _without_apostrophe(cell: Any) -> Any:
-    is_marked = isinstance(cell, str) and cell[:1] == "'" and cell[1:].startswith(FORMULA_STARTS)
-    return cell[1:] if is_marked else cell
+    has_apostrophe = isinstance(cell, str) and cell[:1] == "'" and cell[1:].startswith(FORMULA_STARTS)
+    return cell[1:] if has_apostrophe else cell

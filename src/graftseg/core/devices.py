@@ -73,7 +73,7 @@ def hardware_name(device: torch.device) -> str:
 
 
 def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float | None:
-    """Return how many cores other programs use while this process waits; None if the system does not say."""
+    """Sleep for ``seconds`` and return how many cores other programs used. Return None if the system does not say."""
     samples = []
     for wait in (seconds, 0.0):
         try:
@@ -82,19 +82,20 @@ def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float |
             return None
         samples.append((user + nice + system, user + nice + system + idle + waiting))
         sleep(wait)
-    busy, total = (samples[1][part] - samples[0][part] for part in (0, 1))
-    return (os.cpu_count() or 1) * busy / total if total > 0 else None
+    (busy_before, total_before), (busy_after, total_after) = samples
+    total = total_after - total_before
+    return (os.cpu_count() or 1) * (busy_after - busy_before) / total if total > 0 else None
 
 
 def contested_cores(busy: float, threads: int, cores: int | None = None) -> float:
-    """Return how many cores ``threads`` threads must share with other programs that use ``busy`` of all ``cores``."""
+    """Return on how many cores ``threads`` threads compete with other programs, which use ``busy`` of all ``cores``."""
     return max(0.0, busy - ((cores or os.cpu_count() or 1) - threads))
 
 
 def choose_device(name: str) -> torch.device:
-    """Return a device by name and make ``cuda:N`` the current GPU. ``auto`` is the GPU if available, else the CPU.
+    """Return a device by name. ``auto`` is the GPU if available, else the CPU. ``cuda:N`` becomes the current GPU.
 
-    Each of several ranks gets its own GPU.
+    If torchrun started several ranks, each rank gets its own GPU.
     """
     name = local_device(name)
     if name == "auto":
@@ -133,8 +134,8 @@ def has_triton() -> bool:
 def free_memory(device: torch.device) -> int:
     """Return the free memory of the device in bytes, or ``sys.maxsize`` if it is unknown."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + unused
+        reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + reusable
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -167,15 +168,17 @@ def _version(package: str) -> str:
         return NOT_INSTALLED
 
 
-Wait = Callable[[], None]  # makes the current stream wait for the side stream
+Wait = Callable[[], None]
+"""A function that makes the current stream wait for the side stream."""
 
 
 @contextmanager
 def side_stream(images: Tensor) -> Iterator[Wait]:
     """Run the block on a side CUDA stream. Call the yielded function before you use the results of the block.
 
-    The side stream first waits for all previous work of the current stream, which may still use memory that the block
-    reuses. Random numbers are drawn in program order. ``images`` selects the device. On a CPU, the block runs normally.
+    The side stream belongs to the device of ``images``. On a CPU, the block runs normally. The side stream first waits
+    for all previous work of the current stream, which may still use memory that the block reuses. Random numbers are
+    drawn in program order.
     """
     if not images.is_cuda:
         yield lambda: None

@@ -81,19 +81,19 @@ HARMLESS = "\n\t\u200c\u200d"
 
 def in_one_line(text: str) -> str:
     """Escape unprintable characters, such as a newline in a file name, so that the text stays in one line."""
-    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
 
 
 def visible(text: str) -> str:
     """Escape characters that control a terminal, have no width or change the direction of text.
 
-    Newlines, tabs and spaces are kept, and also joiners, because some scripts need them.
+    Newlines, tabs, spaces and joiners are kept. Some scripts need joiners.
     """
-    return "".join(letter if letter.isprintable() or _is_harmless(letter) else _escape(letter) for letter in text)
+    return "".join(character if _is_visible(character) else _escape(character) for character in text)
 
 
-def _is_harmless(character: str) -> bool:
-    return character in HARMLESS or unicodedata.category(character) == "Zs"
+def _is_visible(character: str) -> bool:
+    return character.isprintable() or character in HARMLESS or unicodedata.category(character) == "Zs"
 
 
 def _escape(character: str) -> str:
@@ -101,9 +101,12 @@ def _escape(character: str) -> str:
 
 
 class UserError(Exception):
-    """A problem with the input, stated in one sentence: code, where, what was found, what to do.
+    """A problem that the user can fix. The command line prints one line and exits with code 2, without a traceback.
 
-    The command line prints the sentence and exits with code 2, without a traceback.
+    - ``code``: the kind of error.
+    - ``where``: the file, folder or option.
+    - ``finding``: what is wrong.
+    - ``remedy``: what to do.
     """
 
     def __init__(self, code: Code, where: str | Path, finding: str, remedy: str) -> None:

@@ -34,14 +34,12 @@ MAX_JSON_BYTES, MAX_LEVELS, MAX_DIGITS = 64 * 2**20, 100, 300
 # The umask can only be read by setting it, which is unsafe once threads are running.
 UMASK = os.umask(0o077)
 os.umask(UMASK)
-
-
 _is_flush_deferred: ContextVar[bool] = ContextVar("is_flush_deferred", default=False)
 
 
 @contextmanager
 def flushed_together() -> Iterator[None]:
-    """Flush the files that are written inside the block only once, at its end, which saves time for many small files.
+    """At the end of the block, flush all files that it has written. This saves time for many small files.
 
     A power failure inside the block may damage these files. Their checksums must therefore be verified later.
     """
@@ -55,11 +53,11 @@ def flushed_together() -> Iterator[None]:
 
 @contextmanager
 def atomic_path(target: Path, size: int | None = None) -> Iterator[Path]:
-    """Yield a temporary path. It replaces ``target`` if the block succeeds, and is deleted if the block fails.
+    """Yield a temporary path. The file replaces ``target`` if the block succeeds, and is deleted if the block fails.
 
     The temporary file is in the same folder and keeps the suffixes of the target (``.nii.gz``), because some writers
     choose the format by suffix. Raise a UserError if the disk is full, the folder is not writable, or ``target`` is
-    a device or a pipe. ``size`` is the size of the file in bytes, if known, for this error.
+    a device or a pipe. The error for a full disk names ``size``, the bytes that the file needs, if given.
     """
     with write_errors(target, size), _partial_file(target) as partial:
         yield partial
@@ -76,12 +74,12 @@ def write_errors(target: Path, size: int | None = None) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
         if error.errno in FULL_DISK:
-            reason += _space(target, size)
+            reason += _space_on_disk(target, size)
         raise UserError(Code.WRITE_FAILED, target, f"cannot be written ({reason})", WRITE_REMEDY) from None
 
 
-def _space(target: Path, size: int | None) -> str:
-    """Return a text with the free bytes on the disk and, if known, the bytes that the file needs."""
+def _space_on_disk(target: Path, size: int | None) -> str:
+    """Return a text with the bytes that the file needs, if known, and the free bytes on the disk."""
     text = "" if size is None else f"; needs {size:,} bytes"
     with suppress(OSError):
         folder = next(path for path in (target, *target.parents) if path.is_dir())
@@ -208,8 +206,8 @@ def _encode(content: str | bytes) -> bytes:
 def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()) -> None:
     """Write a group of files. If a file cannot be written, all previous versions are kept.
 
-    Files in ``obsolete`` are removed. If the process is killed, some files may be missing, but old and new files are
-    never mixed.
+    Files in ``obsolete`` are removed. If the process is killed, some files may be missing, but there is never a mixture
+    of old and new files.
     """
     with ExitStack() as stack:
         partials: dict[Path, Path] = {}
@@ -219,6 +217,7 @@ def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()
                 partial = partials[target] = stack.enter_context(_partial_file(target))
                 partial.write_bytes(encoded)
                 _finish(partial)
+        # after this loop, the first file is the only old file; the next loop replaces this file first
         for previous in (*obsolete, *list(files)[1:]):
             with write_errors(previous):
                 previous.unlink(missing_ok=True)
@@ -250,7 +249,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_start(path: Path, count: int) -> bytes:
-    """Return the first bytes of a file. A pipe or device counts as empty, because reading it could wait forever."""
+    """Return the first bytes of a file. Treat a pipe or device as empty, because reading it could wait forever."""
     info = path.stat()
     if not stat.S_ISDIR(info.st_mode) and not (stat.S_ISREG(info.st_mode) and info.st_size):
         return b""
@@ -268,8 +267,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def parse_json(text: str | bytes, *, allow_nan: bool = False) -> Any:
     """Parse JSON. Raise ValueError or RecursionError if it is invalid, or has too many levels or digits."""
-    constants = None if allow_nan else _reject_number
-    content = json.loads(text, parse_constant=constants, parse_float=_finite_float, parse_int=_small_int)
+    parse_constant = None if allow_nan else _reject_number
+    content = json.loads(text, parse_constant=parse_constant, parse_float=_finite_float, parse_int=_small_int)
     level = [content]
     for _ in range(MAX_LEVELS):
         level = [child for value in level if isinstance(value, list | dict) for child in _children(value)]
@@ -320,7 +319,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, finding: str) -> Iterator[None]:
-    """Lock a folder or a lock file for this process. If another process has the lock, raise an error with ``finding``.
+    """Lock a folder or a lock file inside the block. If another process has the lock, raise an error with ``finding``.
 
     The operating system releases the lock when the process ends, even if it is killed.
     """

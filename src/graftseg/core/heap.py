@@ -13,7 +13,7 @@ from typing import Any
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGEST_BLOCK = 2**30
-"""Blocks of at most this size are reused, and at most as many free bytes are kept."""
+"""Size in bytes of the largest block that is reused. At most as many free bytes are kept."""
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""What torchrun tells the processes that it starts, read without an import of torch."""
+"""Environment variables that torchrun sets for its processes. Reading them does not need torch."""
 
 import os
 from pathlib import Path
 
 EXIT_STATUS = "GRAFTSEG_EXIT_STATUS"
-"""Environment variable that names the file for the exit status of ranks, set by ``graftseg train --devices``."""
+"""Environment variable, set by ``graftseg train --devices``: path of the file for the final exit status."""
 
 
 def is_launched() -> bool:
@@ -18,7 +18,7 @@ def is_first() -> bool:
 
 
 def launch_name() -> str:
-    """Return a name that all starts of one launch share, also after a restart."""
+    """Return the name of the launch. It stays the same if torchrun restarts the ranks."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     return f"process {os.getppid()}" if name == "none" else name
 
@@ -29,9 +29,10 @@ def restarts() -> int:
 
 
 def reported_status(status: int, *, is_final: bool) -> int:
-    """Return the exit status of a rank. With ``--devices``, a final status is written to a file, and 0 is returned.
+    """Return the status with which this process exits, for the status of its command.
 
-    torchrun restarts ranks that end with an error, which would only repeat a final error.
+    torchrun restarts ranks that exit with an error. With ``--devices``, all ranks therefore exit with 0 after a final
+    error, which a restart would only repeat, and rank 0 writes the status to a file.
     """
     file = os.environ.get(EXIT_STATUS)
     if file is None or not is_launched() or not is_final:

@@ -24,7 +24,7 @@ def nfc(name: str) -> str:
 
 def has_control_characters(name: str) -> bool:
     """Return whether a name contains characters that break lines, cannot be seen or cannot be printed."""
-    return any(unicodedata.category(letter) in UNPRINTABLE or ord(letter) in INVISIBLE for letter in name)
+    return any(unicodedata.category(character) in UNPRINTABLE or ord(character) in INVISIBLE for character in name)
 
 
 def same_names(names: Iterable[str], others: Iterable[str]) -> set[str]:
@@ -47,7 +47,7 @@ def split_suffix(name: str) -> tuple[str, str]:
     return (match["start"], match["suffix"]) if match else (nfc(name), "")
 
 
-def names_extending(name: str, others: Iterable[str]) -> list[str]:
-    """Return the names in ``others`` that start with ``name`` and a separator (``_``, ``-``, dot or space), sorted."""
+def names_extending(name: str, candidates: Iterable[str]) -> list[str]:
+    """Return the sorted candidates that start with ``name`` and a separator (``_``, ``-``, dot or space)."""
     starts = tuple(nfc(name) + separator for separator in SEPARATORS)
-    return sorted(other for other in others if nfc(other).startswith(starts))
+    return sorted(candidate for candidate in candidates if nfc(candidate).startswith(starts))

@@ -23,12 +23,15 @@ FORMAT = {"format": "graftseg predictions", "version": 1}
 
 @dataclass(frozen=True)
 class PredictedCase:
-    """A predicted label map and the files that belong to it.
+    """A predicted case and its files.
 
-    ``sha256`` is the checksum of the image, or None if the image is not from a store. ``mean_uncertainty`` is the mean
-    over voxels with a foreground probability of at least 5 %. It is None without such voxels, or if not requested.
-    ``key`` is a checksum of everything that the files depend on: scan, networks and settings. ``checksums`` are those
-    of ``files``, in order. ``found`` are the label values. Cases of older versions have no key.
+    - ``output``: name of the label map. ``probabilities``, ``uncertainty`` and ``picture`` name the additional files.
+    - ``mean_uncertainty``: mean over voxels with a foreground probability of at least 5 %, or None without such voxels
+      or without uncertainty.
+    - ``sha256``: checksum of the image, or None if the image is not from a store.
+    - ``found``: label values in the label map.
+    - ``key``: checksum of everything that the files depend on: scan, networks and settings. None in older versions.
+    - ``checksums``: checksums of ``files``, in this order.
     """
 
     case: str
@@ -61,11 +64,14 @@ class PredictedCase:
 class Manifest:
     """The manifest of a folder of label maps.
 
-    ``networks`` is the number of averaged networks. ``weights`` is the checksum of a single network, or a checksum of
-    the checksums of several networks. ``inference`` contains the settings. ``checkpoint`` describes how the checkpoint
-    was selected. ``opinions`` describes which predictions were averaged for the uncertainty. ``peak_memory`` is in
-    bytes, for the process and the GPU. ``failures`` contains the reason for each case without a label map.
-    ``unfinished`` contains the files of a running or interrupted call. Some of them may exist already.
+    - ``weights``: checksum of the network, or a checksum of the checksums of several networks.
+    - ``inference``: settings of the prediction.
+    - ``checkpoint``: how the checkpoint was selected.
+    - ``failures``: reason for each case without a label map.
+    - ``unfinished``: files of a running or interrupted call; some of them may exist already.
+    - ``networks``: number of averaged networks.
+    - ``opinions``: which predictions were averaged for the uncertainty.
+    - ``peak_memory``: bytes used by the process and by the GPU.
     """
 
     run: str
@@ -109,9 +115,10 @@ _CASE = TypeAdapter(PredictedCase)
 
 
 def read_manifest(folder: Path, remedy: str) -> Manifest | None:
-    """Return a folder's manifest, or None if there is none. The error for an invalid manifest ends in ``remedy``.
+    """Return the manifest of a folder, or None if the folder has none.
 
-    Cases that a running or killed prediction has finished are included. They are in a journal only.
+    Cases that a running or killed prediction has finished are included, although only a journal lists them. ``remedy``
+    is part of the error for an invalid manifest.
     """
     path = folder / MANIFEST
     if not path.exists():
@@ -127,17 +134,17 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
 
 
 def _with_journals(folder: Path, manifest: Manifest) -> Manifest:
-    """Return the manifest with the cases of the journals whose files it lists as unfinished. It stays incomplete."""
+    """Add cases from the journals, if their files are unfinished in the manifest. The result stays incomplete."""
     unfinished = set(manifest.unfinished)
-    lines = (line for journal in sorted(folder.glob(JOURNALS)) for line in _cases_in(journal))
-    added = {case.case: case for case in lines if unfinished.issuperset(case.files)}
+    journaled = (case for journal in sorted(folder.glob(JOURNALS)) for case in _cases_in(journal))
+    added = {case.case: case for case in journaled if unfinished.issuperset(case.files)}
     added = {name: case for name, case in added.items() if (folder / case.output).is_file()}
-    cases = [case for case in manifest.cases if case.case not in added]
-    return replace(manifest, cases=(*cases, *added.values()))
+    earlier = [case for case in manifest.cases if case.case not in added]
+    return replace(manifest, cases=(*earlier, *added.values()))
 
 
 def _cases_in(journal: Path) -> Iterator[PredictedCase]:
-    """Yield the cases of a journal. Failures, and incomplete lines of a killed process, are left out."""
+    """Yield the cases of a journal, without failures and without incomplete lines of a killed process."""
     for line in journal.read_bytes().splitlines():
         try:
             content = parse_json(line)
@@ -173,7 +180,7 @@ def _line(content: dict[str, Any]) -> str:
 
 
 def extra_files(folder: Path) -> set[str]:
-    """Return the additional files (not label maps) that the manifest of a folder lists. Ignore an invalid manifest."""
+    """Return the additional files (not label maps) in the manifest of a folder. Ignore an invalid manifest."""
     try:
         manifest = read_manifest(folder, "")
     except UserError:

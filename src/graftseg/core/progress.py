@@ -27,7 +27,7 @@ _is_hidden = False
 
 
 def hide_progress(hidden: bool) -> None:
-    """Hide or show progress in this process. Hide it, for example, if stderr must contain JSON only."""
+    """Hide or show progress in this process. It is hidden if stderr must contain only JSON."""
     global _is_hidden
     _is_hidden = hidden
 
@@ -64,13 +64,13 @@ def progress_bar(description: str, total: float | None) -> Iterator[Show]:
             task = progress.add_task(in_one_line(description), total=total, text="")
             yield lambda completed, text: progress.update(task, completed=completed, text=text)
         return
-    last = monotonic()
+    last_report = monotonic()
 
     def report(completed: float, text: str) -> None:
-        nonlocal last
+        nonlocal last_report
         now = monotonic()
-        if now - last > REPORT_SECONDS:
-            last = now
+        if now - last_report > REPORT_SECONDS:
+            last_report = now
             print_plain(console, f"{description}: {text}")
 
     yield report
@@ -88,10 +88,10 @@ def track(items: Iterable[Item], description: str, total: int | None = None) -> 
 def in_parallel(
     function: Callable[[Item], Result], items: Sequence[Item], description: str, workers: int | None = None
 ) -> list[Result]:
-    """Call ``function`` in a few threads, show progress, and return the results in the order of ``items``.
+    """Call ``function`` in threads, by default up to four; return the results in the order of ``items``.
 
-    Threads are sufficient because decompression and numpy release the interpreter lock. After a failure or an
-    interrupt no further item is started.
+    Show the progress. After a failure or an interrupt, start no further item. Threads are sufficient because
+    decompression and numpy release the interpreter lock.
     """
     pool = ThreadPoolExecutor(workers or min(4, os.cpu_count() or 1))
     try:
@@ -102,7 +102,7 @@ def in_parallel(
 
 @dataclass
 class ScanProgress:
-    """Counter of predicted scans, and of predicted windows in the current scan. Every change calls ``show``."""
+    """Counter of predicted scans and of predicted windows of the current scan. Every change calls ``show``."""
 
     scans: int
     show: Show
@@ -160,7 +160,7 @@ def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
 
 @contextmanager
 def silence(*packages: str, below: int) -> Iterator[None]:
-    """Inside the block, hide all Python warnings. Also hide log messages of ``packages`` below the level ``below``."""
+    """Inside the block, hide all Python warnings, and log messages of ``packages`` below the level ``below``."""
     loggers = [logging.getLogger(name) for name in packages]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,11 +1,11 @@
-"""The ranks of one training: processes that share the batch of every step, started by torchrun.
+"""The ranks of a training: processes, started by torchrun, that share the batch of every step.
 
-Without torchrun there is one rank, and every function here does nothing. Rank r of W ranks takes the rows r, r + W,
-r + 2W, ... of a batch. So the concatenation of two parts of a rank is its part of the concatenated batches, and the
-halves of its part are its parts of the halves.
+Without torchrun there is a single rank, and no function here communicates. Rank r of W ranks takes the rows r, r + W,
+r + 2W, ... of a batch. Thanks to this order, each rank can concatenate batches, or split a batch into halves, without
+the rows of other ranks.
 
-The loss of a step is the mean of the losses of all ranks. A loss that is not a mean over images sums its parts with
-``all_sum``, whose gradient is again a sum over ranks. It then has the same value on all ranks.
+The loss of a step is the mean of the losses of all ranks. A loss that is not a mean over images sums its parts over
+ranks with ``all_sum``, and then has the same value on all ranks. The gradient of ``all_sum`` is also a sum over ranks.
 """
 
 import json
@@ -27,20 +27,26 @@ from graftseg.core.launched import is_launched, restarts
 from graftseg.core.progress import hide_progress
 
 TIMEOUT_SECONDS = 600.0
-"""Time after which a rank that does not answer is given up, unless ``GRAFTSEG_RANK_TIMEOUT`` sets another time."""
+"""Time in which other ranks must answer. The environment variable ``GRAFTSEG_RANK_TIMEOUT`` overrides this value."""
 TIMEOUT_VARIABLE = "GRAFTSEG_RANK_TIMEOUT"
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)
-"""Time that other ranks wait while rank 0 works alone, for example on the preparation of scans."""
+"""Time that other ranks wait while rank 0 works alone, for example to prepare scans."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The number of this process, the number of all processes, and the group in which ranks wait for rank 0."""
+    """The connected ranks.
+
+    - ``rank``: number of this rank.
+    - ``count``: number of ranks.
+    - ``patient_group``: process group with the timeout ``PATIENCE``.
+    - ``timeout``: timeout of all other communication, in seconds.
+    """
 
     rank: int
     count: int
-    patient: Any
+    patient_group: Any
     timeout: float
 
 
@@ -53,7 +59,7 @@ def shares_gpu() -> bool:
 
 
 def local_device(name: str) -> str:
-    """Return the GPU of this rank for the name of a device. All ranks may share a GPU only if it is named."""
+    """Return the name of this rank's device for ``--device``. Ranks share a GPU only if it is given by number."""
     if not is_launched() or name == "cpu" or not torch.cuda.is_available():
         return name
     if name in ("auto", "cuda") and not shares_gpu():
@@ -89,9 +95,9 @@ def is_main() -> bool:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Connect the ranks that torchrun started, inside the block. Without torchrun, do nothing. Rank 0 shows messages.
+    """Connect the ranks that torchrun started, inside the block. Without torchrun, do nothing.
 
-    GPUs communicate by NCCL, or by gloo if several ranks share one GPU, which NCCL refuses.
+    Only rank 0 shows messages. GPUs communicate by NCCL, or by gloo if several ranks share a GPU, which NCCL refuses.
     """
     global _group
     if _group is not None or not is_launched():
@@ -105,8 +111,8 @@ def joined(device: torch.device) -> Iterator[None]:
         # the store may still have the addresses of ranks that ended before a restart
         store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=number, world_size=ranks, timeout=timeout)
-        patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-    _group = _Group(dist.get_rank(), dist.get_world_size(), patient, seconds)
+        patient_group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    _group = _Group(dist.get_rank(), dist.get_world_size(), patient_group, seconds)
     if not is_main():
         hide_progress(True)
         logging.getLogger("graftseg").setLevel(logging.ERROR)
@@ -119,7 +125,7 @@ def joined(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Work as the only rank inside the block."""
+    """Let this process act as the only rank inside the block."""
     global _group
     before, _group = _group, None
     try:
@@ -129,9 +135,9 @@ def alone() -> Iterator[None]:
 
 
 def on_main(function: Callable[[], Any]) -> Any:
-    """Call a function on rank 0 and return its result, a JSON value, on all ranks. All ranks raise its UserError.
+    """Call a function on rank 0 only. Return its result, or raise its UserError, on all ranks.
 
-    Without several ranks, the result may be anything. The function must not communicate with other ranks.
+    The function must not communicate with other ranks. With several ranks, the result must be a JSON value.
     """
     if _group is None:
         return function()
@@ -150,14 +156,15 @@ def on_main(function: Callable[[], Any]) -> Any:
     if not is_main():
         outcome = json.loads(_broadcast())
     if "error" in outcome:
-        raise RepeatedError(**outcome["error"])
+        cause = outcome["error"]
+        raise UserError(Code(cause["code"]), cause["where"], cause["finding"], cause["remedy"])
     if "failed" in outcome:
         raise lost_rank(outcome["failed"])
     return outcome["result"]
 
 
 def main_first(function: Callable[[], Result]) -> Result:
-    """Call a function on rank 0 and then on the other ranks, which find the files that rank 0 has written."""
+    """Call a function on rank 0, then on the other ranks, which can read the files that rank 0 has written."""
     if _group is None:
         return function()
     results: list[Result] = []
@@ -168,13 +175,6 @@ def main_first(function: Callable[[], Result]) -> Result:
         return function()
 
 
-class RepeatedError(UserError):
-    """An error that rank 0 reports."""
-
-    def __init__(self, code: str, where: str, finding: str, remedy: str) -> None:
-        super().__init__(Code(code), where, finding, remedy)
-
-
 def lost_rank(finding: str) -> UserError:
     """Return the error of a rank that gets no answer from another rank."""
     remedy = f"if all ranks are alive but slow, set {TIMEOUT_VARIABLE} to more seconds; otherwise resume the run"
@@ -182,32 +182,32 @@ def lost_rank(finding: str) -> UserError:
 
 
 def _broadcast(text: str = "") -> str:
-    """Send a text from rank 0 to all ranks."""
+    """Return the text of rank 0 on all ranks."""
     assert _group is not None
     content = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8)
     size = torch.tensor([len(content)])
     with _reporting_lost_ranks():
-        dist.broadcast(size, 0, group=_group.patient)
+        dist.broadcast(size, 0, group=_group.patient_group)
         content = content if is_main() else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(content, 0, group=_group.patient)
+        dist.broadcast(content, 0, group=_group.patient_group)
     return bytes(content.numpy()).decode()
 
 
 def largest_of_all(number: int) -> int:
-    """Return the largest number that a rank passes, without waiting for a GPU."""
+    """Return the largest of the numbers that the ranks pass, without waiting for a GPU."""
     if _group is None:
         return number
-    found = torch.tensor([number])
+    largest = torch.tensor([number])
     if dist.get_backend() == "gloo":
-        return int(_reduced(found, dist.ReduceOp.MAX))
+        return int(_reduced(largest, dist.ReduceOp.MAX))
     with _reporting_lost_ranks():
-        work = dist.all_reduce(found, dist.ReduceOp.MAX, group=_group.patient, async_op=True)
+        work = dist.all_reduce(largest, dist.ReduceOp.MAX, group=_group.patient_group, async_op=True)
         work.wait(timedelta(seconds=_group.timeout))
-    return int(found)
+    return int(largest)
 
 
 def own_rows(table: Any) -> Any:
-    """Return the rows of this rank, from a table or a tensor with the rows of all ranks."""
+    """Select the rows of this rank from a table or a tensor with the rows of all ranks."""
     return table if _group is None else table[_group.rank :: _group.count]
 
 
@@ -233,12 +233,12 @@ def all_mean(x: Tensor) -> Tensor:
 
 
 def share(x: Tensor) -> Tensor:
-    """Return a value that is equal on all ranks, divided among them: ``all_sum`` then has the gradient of one rank."""
+    """Divide a value that is equal on all ranks by their number, so that its gradient, summed over ranks, is right."""
     return x if _group is None else x / _group.count
 
 
 def gather_rows(x: Tensor) -> Tensor:
-    """Return the rows of the whole batch from the rows of each rank, with gradients as in ``all_sum``."""
+    """Return the rows of all ranks in the order of the whole batch, with gradients as in ``all_sum``."""
     if _group is None:
         return x
     sparse = x.new_zeros(len(x), _group.count, *x.shape[1:])
@@ -254,7 +254,7 @@ def sum_now(x: Tensor) -> None:
 
 
 def start_sum(x: Tensor) -> Callable[[], None]:
-    """Start to replace a tensor by its sum over ranks. Call the returned function before you use the tensor."""
+    """Start to replace a tensor by its sum over ranks. Call the returned function before using the tensor."""
     with _reporting_lost_ranks():
         work = dist.all_reduce(x, async_op=True)
 
@@ -288,7 +288,7 @@ def _reduced(x: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
 
 @contextmanager
 def _reporting_lost_ranks(seconds: float | None = None) -> Iterator[None]:
-    """Turn errors of the communication into a UserError."""
+    """Turn communication errors into a UserError."""
     try:
         yield
     except RuntimeError as error:

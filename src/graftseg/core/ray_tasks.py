@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster, which must see the folders of the command under the same paths."""
+"""Tasks on a Ray cluster. All machines must have the folders of the command under the same paths."""
 
 import logging
 import os
@@ -39,32 +39,35 @@ except ModuleNotFoundError as error:
     raise UserError(Code.PACKAGE_MISSING, "--on ray", f"the package {error.name} is not installed", remedy) from None
 
 RETRIES = 3
-"""Number of times that a task starts again after its worker died."""
+"""Number of times that a task starts again if its worker dies."""
 STOP_SECONDS = 300.0
-"""Time that running tasks have to save their state after Ctrl-C."""
+"""Time in which running tasks must save their state after Ctrl-C."""
 LOCK_SECONDS = 120.0
-"""Time after which the lock of a dead machine is released at the latest, for example by a file server."""
+"""Time that a task waits for a lock. A file server may release the lock of a dead machine with a delay."""
 PROBE_SECONDS = 120.0
-"""Time in which a worker must say which folders it sees."""
+"""Time in which a worker must answer which folders it sees."""
 CONNECT_SECONDS = 10.0
 POLL_SECONDS = 0.2
 MAX_GROUP = 100
 TASKS_PER_SLOT = 4
-"""Number of groups for each task that can run at the same time, so that fast workers take more groups."""
+"""Number of groups per slot (a task that can run at the same time as others), so that fast workers take more groups."""
 STORE_BYTES = 256 * 2**20
 """Memory of a local cluster for results. Results are small, because tasks write files."""
 SHARED = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+LogMessage = tuple[str, int, str]
+"""Name of the logger, level and text."""
 
 
 @contextmanager
 def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
-    """Connect to a cluster inside the block. A connection that exists already is used and kept.
+    """Connect to a cluster inside the block, or use the existing connection of this process.
 
-    ``ray`` is the cluster in the variable ``RAY_ADDRESS``, or a new cluster on this machine that ends with the block.
-    ``cores`` limits the cores of a new cluster.
+    - ``on``: address of a cluster, or ``ray`` for the cluster in the environment variable ``RAY_ADDRESS``. Without this
+      variable, ``ray`` starts a cluster on this machine, which ends with the block.
+    - ``cores``: number of cores of a new cluster.
     """
     if ray.is_initialized():
         yield RayExecutor()
@@ -83,7 +86,7 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
         remedy = "start it with ray start --head, and check the address and the version of Ray"
         raise UserError(Code.CLUSTER_UNREACHABLE, f"--on {on}", finding, remedy) from None
     finally:
-        _handle(handlers)
+        _install(handlers)
     try:
         with _quiet():
             yield RayExecutor()
@@ -100,8 +103,8 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Log that a task starts again. Ray would print a paragraph to stdout, which contains results only."""
-    before = ray_worker.print_to_stdstream
+    """Log messages of Ray inside the block. Ray would print them to stdout, which must contain results only."""
+    original = ray_worker.print_to_stdstream
 
     def report(data: dict[str, Any], ignore_prefix: bool = False) -> None:
         text = " ".join(data["lines"])
@@ -113,25 +116,25 @@ def _quiet() -> Iterator[None]:
     try:
         yield
     finally:
-        ray_worker.print_to_stdstream = before
+        ray_worker.print_to_stdstream = original
 
 
-def _handle(handlers: dict[signal.Signals, Any]) -> None:
+def _install(handlers: dict[signal.Signals, Any]) -> None:
     with suppress(ValueError):  # not the main thread
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """The environment of a task: the working directory, files that it must see, and the number of threads."""
+class _Environment:
+    """What a task needs on its worker: working directory, paths that the worker must see, and number of threads."""
 
     cwd: str
-    probes: tuple[str, ...]
+    paths: tuple[str, ...]
     threads: int
 
     def enter(self) -> None:
-        """Prepare this worker for a task."""
+        """Prepare this worker for a task, or raise a UserError if it does not see a folder."""
         if missing := self.missing():
             raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
         hide_progress(True)
@@ -141,43 +144,43 @@ class _Setting:
         """Return the paths that this worker does not see."""
         with suppress(OSError):
             os.chdir(self.cwd)
-        missing = [Path(path) for path in self.probes if not Path(path).exists()]
+        missing = [Path(path) for path in self.paths if not Path(path).exists()]
         return [str(path.parent if path.name.startswith(PARTIAL) else path) for path in missing]
 
 
-def _work(
-    setting: _Setting, function: Callable[[Item], Result], item: Item
-) -> tuple[Result | None, UserError | None, list[tuple[str, int, str]]]:
+def _run_task(
+    environment: _Environment, function: Callable[[Item], Result], item: Item
+) -> tuple[Result | None, UserError | None, list[LogMessage]]:
     """Run a task on a worker. Return its result, its error and its warnings."""
-    with _collected() as messages:
+    with _collected_warnings() as warnings:
         deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
-                setting.enter()
-                return function(item), None, messages
+                environment.enter()
+                return function(item), None, warnings
             except UserError as error:
                 if error.code is not Code.FOLDER_LOCKED or time.monotonic() > deadline:
-                    return None, error, messages
+                    return None, error, warnings
             time.sleep(1)
 
 
-def _look(setting: _Setting) -> tuple[list[str], dict[str, str]]:
+def _inspect_worker(environment: _Environment) -> tuple[list[str], dict[str, str]]:
     """Return the paths that a worker does not see, and its versions."""
-    return setting.missing(), versions()
+    return environment.missing(), versions()
 
 
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.messages: list[tuple[str, int, str]] = []
+        self.messages: list[LogMessage] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.messages.append((record.name, record.levelno, record.getMessage()))
 
 
 @contextmanager
-def _collected() -> Iterator[list[tuple[str, int, str]]]:
-    """Yield a list of the warnings of graftseg inside the block."""
+def _collected_warnings() -> Iterator[list[LogMessage]]:
+    """Yield a list that receives the warnings of graftseg inside the block."""
     collector, package = _Collector(), logging.getLogger("graftseg")
     package.addHandler(collector)
     try:
@@ -193,7 +196,7 @@ class RayExecutor:
     workers: int | None = 1
 
     def choose_device(self, name: str) -> torch.device:
-        """Return ``cuda`` or ``cpu``. ``auto`` is a GPU if the cluster has one. Ray assigns a GPU to each task."""
+        """Return ``cuda`` or ``cpu``; ``auto`` is ``cuda`` if the cluster has a GPU. Ray assigns a GPU to each task."""
         if name not in ("auto", "cpu", "cuda"):
             finding = "names one GPU, but Ray assigns the GPUs"
             raise UserError(Code.OPTION_CONFLICT, f"--device {name}", finding, "use auto, cpu or cuda")
@@ -202,7 +205,7 @@ class RayExecutor:
         return torch.device(name)
 
     def groups(self, items: Sequence[Item], device: torch.device | None = None) -> list[list[Item]]:
-        """Return groups of at most 100 items, several for each task that can run at the same time."""
+        """Divide the items into groups of at most ``MAX_GROUP`` items, about ``TASKS_PER_SLOT`` groups per slot."""
         size = max(1, min(MAX_GROUP, ceil(len(items) / (TASKS_PER_SLOT * _needs(device).slots))))
         return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
@@ -213,15 +216,15 @@ class RayExecutor:
         """Start the tasks, as ``Executor.running`` describes. Ctrl-C cancels them and raises a TasksStoppedError."""
         needs = _needs(work.device)
         sizes = [len(item) if isinstance(item, list) else 1 for item in items]
-        with _probes(work) as probes:
-            setting = _Setting(str(Path.cwd()), probes, needs.cores)
-            _check_workers(needs, setting)
-            remote = ray.remote(_work).options(
+        with _paths_to_see(work) as paths:
+            environment = _Environment(str(Path.cwd()), paths, needs.cores)
+            _check_workers(needs, environment)
+            remote = ray.remote(_run_task).options(
                 num_cpus=needs.cores, num_gpus=needs.gpus, max_retries=RETRIES, retry_exceptions=[StoppedError]
             )
             with progress_bar(work.description, sum(sizes)) as show, _stop_requests() as stops:
                 shared = ray.put(function)
-                refs = [remote.remote(setting, shared, item) for item in items]
+                refs = [remote.remote(environment, shared, item) for item in items]
                 tasks = _Tasks(dict(zip(refs, sizes, strict=True)), show, stops)
                 try:
                     yield [partial(tasks.result, ref) for ref in refs]
@@ -231,7 +234,7 @@ class RayExecutor:
 
 @dataclass
 class _Tasks:
-    """Submitted tasks and their sizes, the progress view, and the signals that asked to stop."""
+    """Submitted tasks with their numbers of items (``sizes``), and received signals that stop a command (``stops``)."""
 
     sizes: dict[Any, int]
     show: Show
@@ -242,12 +245,12 @@ class _Tasks:
         self.pending = list(self.sizes)
 
     def result(self, ref: Any) -> Any:
-        """Wait for a task and return its result. Repeat its warnings, raise its error."""
+        """Wait for a task and return its result. Log its warnings and raise its error in this process."""
         while not ray.wait([ref], timeout=POLL_SECONDS, fetch_local=False)[0]:
-            self._look()
-        self._look()
+            self._update()
+        self._update()
         try:
-            result, error, messages = ray.get(ref)
+            result, error, warnings = ray.get(ref)
         except (WorkerCrashedError, NodeDiedError, OutOfMemoryError) as lost:
             finding = f"the worker of a task died, also after {RETRIES} restarts ({_first_line(lost)})"
             remedy = "see the memory and the messages of the machine, then run the same command again"
@@ -255,14 +258,14 @@ class _Tasks:
         except (RaySystemError, ConnectionError) as lost:
             remedy = "check the cluster, then run the same command again"
             raise UserError(Code.CLUSTER_UNREACHABLE, "--on ray", _first_line(lost), remedy) from None
-        for name, level, message in messages:
+        for name, level, message in warnings:
             logging.getLogger(name).log(level, "%s", message)
         if error is not None:
             raise error
         return result
 
-    def _look(self) -> None:
-        """Show how much is done; cancel all tasks if a signal asked to stop."""
+    def _update(self) -> None:
+        """Show the progress. If a signal was received, cancel all tasks and raise a TasksStoppedError."""
         if self.stops:
             finished = len(self.sizes) - len(self.pending)
             self.cancel()
@@ -281,8 +284,8 @@ class _Tasks:
         _, running = ray.wait(pending, num_returns=len(pending), timeout=0, fetch_local=False)
         for ref in running:
             ray.cancel(ref)
-        left = ray.wait(running, num_returns=len(running), timeout=STOP_SECONDS)[1] if running else []
-        for ref in left:
+        still_running = ray.wait(running, num_returns=len(running), timeout=STOP_SECONDS)[1] if running else []
+        for ref in still_running:
             ray.cancel(ref, force=True)
 
 
@@ -292,7 +295,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class _Needs:
-    """Cores and GPUs of a task, the nodes that have them, and the number of tasks that can run at the same time."""
+    """Cores and GPUs of a task, the machines that can run it, and the number of tasks that can run at the same time."""
 
     cores: int
     gpus: int
@@ -326,64 +329,64 @@ def _needs(device: torch.device | None) -> _Needs:
     }
     fitting = tuple(name for name, count in slots.items() if count)
     if not fitting:
-        most = max((_amount(node, "CPU") for node in nodes), default=0)
-        found = f"the largest machine of the cluster has {most} cores"
-        finding = "no machine of the cluster has a GPU" if gpus else f"a task needs {cores} cores, but {found}"
+        largest = max((_amount(node, "CPU") for node in nodes), default=0)
+        too_few = f"a task needs {cores} cores, but the largest machine of the cluster has {largest} cores"
+        finding = "no machine of the cluster has a GPU" if gpus else too_few
         remedy = "use --device cpu" if gpus else "set OMP_NUM_THREADS to fewer threads"
         raise UserError(Code.CLUSTER_UNFIT, "--on ray", finding, f"{remedy}, or add a larger machine")
     return _Needs(cores, gpus, fitting, sum(slots.values()))
 
 
 @contextmanager
-def _probes(work: Work) -> Iterator[tuple[str, ...]]:
-    """Write a file into each output folder inside the block. Yield these files and the inputs."""
-    written: list[Path] = []
+def _paths_to_see(work: Work) -> Iterator[tuple[str, ...]]:
+    """Yield paths that all workers must see: the inputs, and a temporary file in each output folder."""
+    temporary: list[Path] = []
     try:
         for folder in dict.fromkeys(work.writes):
             make_folder(folder)
-            written.append(folder / f"{PARTIAL}{uuid4().hex}")
-            written[-1].touch()
-        yield tuple(map(str, (*work.reads, *written)))
+            temporary.append(folder / f"{PARTIAL}{uuid4().hex}")
+            temporary[-1].touch()
+        yield tuple(map(str, (*work.reads, *temporary)))
     finally:
-        for path in written:
+        for path in temporary:
             path.unlink(missing_ok=True)
 
 
-def _check_workers(needs: _Needs, setting: _Setting) -> None:
-    """Raise a UserError if a machine of the cluster does not see a folder, or has another version of graftseg."""
-    look = ray.remote(_look)
+def _check_workers(needs: _Needs, environment: _Environment) -> None:
+    """Raise a UserError if a machine of the cluster does not see a folder, or has other versions of the software."""
+    inspect = ray.remote(_inspect_worker)
     refs = {}
     for node in needs.nodes:
-        here = NodeAffinitySchedulingStrategy(node, soft=False)
-        refs[node] = look.options(num_cpus=0, max_retries=1, scheduling_strategy=here).remote(setting)
+        placement = NodeAffinitySchedulingStrategy(node, soft=False)
+        refs[node] = inspect.options(num_cpus=0, max_retries=1, scheduling_strategy=placement).remote(environment)
     address = {node["NodeID"]: node["NodeManagerAddress"] for node in _nodes()}
     for node, ref in refs.items():
         where = f"worker {address.get(node, node)}"
         try:
-            missing, found = ray.get(ref, timeout=PROBE_SECONDS)
+            missing, worker_versions = ray.get(ref, timeout=PROBE_SECONDS)
         except Exception as error:
             finding = f"cannot run graftseg ({type(error).__name__}: {' '.join(str(error).split())[-200:]})"
             remedy = "install the same version of graftseg on all machines of the cluster"
             raise UserError(Code.CLUSTER_UNFIT, where, finding, remedy) from None
         if missing:
             raise UserError(Code.FOLDER_NOT_SHARED, missing[0], f"{where} does not see this folder", SHARED)
-        if different := sorted(name for name, version in versions().items() if found.get(name) != version):
+        if different := sorted(name for name, version in versions().items() if worker_versions.get(name) != version):
             finding = f"has another version of {', '.join(different)}"
             raise UserError(Code.CLUSTER_UNFIT, where, finding, "install the same versions on all machines")
 
 
 @contextmanager
 def _stop_requests() -> Iterator[list[int]]:
-    """Collect signals that stop a command inside the block. The second signal is handled as before the block."""
+    """Yield a list that receives the first stop signal inside the block. The previous handlers get further signals."""
     stops: list[int] = []
-    before = {number: signal.getsignal(number) for number in stop_signals()}
+    previous = {number: signal.getsignal(number) for number in stop_signals()}
 
     def request(number: int, frame: FrameType | None) -> None:
         stops.append(number)
-        _handle(before)
+        _install(previous)
 
-    _handle(dict.fromkeys(before, request))
+    _install(dict.fromkeys(previous, request))
     try:
         yield stops
     finally:
-        _handle(before)
+        _install(previous)

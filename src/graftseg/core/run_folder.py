@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import (
@@ -39,39 +38,13 @@ SINGLE_RUN, FOLDS, SEEDS, METHODS = "a single run", "folds", "several seeds", "a
 """Possible contents of a folder, as phrases for messages."""
 
 
-class _StoreEntries(BaseModel):
-    identity: str = ""
-    classes: list[str] = Field(default_factory=list)
-    channels: int = Field(1, ge=1, strict=True)
-    labeled: list[str] = Field(default_factory=list)
-    unlabeled: list[str] = Field(default_factory=list)
-    held_out: list[str] = Field(default_factory=list)
-
-
-class _ManifestEntries(BaseModel):
-    """Types of the entries of ``run.json``."""
-
-    status: str = ""
-    identity: str | None = None
-    device: str = ""
-    started: str = ""
-    steps: int | None = None
-    wall_seconds: float | None = None
-    seconds_per_step: dict[str, float] = Field(default_factory=dict)
-    parameters: int | None = None
-    store: _StoreEntries = _StoreEntries()
-    versions: dict[str, str] = Field(default_factory=dict)
-    weights: str | None = None
-    averaged: bool = Field(False, strict=True)
-    checkpoint: str = "last"
-    best: dict[str, str | float] | None = None
-
-
 @dataclass(frozen=True)
 class Shipped:
-    """The network that ``predict`` uses, and the reason.
+    """The network that ``predict`` uses.
 
-    With ``both_supervised``, the run did not use its unlabeled scans, and its own network is supervised, too.
+    - ``network``: the network of the run, the supervised baseline, or the average of the two networks.
+    - ``reason``: why this network was chosen.
+    - ``both_supervised``: whether the run, like its baseline, did not use unlabeled scans.
     """
 
     network: Literal["run", "average", "baseline"]
@@ -84,10 +57,8 @@ class Shipped:
         trained, baseline = "the network trained with unlabeled scans", "the supervised baseline"
         if self.both_supervised:
             trained = "the network of the run, trained without unlabeled scans"
-        name = {"run": trained, "average": f"the average of {trained} and {baseline}", "baseline": baseline}[
-            self.network
-        ]
-        return f"{name} ({self.reason})"
+        names = {"run": trained, "average": f"the average of {trained} and {baseline}", "baseline": baseline}
+        return f"{names[self.network]} ({self.reason})"
 
 
 class RunFolder:
@@ -114,7 +85,7 @@ class RunFolder:
 
     @property
     def weights_file(self) -> Path:
-        """The weights of the network of this run: the trained network, or its average with the baseline."""
+        """The weights of this run's network, as trained or averaged with the baseline."""
         is_averaged = self.manifest_file.is_file() and self.manifest().get("averaged", False)
         return self.average_file if is_averaged else self.trained_file
 
@@ -150,7 +121,7 @@ class RunFolder:
         if not self.path.is_dir():
             return False
         names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(PARTIAL)}
-        return not names or LOCK in names <= {LOCK, self.store.name, self.manifest_file.name}
+        return not names or (LOCK in names and names <= {LOCK, self.store.name, self.manifest_file.name})
 
     @property
     def exists(self) -> bool:
@@ -159,15 +130,15 @@ class RunFolder:
 
     @property
     def content(self) -> str:
-        """A phrase for the content of the folder, or an empty string if a run can start here."""
+        """A phrase for the content of the folder. It is empty if a run can start here."""
         contents = {SINGLE_RUN: self.exists, FOLDS: self.folds_file.is_file(), SEEDS: self.seeds}
         contents[METHODS] = self.compare_file.is_file()
         return next((phrase for phrase, is_here in contents.items() if is_here), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
-        """Raise a UserError for content other than ``expected``, or for no content with ``resume=True``.
+        """Raise a UserError if the folder contains anything other than ``expected``, or does not fit ``resume``.
 
-        With ``resume=False``, any content is an error. With None, ``expected`` content and no content are both valid.
+        With ``resume=True``, the folder must have this content. With False, it must be free. None allows both.
         """
         content = self.content
         if content not in ("", expected):
@@ -193,7 +164,7 @@ class RunFolder:
 
     @property
     def status(self) -> str:
-        """The status in the manifest. A run that is recorded as running, but does not lock its folder, was killed."""
+        """The status in the manifest. A run with status ``running`` was killed if its folder is not locked."""
         status = str(self.manifest().get("status"))
         return INTERRUPTED if status == "running" and not is_locked(self.path / LOCK) else status
 
@@ -204,29 +175,32 @@ class RunFolder:
 
     @property
     def is_supervised_only(self) -> bool:
-        """Whether the check of the teacher skipped self-training before any unlabeled scan was used, in all folds."""
+        """Whether the check of the teacher skipped self-training in all folds, before any unlabeled scan was used."""
         members = [self.fold(number) for number in range(fold_count(self))] or [self]
-        decisions = [[check["decision"] for check in member.teacher_checks()] for member in members]
-        return all(made and made[-1] == "skip" and "continue" not in made for made in decisions)
+        for member in members:
+            decisions = [check["decision"] for check in member.teacher_checks()]
+            if decisions[-1:] != ["skip"] or "continue" in decisions:
+                return False
+        return True
 
     def shipped(self) -> Shipped | None:
         """Return the network that ``predict`` uses, or None if nothing is recorded, as for runs without a baseline."""
-        content = self._file_with_choice_content()
+        content = self._shipping_record()
         return Shipped(**content["shipped"]) if "shipped" in content else None
 
     def ship(self, shipped: Shipped) -> None:
         """Record the network that ``predict`` uses."""
         path = self.folds_file if self.folds_file.is_file() else self.manifest_file
-        write_checked(path, self._file_with_choice_content() | {"shipped": asdict(shipped)})
+        write_checked(path, self._shipping_record() | {"shipped": asdict(shipped)})
 
-    def _file_with_choice_content(self) -> dict[str, Any]:
-        """Return the content of the file that records the choice: ``folds.json`` or ``run.json``."""
+    def _shipping_record(self) -> dict[str, Any]:
+        """Return the content of the file that records the network for ``predict``: ``folds.json`` or ``run.json``."""
         if self.folds_file.is_file():
             return read_object(self.folds_file)
         return self.manifest() if self.exists else {}
 
     def manifest(self) -> dict[str, Any]:
-        """Return the validated content of ``run.json``. It is cached until the file changes."""
+        """Return the content of ``run.json``, which is cached until the file changes."""
         if not self.manifest_file.is_file():
             example = next(chain(self.path.glob("seed-*/run.json"), sorted(self.path.glob("fold-*/run.json"))), None)
             remedy = f"choose one of its runs, such as {example.parent}" if example else "choose a folder made by train"
@@ -235,7 +209,7 @@ class RunFolder:
         return dict(_read_manifest(self.manifest_file, (stat.st_ino, stat.st_mtime_ns, stat.st_size)))
 
     def training_manifest(self) -> dict[str, Any]:
-        """Return the manifest of a run. Raise a UserError if store, device, versions or start time is missing."""
+        """Return the manifest. Raise a UserError if store, device, versions or start time is missing."""
         manifest = self.manifest()
         store = manifest.get("store", {})
         if {"device", "versions", "started"} - manifest.keys() or {"identity", "classes", "channels"} - store.keys():
@@ -261,15 +235,10 @@ class RunFolder:
 
 @lru_cache(maxsize=256)
 def _read_manifest(path: Path, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Read and validate ``run.json``. Only the cache uses ``version``: inode, modification time and file size."""
+    """Read ``run.json``. ``version`` (inode, modification time and file size) is a key of the cache only."""
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(Code.NOT_A_RUN, path, "made by an incompatible version", "train again with this version")
-    try:
-        _ManifestEntries.model_validate(manifest)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise _damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     return manifest
 
 
@@ -285,11 +254,11 @@ def store_owner(store: Path) -> Path | None:
 
 
 class RunLog:
-    """A log with one JSON object per line. A resumed run deletes the lines after step ``resume_at``."""
+    """A log with one JSON object per line. Opening the log deletes all lines after step ``resume_at``."""
 
     def __init__(self, path: Path, resume_at: int) -> None:
-        kept = [line for line in read_log(path) if line["global_step"] <= resume_at] if resume_at else []
-        write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        earlier = [line for line in read_log(path) if line["global_step"] <= resume_at] if resume_at else []
+        write_text(path, "".join(json.dumps(line) + "\n" for line in earlier))
         self._path = path
         self._stream = path.open("a", encoding="utf-8")
 
@@ -328,7 +297,7 @@ def complete_log(path: Path, steps: int | None) -> list[dict[str, Any]]:
 
 
 def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
-    """Return the runs whose probabilities are averaged: all folds of a cross-validation, one ``fold``, or a single run.
+    """Return the runs whose probabilities are averaged: all folds or the given fold, or a single run itself.
 
     Raise a UserError if one of these folds is not finished.
     """

@@ -1,4 +1,4 @@
-"""The base class of all settings. Settings are frozen and reject unknown keys and booleans in place of numbers."""
+"""The base class of all settings. Settings are frozen. They reject unknown keys, and booleans in place of numbers."""
 
 from collections.abc import Iterator, Mapping
 from types import UnionType
@@ -14,6 +14,7 @@ MAX_SIDE = 2**16
 MAX_IMAGES = 2**16
 """Upper limit for images in a batch."""
 Location = tuple[str | int, ...]
+"""Keys and indices that lead to a value."""
 Voxels = Annotated[int, Field(gt=0, le=MAX_SIDE)]
 """The length of an axis in voxels."""
 
@@ -31,7 +32,7 @@ class Settings(BaseModel):
         errors = [
             InitErrorDetails(type=_not_a_number(value), loc=location, input=value)
             for name, field in fields
-            for location, value in _booleans_for_numbers((name,), values.get(name), _alternatives(field.annotation))
+            for location, value in _booleans_for_numbers((name,), values.get(name), _member_types(field.annotation))
         ]
         if errors:
             raise ValidationError.from_exception_data(cls.__name__, errors)
@@ -42,21 +43,23 @@ def _not_a_number(value: bool) -> PydanticCustomError:
     return PydanticCustomError("truth", "should be a number, not {truth}", {"truth": str(value).lower()})
 
 
-def _booleans_for_numbers(location: Location, value: Any, allowed: list[Any]) -> Iterator[tuple[Location, bool]]:
-    """Yield location and value of each boolean whose allowed types include a number type but not bool."""
-    if isinstance(value, bool) and bool not in allowed and (int in allowed or float in allowed):
+def _booleans_for_numbers(location: Location, value: Any, types: list[Any]) -> Iterator[tuple[Location, bool]]:
+    """Yield location and value of each boolean whose allowed ``types`` include a number type but not bool."""
+    if isinstance(value, bool) and bool not in types and (int in types or float in types):
         yield location, value
     elif isinstance(value, list | tuple):
-        items = [item for listed in allowed if get_origin(listed) in (tuple, list) for item in get_args(listed)]
-        item_types = [alternative for item in items for alternative in _alternatives(item)]
+        sequence_types = [allowed for allowed in types if get_origin(allowed) in (tuple, list)]
+        item_types = [
+            member for allowed in sequence_types for item in get_args(allowed) for member in _member_types(item)
+        ]
         for index, item in enumerate(value):
             yield from _booleans_for_numbers((*location, index), item, item_types)
 
 
-def _alternatives(annotation: Any) -> list[Any]:
-    """Return the types that a setting may have, without annotations."""
+def _member_types(annotation: Any) -> list[Any]:
+    """Return the members of a union, or a list with a single type; constraints such as ``Field`` are removed."""
     if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
+        return _member_types(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return [alternative for member in get_args(annotation) for alternative in _alternatives(member)]
+        return [nested for member in get_args(annotation) for nested in _member_types(member)]
     return [annotation]

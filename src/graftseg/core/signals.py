@@ -13,7 +13,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 def leave_closed_terminal() -> None:
-    """Discard all further output to a terminal that was closed, because writing to it is an error."""
+    """Discard all further output if the terminal was closed, because writing to a closed terminal is an error."""
     for handle in (1, 2):
         with suppress(OSError):  # a closed stream
             if stat.S_ISCHR(os.fstat(handle).st_mode) and not os.isatty(handle):

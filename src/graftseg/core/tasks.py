@@ -1,8 +1,7 @@
-"""Independent tasks of a command: here, one after the other, or on a Ray cluster (``ray_tasks``).
+"""Independent tasks of a command, run one after the other in this process, or on a Ray cluster (``ray_tasks``).
 
-A command passes a function and its items. A task is the call of the function with one item. It may run on another
-machine, and again if that machine dies. So it must find finished work and continue unfinished work, and the function
-and the items must be paths, settings and other values that can be pickled.
+A task calls a function with an item. On a cluster, the function and the item are pickled and sent to another machine.
+If that machine dies, the task runs again. Each task must therefore skip finished work and continue unfinished work.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +23,12 @@ RAY = "ray"
 
 @dataclass(frozen=True)
 class Work:
-    """What the tasks of a command share.
+    """A description of the tasks of a command.
 
-    ``reads`` and ``writes`` are the inputs and the output folders, which all workers must see. ``device`` is None if a
-    task needs one core only.
+    - ``description``: text for the progress bar.
+    - ``reads``: inputs, which all workers must see.
+    - ``writes``: output folders, which all workers must see.
+    - ``device``: device of each task, or None if a task needs only one core.
     """
 
     description: str
@@ -54,7 +55,7 @@ class Executor(Protocol):
     ) -> AbstractContextManager[Sequence[Callable[[], Result]]]:
         """Start the tasks. Yield a function for each item, which returns the result or raises the error of its task.
 
-        Call these functions in the order of the items. Tasks that run at the end of the block are canceled.
+        Call these functions in the order of the items. Tasks that still run at the end of the block are canceled.
         """
         ...
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from graftseg.core.errors import visible
 
 LAYOUTS = ((False, 2), (True, 2), (True, 1))
-"""Layouts, tried in this order: whether column names are broken into lines, and the spaces between columns."""
-MAX_INDENT = 12  # cells below a row are indented by the width of the first column if it is at most this wide
+"""Layouts in the order in which they are tried: whether column names are broken into lines, and the column gap."""
+MAX_INDENT = 12  # cells below a row are indented by the width of the first column, unless it is wider than this
 MISSING = "-"  # a cell without a value
 
 
@@ -79,8 +79,8 @@ def _render(columns: Sequence[_Column], broken: bool, gap: int) -> list[str]:
         table.add_column(name, width=column.width(broken), justify="right" if column.is_numeric else "left")
     for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, row))
-    total = sum(column.width(broken) + gap for column in columns)
-    console = Console(file=io.StringIO(), width=total, color_system=None)
+    table_width = sum(column.width(broken) + gap for column in columns)
+    console = Console(file=io.StringIO(), width=table_width, color_system=None)
     return ["".join(part.text for part in line).rstrip() for line in console.render_lines(table, pad=False)]
 
 

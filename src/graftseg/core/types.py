@@ -23,9 +23,10 @@ NEIGHBORS = {(2, 1): 4, (2, 2): 8, (3, 1): 6, (3, 2): 18, (3, 3): 26}
 class Geometry:
     """Position and orientation of the voxels of a scan.
 
-    ``shape`` is the number of voxels along the two or three spatial axes. ``affine`` is the 4x4 matrix from voxel
-    index to world coordinates (right, anterior, superior) in ``units``. ``qform_code`` and ``sform_code`` are fields of
-    the NIfTI header. If both are 0, the file does not define the orientation.
+    - ``shape``: number of voxels along the two or three spatial axes.
+    - ``affine``: 4x4 matrix from voxel index to world coordinates (right, anterior, superior) in ``units``.
+    - ``qform_code``, ``sform_code``: fields of the NIfTI header. If both are 0, the file does not define the
+      orientation.
     """
 
     shape: tuple[int, ...]
@@ -63,7 +64,7 @@ class Geometry:
 class Case:
     """A scan on disk, with its label map unless it is unlabeled.
 
-    ``images`` are one file per channel, one file for all channels, or the files that a benchmark reader needs.
+    ``images`` contains one file per channel, one file for all channels, or the files that a benchmark reader needs.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Labeled:
 class Batch:
     """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak.
 
-    ``plain`` are the unlabeled images before intensity augmentation, or None without intensity augmentation.
+    ``plain`` contains the unlabeled images before intensity augmentation, or is None without this augmentation.
     """
 
     labeled: Labeled
@@ -116,10 +117,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss to minimize. ``updates`` names the submodule whose weights are updated, such as ``student``.
+    """A loss to minimize: the weighted sum of its terms.
 
-    ``terms`` are named scalars and ``weights`` are their factors, 1 by default. ``shows`` contains named tensors that
-    a snapshot shows as pictures. The tensors are references, not copies.
+    - ``updates``: name of the submodule whose parameters are updated, such as ``student``.
+    - ``terms``: scalars by name.
+    - ``weights``: factors of the terms by name, 1 by default.
+    - ``shows``: tensors by name, without copies, which a snapshot shows as pictures.
     """
 
     updates: str
