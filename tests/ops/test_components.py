@@ -1,3 +1,5 @@
+"""Largest components equal scipy and flood fill, for every connectivity, class and memory order."""
+
 import subprocess
 import sys
 from itertools import product

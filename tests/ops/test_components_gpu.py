@@ -44,7 +44,7 @@ def by_kernels(labels: LabelMaps, connectivity: int, classes: int = CLASSES) -> 
     )
 
 
-def assert_one_result(labels: LabelMaps, connectivity: int, classes: int = CLASSES) -> None:
+def assert_equal_results(labels: LabelMaps, connectivity: int, classes: int = CLASSES) -> None:
     """Assert that kernels, cc3d and scipy agree."""
     kept = by_kernels(labels, connectivity, classes)
     assert kept.dtype == labels.dtype
@@ -54,7 +54,7 @@ def assert_one_result(labels: LabelMaps, connectivity: int, classes: int = CLASS
 
 
 def spiral(size: int) -> LabelMaps:
-    """Return a line of one pixel width that winds inwards with one pixel distance."""
+    """Return a line of one pixel width that winds inwards, with a gap of one pixel."""
     picture = np.zeros((size, size), dtype=np.int64)
     row, column, step_row, step_column = 0, 0, 0, 1
     turns = 0
@@ -108,7 +108,7 @@ SHAPES: dict[str, Callable[[], LabelMaps]] = {
 def test_shapes_with_long_components(name: str) -> None:
     labels = SHAPES[name]()
     for connectivity in range(1, labels.ndim):
-        assert_one_result(labels, connectivity)
+        assert_equal_results(labels, connectivity)
 
 
 @needs_triton
@@ -118,8 +118,8 @@ def test_random_fields(shape: tuple[int, ...], density: float) -> None:
     rng = np.random.default_rng(int(density * 100) + len(shape))
     mask = rng.random(shape) < density
     for connectivity in range(1, len(shape)):
-        assert_one_result(mask.astype(np.int64), connectivity, 2)
-        assert_one_result(mask * rng.integers(1, CLASSES, shape), connectivity)
+        assert_equal_results(mask.astype(np.int64), connectivity, 2)
+        assert_equal_results(mask * rng.integers(1, CLASSES, shape), connectivity)
 
 
 @needs_triton
@@ -130,8 +130,8 @@ def test_runs_that_cross_blocks(block: int, merge_block: int, monkeypatch: pytes
     smooth = ndimage.gaussian_filter(np.random.default_rng(block).random((2, 3, 50)), (0, 0.5, 2))
     labels = (smooth > np.median(smooth)).astype(np.int64)
     labels[0, 0] = 1
-    assert_one_result(labels, 1)
-    assert_one_result(labels, 2)
+    assert_equal_results(labels, 1)
+    assert_equal_results(labels, 2)
 
 
 @needs_triton
@@ -144,7 +144,7 @@ def test_runs_that_cross_blocks(block: int, merge_block: int, monkeypatch: pytes
 )
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_label_maps(labels: LabelMaps, connectivity: int) -> None:
-    assert_one_result(labels, min(connectivity, labels.ndim - 1))
+    assert_equal_results(labels, min(connectivity, labels.ndim - 1))
 
 
 @needs_triton
@@ -172,9 +172,9 @@ def test_too_many_voxels_are_rejected() -> None:
         device.largest_components_by_kernels(labels, 2, 1)
 
 
-def joiner(one: int, other: int) -> Joiner:
+def joiner(first: int, second: int) -> Joiner:
     """Model a lane of ``merge``: it requests to read or lower a parent and receives the previous value."""
-    high, low = max(one, other), min(one, other)
+    high, low = max(first, second), min(first, second)
     while high != low:
         parent = yield high, None
         if parent > low:
@@ -207,10 +207,12 @@ def test_concurrent_joins_with_stale_reads_give_one_tree_per_component(data: st.
     roots = np.array([values[-1] for values in history])
     for _ in range(voxels):
         roots = roots[roots]
-    one, other = np.array(pairs).T
-    _, component = connected_components(coo_array((np.ones(len(pairs)), (one, other)), shape=(voxels, voxels)), False)
-    first = np.array([np.flatnonzero(component == c)[0] for c in component])
-    np.testing.assert_array_equal(roots, first)
+    first, second = np.array(pairs).T
+    _, component = connected_components(
+        coo_array((np.ones(len(pairs)), (first, second)), shape=(voxels, voxels)), False
+    )
+    roots_expected = np.array([np.flatnonzero(component == c)[0] for c in component])
+    np.testing.assert_array_equal(roots, roots_expected)
 
 
 def blob_and_specks(shape: tuple[int, ...], classes: int, seed: int) -> torch.Tensor:
@@ -222,7 +224,7 @@ def blob_and_specks(shape: tuple[int, ...], classes: int, seed: int) -> torch.Te
 
 
 @contextmanager
-def no_wait() -> Iterator[None]:
+def no_synchronization() -> Iterator[None]:
     """Raise an error on synchronization with the device."""
     with warnings.catch_warnings():
         # torch warns that it does not detect every synchronization
@@ -243,7 +245,7 @@ def test_gpu_equals_cpu_without_synchronization(shape: tuple[int, ...], classes:
         labels = blob_and_specks(shape, classes, seed)
         on_device = labels.cuda()
         torch.cuda.synchronize()
-        with no_wait():
+        with no_synchronization():
             kept = largest_components(on_device, classes, connectivity)
         assert torch.equal(kept.cpu(), largest_components(labels, classes, connectivity))
 
@@ -257,9 +259,9 @@ def test_components_replay_inside_a_cuda_graph() -> None:
     largest_components(static, 3)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kept, some = largest_components(static, 3), largest_components(static, 3, only=(2,))
+        kept, kept_of_one_class = largest_components(static, 3), largest_components(static, 3, only=(2,))
     for labels in batches:
         static.copy_(labels)
         graph.replay()
         assert torch.equal(kept.cpu(), largest_components(labels, 3))
-        assert torch.equal(some.cpu(), largest_components(labels, 3, only=(2,)))
+        assert torch.equal(kept_of_one_class.cpu(), largest_components(labels, 3, only=(2,)))

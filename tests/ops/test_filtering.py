@@ -55,14 +55,14 @@ def by_scipy(labels: NDArray[np.uint8], keep: dict[int, int], min_voxels: dict[i
     st.dictionaries(st.integers(1, 3), st.floats(0.5, 6)),
 )
 def test_filters_equal_scipy(labels: NDArray[np.uint8], keep: dict[int, int], min_voxels: dict[int, float]) -> None:
-    found = filter_components(torch.from_numpy(labels), keep, min_voxels)
-    assert found.dtype == torch.uint8
-    np.testing.assert_array_equal(found.numpy(), by_scipy(labels, keep, min_voxels))
+    kept = filter_components(torch.from_numpy(labels), keep, min_voxels)
+    assert kept.dtype == torch.uint8
+    np.testing.assert_array_equal(kept.numpy(), by_scipy(labels, keep, min_voxels))
 
 
 @settings(deadline=None, max_examples=30)
 @given(MAPS)
 def test_one_component_is_the_largest(labels: NDArray[np.uint8]) -> None:
     given_labels = torch.from_numpy(labels)
-    one = filter_components(given_labels, dict.fromkeys((1, 2, 3), 1), {})
-    assert torch.equal(one, largest_components(given_labels[None], 4)[0])
+    largest = filter_components(given_labels, dict.fromkeys((1, 2, 3), 1), {})
+    assert torch.equal(largest, largest_components(given_labels[None], 4)[0])

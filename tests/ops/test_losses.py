@@ -36,7 +36,7 @@ class Example:
 
     logits: Floats
     labels: Integers
-    others: Integers
+    other_labels: Integers
     mask: Booleans
 
     @property
@@ -70,12 +70,12 @@ def slow_dice_per_sample(p: Floats, labels: Integers, mask: Any, epsilon: float 
     scores = []
     for sample in range(p.shape[0]):
         for c in range(p.shape[1]):
-            both = total = 0.0
+            overlap = total = 0.0
             for q, label, m in voxels(p, labels, mask, sample):
                 Y = float(label == c)
-                both += m * q[c] * Y
+                overlap += m * q[c] * Y
                 total += m * (q[c] + Y)
-            scores.append((2 * both + epsilon) / (total + epsilon))
+            scores.append((2 * overlap + epsilon) / (total + epsilon))
     return 1 - sum(scores) / len(scores)
 
 
@@ -84,14 +84,14 @@ def slow_dice_over_batch(
 ) -> float:
     losses = []
     for c in range(first, p.shape[1]):
-        both = predicted = true = 0.0
+        overlap = predicted = true = 0.0
         for sample in range(p.shape[0]):
             for q, label, m in voxels(p, labels, 1.0 if legacy and c == 0 else mask, sample):
                 Y = float(label == c)
-                both += m * q[c] * Y
+                overlap += m * q[c] * Y
                 predicted += m * q[c] ** 2
                 true += m * Y**2
-        losses.append(1 - (2 * both + epsilon) / (predicted + true + epsilon))
+        losses.append(1 - (2 * overlap + epsilon) / (predicted + true + epsilon))
     return sum(losses) / len(losses)
 
 
@@ -108,10 +108,10 @@ def slow_region(dice: DiceName, logits: Floats, labels: Integers, mask: Any, leg
     """Return ``½ (Dice + CE)`` of one region."""
     p = softmax(logits)
     if dice == "per-sample":
-        overlap = slow_dice_per_sample(p, labels, mask)
+        dice_loss = slow_dice_per_sample(p, labels, mask)
     else:
-        overlap = slow_dice_over_batch(p, labels, mask, legacy=legacy)
-    return (overlap + slow_cross_entropy(logits, labels, mask)) / 2
+        dice_loss = slow_dice_over_batch(p, labels, mask, legacy=legacy)
+    return (dice_loss + slow_cross_entropy(logits, labels, mask)) / 2
 
 
 def float32(array: Floats) -> Tensor:
@@ -182,7 +182,7 @@ def test_cross_entropy_averages_over_the_voxels_of_all_samples() -> None:
     assert masked_cross_entropy(logits, labels, masks).item() == close(costs.mean())
 
 
-def test_segmentation_loss_is_the_mean_of_both() -> None:
+def test_segmentation_loss_is_the_mean_of_dice_and_cross_entropy() -> None:
     p, labels, mask = probabilities_of_four_pixels()
     cross_entropy = masked_cross_entropy(p.log(), labels, mask)
     for name, dice in zip(DICES, (dice_per_sample, dice_over_batch), strict=True):
@@ -232,7 +232,7 @@ def test_cross_entropy_equals_the_slow_loop(example: Example) -> None:
 def test_mixed_loss_equals_the_slow_loop(
     example: Example, w_b: float, w_f: float, dice: DiceName, legacy: bool
 ) -> None:
-    z, b, f, m = example.logits, example.labels, example.others, example.mask
+    z, b, f, m = example.logits, example.labels, example.other_labels, example.mask
     loss = mixed_loss(
         float32(z),
         torch.from_numpy(b),

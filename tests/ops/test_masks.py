@@ -1,3 +1,5 @@
+"""Copy-paste masks: sizes, positions and numbers of voxels; and mixing by a mask."""
+
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product

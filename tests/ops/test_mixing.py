@@ -10,7 +10,7 @@ from graftseg.ops.masks import Direction, Mixture, mixtures
 
 
 def numbered(first: int) -> Labeled:
-    """Return four images that are numbers, with labels a hundred higher."""
+    """Return four images, which are consecutive numbers. A label is the number plus 100."""
     numbers = torch.arange(first, first + 4)
     return Labeled(numbers, numbers + 100)
 

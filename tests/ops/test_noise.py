@@ -1,3 +1,5 @@
+"""Random noise: its distribution and its limits."""
+
 import pytest
 import torch
 from hypothesis import given, settings

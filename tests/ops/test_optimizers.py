@@ -116,10 +116,10 @@ def test_momentum_is_matched_by_name_and_shape(settings: Sgd | Adam, momentum: s
     module = nn.ModuleDict({"new": nn.Linear(2, 3), "b": nn.Linear(3, 1), "a": nn.Linear(2, 4)})
     after = TrainedModule(module, build_optimizer(module, settings))
     carry_over_momentum(before, after)
-    kept = {name: after.optimizer.state[parameter].get(momentum) for name, parameter in module.named_parameters()}
-    assert {name for name, one in kept.items() if one is not None and one.any()} == {"b.weight", "b.bias"}
+    carried = {name: after.optimizer.state[parameter].get(momentum) for name, parameter in module.named_parameters()}
+    assert {name for name, values in carried.items() if values is not None and values.any()} == {"b.weight", "b.bias"}
     torch.testing.assert_close(
-        kept["b.weight"], before.optimizer.state[before.module.get_parameter("b.weight")][momentum]
+        carried["b.weight"], before.optimizer.state[before.module.get_parameter("b.weight")][momentum]
     )
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -157,13 +157,13 @@ def test_betas_must_be_below_1(betas: tuple[float, float]) -> None:
 
 
 def test_missing_momentum_is_filled_with_zeros() -> None:
-    """Biases before a norm have no gradient on a GPU but have one on a CPU."""
+    """Biases before a norm have a gradient on a CPU, but none on a GPU."""
     settings, states = Sgd(learning_rate=0.5, momentum=0.5, weight_decay=0.0), []
-    for had in (False, True):
+    for has_bias_gradient in (False, True):
         module = nn.Linear(1, 1)
         optimizer = build_optimizer(module, settings)
         module.weight.grad = torch.ones(1, 1)
-        module.bias.grad = torch.zeros(1) if had else None
+        module.bias.grad = torch.zeros(1) if has_bias_gradient else None
         apply_update(optimizer, settings, 0.5)
         states.append(optimizer.state_dict())
     results = []

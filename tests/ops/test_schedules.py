@@ -1,3 +1,5 @@
+"""Schedules of the learning rate, and ramps."""
+
 from itertools import pairwise
 from math import exp
 
@@ -30,7 +32,7 @@ def test_ramp_never_decreases(first: float, second: float, length: float) -> Non
 
 
 @pytest.mark.parametrize("length", [40, 40.0, 2.5])
-def test_ramp_increases_every_150_steps(length: float) -> None:
+def test_ramp_of_integer_steps(length: float) -> None:
     steps = torch.arange(50)
     values = ramp_up(steps, length)
     assert values.dtype == torch.float32

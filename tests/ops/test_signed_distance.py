@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import ndimage
 
-from graftseg.ops import distances as module
+from graftseg.ops import distances as distances_module
 from graftseg.ops.distances import distance_channels, inner_boundary, signed_distance, squared_distance_to
 
 Labels = npt.NDArray[np.int64]
 
 
 def by_definition(inside: npt.NDArray[np.bool_], absent: float) -> npt.NDArray[np.float64]:
-    """Boundary voxels differ from a face neighbor; outside the image, edge voxels are repeated."""
+    """Find boundary voxels by erosion. Outside the image, edge voxels are repeated."""
     if inside.all() or not inside.any():
         return np.where(inside, -absent, absent)
     d_out, d_in = ndimage.distance_transform_edt(~inside), ndimage.distance_transform_edt(inside)
@@ -43,13 +43,13 @@ label_maps = array_shapes(min_dims=3, max_dims=4, max_side=6).flatmap(
 def test_signed_distance_equals_the_definition(labels: Labels, absent: float, on_gpu: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if on_gpu:
-            patch.setattr(module, "distance_to", lambda masks: squared_distance_to(masks).sqrt())
+            patch.setattr(distances_module, "distance_to", lambda masks: squared_distance_to(masks).sqrt())
         S = signed_distance(torch.from_numpy(labels), 3, absent)
-        one = signed_distance(torch.from_numpy((labels == 1).astype(np.int64)), 2, absent)
+        S_of_class_1 = signed_distance(torch.from_numpy((labels == 1).astype(np.int64)), 2, absent)
     expected = np.stack([[by_definition(sample == c, absent) for c in range(3)] for sample in labels])
     assert S.dtype == torch.float32 and S.shape == expected.shape
     np.testing.assert_allclose(S, expected, atol=1e-6)
-    assert torch.equal(one, S[:, 1:2])
+    assert torch.equal(S_of_class_1, S[:, 1:2])
 
 
 @pytest.mark.parametrize(("absent", "outside", "filled"), [(0.0, 0.0, 0.0), (1.0, 1.0, -1.0)])

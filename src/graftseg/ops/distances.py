@@ -13,8 +13,8 @@ MAX_BLOCK_ELEMENTS = 1 << 26  # maximum number of elements of a temporary array 
 def distance_to(masks: Tensor) -> Tensor:
     """Return the distance of every voxel to the nearest True voxel of its mask, float32; infinite for an empty mask.
 
-    ``masks`` is ``(N, *space)``. On a GPU this is a fixed sequence of kernels without a transfer to the host; on the
-    CPU scipy is used.
+    ``masks`` is ``(N, *space)``. A GPU runs a fixed sequence of kernels without a transfer to the host. A CPU uses
+    scipy.
     """
     if masks.is_cuda:
         return squared_distance_to(masks).sqrt()
@@ -46,7 +46,7 @@ def _min_along_last_axis(squared: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::distance_to", mutates_args=())
 def _scipy_distance_to(masks: Tensor) -> Tensor:
     """Compute distances with scipy, as an operator that ``torch.compile`` does not trace."""
-    from scipy import ndimage  # takes 18 MiB, and only some methods need it
+    from scipy import ndimage  # imported here because it takes 18 MiB and only some methods need it
 
     distances = torch.full(masks.shape, torch.inf)
     for mask, distance in zip(masks.cpu().numpy(), distances.numpy(), strict=True):

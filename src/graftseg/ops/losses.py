@@ -1,8 +1,10 @@
 """Losses of logits or probabilities ``(B, K, *space)`` of K classes and label maps ``(B, *space)``.
 
-A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True, or weights the voxels if it has
-numbers. Sums are computed in float32, even if the network computes in bfloat16. ``all_sum`` adds the sums of several
-ranks. In formulas, p are probabilities, Y one-hot labels, m is the mask, and CE the cross-entropy of every voxel.
+A boolean mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where the mask is True. A mask of numbers
+weights the voxels. Sums are computed in float32, even if the network computes in bfloat16. ``all_sum`` adds the sums
+of several ranks.
+
+In formulas, p are probabilities, Y one-hot labels, m is the mask, and CE the cross-entropy of every voxel.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,9 +57,13 @@ def dice_over_batch(
 ) -> Tensor:
     """Return one minus the mean Dice of classes, with sums over the whole batch.
 
-    ``1 - mean_c [(2 Σ m p Y + ε) / (Σ m p² + Σ m Y + ε)]`` with sums over batch and space. ``squares=False`` replaces
-    p² by p. ``background=False`` excludes class 0. BCP uses the default loss for ACDC. ``legacy_background_mask``
-    ignores the mask for class 0, as the public code of BCP did until October 2023, also for the paper's results.
+    ``1 - mean_c [(2 Σ m p Y + ε) / (Σ m p² + Σ m Y + ε)]`` with sums over batch and space.
+    The defaults are the loss of BCP for ACDC.
+
+    - ``background``: whether class 0 is included.
+    - ``squares``: if false, p² is replaced by p.
+    - ``legacy_background_mask``: ignore the mask for class 0. The public code of BCP did this until October 2023,
+      also for the paper's results.
     """
     p, Y, m = _broadcastable(probabilities, labels, mask)
     if legacy_background_mask:
@@ -134,8 +140,9 @@ def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> di
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
     """Return the Dice loss of labeled images.
 
-    ``foreground``: ``dice_over_batch`` without the background. ``classes``: ``dice_over_batch`` with the background.
-    ``per-sample``: ``dice_per_sample``.
+    - ``foreground``: ``dice_over_batch`` without the background.
+    - ``classes``: ``dice_over_batch`` with the background.
+    - ``per-sample``: ``dice_per_sample``.
     """
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
@@ -170,31 +177,31 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
     CE_W is the weighted mean ``Σ W CE / Σ W``. W1 is ``emphasis`` at foreground voxels and 1 at background voxels, and
     W2 is the reverse.
     """
-    main, *others = outputs
+    main, *further = outputs
     loss = masked_cross_entropy(main, labels) + dice_per_sample(main.float().softmax(1), labels)
-    for logits, weights in zip(others, opposite_weights(emphasis), strict=True):
+    for logits, weights in zip(further, opposite_weights(emphasis), strict=True):
         w = voxel_weights(labels, weights)
         loss = loss + all_sum((w * _cross_entropy(logits, labels)).sum()) / all_sum(w.sum())
     return loss / 4
 
 
 def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis: float, *, swap: bool) -> Tensor:
-    """Return ``branch_loss`` limited to the voxels in M; CE_W is here ``Σ M W CE / Σ M``.
+    """Return ``branch_loss`` limited to the voxels in M, but with ``Σ M W CE / Σ M`` as CE_W.
 
     ``swap`` exchanges W1 and W2.
     """
-    main, *others = outputs
-    first, second = opposite_weights(emphasis)
+    main, *further = outputs
+    W1, W2 = opposite_weights(emphasis)
     loss = masked_cross_entropy(main, labels, M) + dice_per_sample(main.float().softmax(1), labels, M)
     m = M.float()
-    for logits, weights in zip(others, (second, first) if swap else (first, second), strict=True):
+    for logits, weights in zip(further, (W2, W1) if swap else (W1, W2), strict=True):
         w = voxel_weights(labels, weights)
         loss = loss + all_sum((m * w * _cross_entropy(logits, labels)).sum()) / (all_sum(m.sum()) + 1e-16)
     return loss / 4
 
 
 def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor], M: Tensor) -> Tensor:
-    """Return the squared distance of the probabilities from the teacher's, where M is False.
+    """Return the squared difference of the student's and the teacher's probabilities, where M is False.
 
     ``⅓ Σ_k [Σ (1 - M) |p_k - t_k|² / (Σ (1 - M) + 1e-16)]`` for p_k of the student and t_k of the teacher in branch k.
     """

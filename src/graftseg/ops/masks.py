@@ -35,7 +35,9 @@ class Box(Settings):
 class RandomCubes(Settings):
     """One cube in every cell of a grid with three cells along each axis.
 
-    ``sizes`` is the size of a cube along each axis, ``starts`` the number of start positions along each axis.
+    - ``sizes``: size of a cube along each axis.
+    - ``starts``: number of start positions along each axis.
+
     ``random_cubes_mask`` describes the defaults.
     """
 
@@ -58,8 +60,11 @@ class RandomCubes(Settings):
 class ContactSlab(Settings):
     """A slab across the whole image, so that background and foreground touch in at most two planes.
 
-    ``axis`` is the normal of the slab, ``thickness`` its size along this axis, and ``starts`` the number of start
-    positions. ``contact_mask`` describes the defaults.
+    - ``axis``: normal of the slab.
+    - ``thickness``: size of the slab along this axis.
+    - ``starts``: number of start positions.
+
+    ``contact_mask`` describes the defaults.
     """
 
     name: Literal["contact"] = "contact"
@@ -112,19 +117,20 @@ def random_cubes_mask(
     single box. The position of each cube is drawn independently, among the first ``starts`` positions, by default
     among all positions except the last.
     """
-    cells = [max(1, n // CELLS) for n in space]
-    sizes = box_size(cells, beta) if sizes is None else sizes
-    starts = _start_counts(cells, sizes) if starts is None else starts
-    _check_fit("a cube", cells, sizes, starts)
+    axes = len(space)
+    cell_sizes = [max(1, n // CELLS) for n in space]
+    sizes = box_size(cell_sizes, beta) if sizes is None else sizes
+    starts = _start_counts(cell_sizes, sizes) if starts is None else starts
+    _check_fit("a cube", cell_sizes, sizes, starts)
     index = [torch.arange(n, device=device) for n in space]
-    cell = [(along // n).clamp(max=CELLS - 1) for along, n in zip(index, cells, strict=True)]
-    drawn = torch.rand(*[CELLS] * len(cells), len(cells), device=device)
-    drawn_per_voxel = drawn[torch.meshgrid(*cell, indexing="ij")]
+    cell_of = [(i // n).clamp(max=CELLS - 1) for i, n in zip(index, cell_sizes, strict=True)]
+    drawn = torch.rand(*[CELLS] * axes, axes, device=device)
+    drawn_per_voxel = drawn[torch.meshgrid(*cell_of, indexing="ij")]
     inside = torch.ones((), dtype=torch.bool, device=device)
-    for axis, (n, size, start_count) in enumerate(zip(cells, sizes, starts, strict=True)):
-        within = _view_along(index[axis] - n * cell[axis], axis, len(cells))
+    for axis, (n, size, start_count) in enumerate(zip(cell_sizes, sizes, starts, strict=True)):
+        index_in_cell = _view_along(index[axis] - n * cell_of[axis], axis, axes)
         start = (drawn_per_voxel[..., axis] * start_count).long()
-        inside = inside & (within >= start) & (within < start + size)
+        inside = inside & (index_in_cell >= start) & (index_in_cell < start + size)
     return ~inside
 
 
@@ -177,11 +183,13 @@ class Mixture(NamedTuple):
 
 
 def mixtures(direction: Direction, labeled: Labeled, unlabeled: Labeled, alpha: float) -> dict[str, Mixture]:
-    """Return the mixtures of a step by name; voxels of ``unlabeled`` images, with pseudo-labels, have weight ``alpha``.
+    """Return the mixtures of a step by name. Voxels of unlabeled images, with pseudo-labels, have weight ``alpha``.
 
-    ``both``: X_in and X_out of Eqs. (1) and (2) with the weights of Eqs. (6) and (7). ``in``: only X_in. ``out``: only
-    X_out. ``within``: labeled crops pasted onto labeled images, unlabeled crops onto unlabeled images. ``none``:
-    unmixed images, for a mask that is 1 everywhere.
+    - ``both``: X_in and X_out of Eqs. (1) and (2) with the weights of Eqs. (6) and (7).
+    - ``in``: only X_in.
+    - ``out``: only X_out.
+    - ``within``: labeled crops pasted onto labeled images, and unlabeled crops onto unlabeled images.
+    - ``none``: unmixed images, for a mask that is 1 everywhere.
     """
     if direction == "none":
         return {

@@ -105,7 +105,7 @@ def learning_rate(settings: Sgd | Adam, step: int, total: int) -> float:
 
 
 def learning_rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
-    """Store the learning rate in a tensor on the device, as a CUDA graph of a step requires, and return the tensor."""
+    """Store the learning rate in a tensor on the device, which a CUDA graph of a step needs, and return the tensor."""
     rate = torch.zeros((), device=optimizer.param_groups[0]["params"][0].device)
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -117,7 +117,7 @@ def learning_rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
 
 
 def apply_update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: float | None) -> None:
-    """Apply one update from the current gradients; a ``rate`` of None keeps the learning rate stored on the device."""
+    """Update the parameters once. With ``rate=None``, use the learning rate that is stored on the device."""
     for group in optimizer.param_groups:
         if rate is not None:
             group["lr"] = rate
@@ -127,17 +127,17 @@ def apply_update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: f
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a saved state from any device.
+    """Load a state that was saved on any device.
 
     Missing momentum is set to zero: on a GPU, biases before a norm get no gradient and therefore no momentum.
     """
     optimizer.load_state_dict(state)
     for group in optimizer.param_groups:
-        kept = [optimizer.state[parameter] for parameter in group["params"]]
-        if group.get("momentum") and any(own.get("momentum_buffer") is not None for own in kept):
-            for parameter, own in zip(group["params"], kept, strict=True):
-                if own.get("momentum_buffer") is None:
-                    own["momentum_buffer"] = torch.zeros_like(parameter)
+        entries = [optimizer.state[parameter] for parameter in group["params"]]
+        if group.get("momentum") and any(entry.get("momentum_buffer") is not None for entry in entries):
+            for parameter, entry in zip(group["params"], entries, strict=True):
+                if entry.get("momentum_buffer") is None:
+                    entry["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 @dataclass(frozen=True)
@@ -151,16 +151,16 @@ class TrainedModule:
 def carry_over_momentum(source: TrainedModule, target: TrainedModule) -> None:
     """Copy optimizer state of parameters with the same name and shape; keep the settings of ``target``.
 
-    Other parameters start with a fresh state, as do all parameters if the two optimizers are of different types.
+    Other parameters start with a fresh state. If the optimizers are of different types, all parameters do.
     """
     if type(source.optimizer) is not type(target.optimizer):
         return
-    before = dict(source.module.named_parameters())
-    trained = [(name, parameter) for name, parameter in target.module.named_parameters() if parameter.requires_grad]
+    source_state, sources = source.optimizer.state, dict(source.module.named_parameters())
+    targets = [(name, parameter) for name, parameter in target.module.named_parameters() if parameter.requires_grad]
     state = target.optimizer.state_dict()
     state["state"] = {
-        index: source.optimizer.state[before[name]]
-        for index, (name, parameter) in enumerate(trained)
-        if name in before and before[name].shape == parameter.shape and before[name] in source.optimizer.state
+        index: source_state[sources[name]]
+        for index, (name, parameter) in enumerate(targets)
+        if name in sources and sources[name].shape == parameter.shape and sources[name] in source_state
     }
     load_optimizer_state(target.optimizer, state)

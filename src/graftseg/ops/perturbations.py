@@ -27,9 +27,9 @@ def adversarial_direction(
 ) -> Tensor:
     """Return noise ``(B, C, *space)`` of length 1 per sample that changes the prediction as fast as possible.
 
-    ``target`` are the probabilities without noise. Start from random noise d. In each of ``iterations`` steps, replace
-    d by the normalized gradient of ``distance(probabilities, target)`` at ``images + probe * d``. Batch-norm statistics
-    and parameter gradients are unchanged.
+    Start from random noise d. In each of ``iterations`` steps, replace d by the normalized gradient of
+    ``distance(probabilities, target)`` at ``images + probe * d``, where ``target`` contains the probabilities without
+    noise. Batch-norm statistics and parameter gradients are unchanged.
     """
     d = unit_length(draw_rows(torch.rand_like, images) - 0.5)
     with batch_statistics_only(network), frozen_parameters(network):

@@ -1,7 +1,7 @@
 """Largest connected components per sample and class, and removal of small components.
 
-``device`` finds largest components on a GPU with the Triton ``kernels`` and does not synchronize with the host.
-``host`` finds components on the CPU with cc3d. Both give the same result.
+``device`` finds largest components on a GPU with the Triton ``kernels``, without synchronizing with the host. ``host``
+finds components on the CPU with cc3d. The results are equal.
 """
 
 from collections.abc import Collection
@@ -26,24 +26,27 @@ def largest_components(
 ) -> Tensor:
     """Keep the largest component of every sample and foreground class; all other voxels become background.
 
-    ``labels`` is ``(B, *space)`` of an integer type, with two or three spatial axes. ``connectivity`` is the number of
-    axes along which neighbors may differ, from 1 (faces) to the number of axes (corners, the default). If components
-    have the same size, the first in the array is kept. Values that are not a class become background. If ``only`` is
-    given, classes that are not in ``only`` keep all their voxels. The function is not differentiable.
+    - ``labels``: ``(B, *space)`` of an integer type, with two or three spatial axes. Values that are not a class become
+      background.
+    - ``connectivity``: number of axes along which neighbors may differ, from 1 (faces) to the number of axes (corners,
+      the default).
+    - ``only``: classes to reduce, by default all. Other classes keep all their voxels.
+
+    If components have the same size, the first in the array is kept. The function is not differentiable.
 
     On a GPU with Triton, up to 256 classes are processed by a fixed sequence of kernels on the current stream, without
     a transfer to the host. Call the function once before CUDA graph capture to compile the kernels.
     """
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"label maps must be integers, not {labels.dtype}")
-    kept: Tensor = _largest_components(labels, classes, resolve_connectivity(labels.ndim - 1, connectivity))
+    reduced: Tensor = _largest_components(labels, classes, resolve_connectivity(labels.ndim - 1, connectivity))
     if only is None:
-        return kept
+        return reduced
     for value in range(1, classes):
         # compare with one number at a time: a list of numbers would be copied to the device
         if value not in only:
-            kept = torch.where(labels == value, labels, kept)
-    return kept
+            reduced = torch.where(labels == value, labels, reduced)
+    return reduced
 
 
 @torch.library.custom_op("graftseg::largest_components", mutates_args=())
@@ -55,8 +58,8 @@ def _largest_components(labels: Tensor, classes: int, connectivity: int) -> Tens
 
         return largest_components_by_kernels(labels, classes, connectivity)
     host = labels.detach().cpu().numpy()
-    kept = np.stack([largest_component_of(sample, classes, connectivity) for sample in host])
-    return torch.from_numpy(kept).to(labels.device)
+    reduced = np.stack([largest_component_of(sample, classes, connectivity) for sample in host])
+    return torch.from_numpy(reduced).to(labels.device)
 
 
 @_largest_components.register_fake

@@ -14,10 +14,11 @@ from graftseg.ops.components.host import number_components
 def filter_components(labels: Tensor, keep: Mapping[int, int], min_voxels: Mapping[int, float]) -> Tensor:
     """Remove components of the listed classes from a label map ``(*space)``. Removed voxels become background.
 
-    Of a class in ``keep``, the given number of largest components is kept. Of a class in ``min_voxels``, components
-    with at least the given number of voxels are kept. A class in both must meet both conditions, and a class in neither
-    is unchanged. Voxels connect at faces, edges and corners. If components have the same size, the first in the array
-    are kept. Components are found on the CPU.
+    - ``keep``: number of largest components to keep, by class. Of equal sizes, the first in the array are kept.
+    - ``min_voxels``: smallest size of a component to keep, by class.
+
+    Components of a class with both entries must meet both conditions. Voxels connect at faces, edges and corners.
+    Components are found on the CPU.
     """
     host = labels.cpu().numpy()
     classes = sorted({*keep, *min_voxels})
@@ -43,9 +44,7 @@ def _smaller(
     limit = np.sort(sizes[members])[-count]
     flat = components.ravel()
     tied = members[sizes[members] == limit]
-    places = np.flatnonzero(np.isin(flat, tied))
-    _, first = np.unique(flat[places], return_index=True)
-    in_order = tied[np.argsort(first)]
-    return np.concatenate(
-        [members[sizes[members] < limit], in_order[count - np.count_nonzero(sizes[members] > limit) :]]
-    )
+    _, first = np.unique(flat[np.isin(flat, tied)], return_index=True)
+    tied_in_order = tied[np.argsort(first)]
+    places_for_tied = count - np.count_nonzero(sizes[members] > limit)
+    return np.concatenate([members[sizes[members] < limit], tied_in_order[places_for_tied:]])

@@ -11,9 +11,9 @@ Labels = npt.NDArray[Any]
 
 
 def resolve_connectivity(axes: int, connectivity: int | None) -> int:
-    """Return the connectivity as scipy defines it: the number of axes along which neighbors may differ.
+    """Return the connectivity, by default the number of axes. Raise a ValueError if it does not fit the axes.
 
-    The default is full connectivity, the number of axes. Raise a ValueError if the connectivity does not fit the axes.
+    As in scipy, the connectivity is the number of axes along which neighbors may differ.
     """
     resolved = axes if connectivity is None else connectivity
     if (axes, resolved) not in NEIGHBORS:
@@ -25,16 +25,16 @@ def largest_component_of(labels: Labels, classes: int, connectivity: int | None 
     """Keep the largest component of every foreground class of a label map ``(*space)``, as ``largest_components``."""
     components, count = number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
-        return labels.copy()
+        return labels.copy()  # nothing to remove
     sizes = np.bincount(components.ravel(), minlength=count + 1)
     class_of = np.zeros(count + 1, dtype=np.int64)
     class_of[components.ravel()] = labels.ravel()
-    keep = np.zeros(count + 1, dtype=bool)
+    is_kept = np.zeros(count + 1, dtype=bool)
     for value in range(1, classes):
         members = np.flatnonzero(class_of == value)
         if len(members):
-            keep[_first_largest(components, members, sizes)] = True
-    return np.where(keep[components], labels, 0).astype(labels.dtype)
+            is_kept[_first_largest(components, members, sizes)] = True
+    return np.where(is_kept[components], labels, 0).astype(labels.dtype)
 
 
 def _first_largest(components: Labels, members: Labels, sizes: Labels) -> int:
