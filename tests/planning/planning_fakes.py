@@ -48,6 +48,7 @@ def facts(
     slice_pieces: Sequence[PieceCount] | None = None,
     names: tuple[str, ...] = (),
     test_count: int = 0,
+    label_detail: tuple[float, ...] = (),
 ) -> Facts:
     """Return the facts about such scans; by default every class is one piece."""
     whole = (PieceCount(), *[PieceCount(10, 10)] * (classes - 1))
@@ -59,6 +60,7 @@ def facts(
         tuple(pieces or whole),
         tuple(slice_pieces or whole),
         test_count,
+        label_detail=label_detail,
     )
 
 
@@ -111,6 +113,7 @@ def any_facts(draw: st.DrawFn) -> Facts:
         classes=classes,
         pieces=pieces,
         slice_pieces=pieces[::-1],
+        label_detail=draw(st.sampled_from([(), (0.95,) * 5, (0.95, 0.92, 0.85, 0.8, 0.7)])),
         test_count=draw(st.sampled_from([0, 1, 5, 6])),
     )
 

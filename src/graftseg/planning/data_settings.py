@@ -16,7 +16,7 @@ def choose_data_settings(dataset: Dataset, recipe: str | Path | None, overrides:
     if recipe is not None:
         return load_recipe(recipe, overrides).data
     if dataset.layout not in BENCHMARKS:
-        return changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides).data
+        return changed(make_plan(dataset, device="cuda", timed=False).recipe, overrides).data
     if list(overrides):
         finding = f"the benchmark {dataset.layout} is stored unchanged"
         raise UserError(Code.OPTION_INVALID, "--set", finding, "pass a --recipe")

@@ -21,6 +21,7 @@ from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_
 from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list
 from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.swapped import read_label_of
+from graftseg.planning.label_detail import Detail, detail_of, lowest_detail
 
 MAX_SAMPLES = 20_000
 """Maximum number of sampled foreground voxels per case."""
@@ -93,6 +94,7 @@ class Facts:
     test_count: number of test scans with labels
     has_layout: whether the scans are in one folder with a known layout, not in separate folders for images and labels
     left_right: for each labeled volume, the center of every class from 0 (left edge) to 1 (right edge)
+    label_detail: detail of the labels at lower resolutions, of the class that loses most
     """
 
     fingerprint: Fingerprint
@@ -104,6 +106,7 @@ class Facts:
     test_count: int = 0
     has_layout: bool = True
     left_right: tuple[dict[int, float], ...] = ()
+    label_detail: Detail = ()
 
     @property
     def has_test(self) -> bool:
@@ -148,6 +151,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         test_count=sum(case.label is not None for case in dataset.of("test")),
         has_layout=dataset.layout != "plain",
         left_right=tuple(case.left_right for case in case_facts if case.left_right),
+        label_detail=lowest_detail(case.label_detail for case in case_facts),
     )
 
 
@@ -201,6 +205,7 @@ class _CaseFacts:
     pieces: dict[int, PieceCount]
     slice_pieces: dict[int, PieceCount]
     left_right: dict[int, float] = field(default_factory=dict)
+    label_detail: dict[int, Detail] = field(default_factory=dict)
 
 
 def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
@@ -211,9 +216,15 @@ def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
     checked_values(dataset, case, scan.geometry, label)
     summary = fingerprint_case(case, scan, label)
     piece_counts = {value: PieceCount.of(pieces) for value, pieces in summary.pieces.items()}
-    slices = _slice_pieces(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
-    left_right = _left_right(summary, label.array)
-    return _CaseFacts(summary, _sample(scan.array, label.array), piece_counts, slices, left_right)
+    is_stack = is_sliced([summary.shape], [summary.spacing])
+    return _CaseFacts(
+        summary,
+        _sample(scan.array, label.array),
+        piece_counts,
+        _slice_pieces(summary, label.array) if is_stack else {},
+        _left_right(summary, label.array),
+        detail_of(label.array, summary.spacing, stacked_axis(summary.shape, summary.spacing) if is_stack else None),
+    )
 
 
 def _left_right(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, float]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from graftseg.data.checks.sets import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, anisotropy, is_sliced, shortest_axis, stacked_axis
+from graftseg.planning.label_detail import coarse_spacing
 
 ANISOTROPIC = 1.2
 """For a larger ratio of voxel sides, the axis of the longest side is last, so that rotations act on square pixels."""
@@ -47,12 +48,12 @@ class Frame:
         return len(self.size) > self.dimensions
 
 
-def choose_frame(facts: Facts) -> Frame:
-    """Choose the space of prepared scans."""
+def choose_frame(facts: Facts, factor: float = 1.0) -> Frame:
+    """Choose the space of prepared scans. Their voxel sides are at least ``factor`` times the usual shortest side."""
     cases = facts.fingerprint.training
     shapes, spacings = [case.shape for case in cases], [case.spacing for case in cases]
     if len(shapes[0]) == 2:
-        return _frame(facts, 2, None, "the scans are 2-D", np.array(shapes), np.array(spacings))
+        return _frame(facts, 2, None, "the scans are 2-D", np.array(shapes), np.array(spacings), factor)
     shapes, spacings = [case.canonical_shape for case in cases], [case.canonical_spacing for case in cases]
     last_axis = Counter(stacked_axis(*pair) for pair in zip(shapes, spacings, strict=True)).most_common(1)[0][0]
     ratio, length = anisotropy(spacings), shortest_axis(shapes)
@@ -68,7 +69,8 @@ def choose_frame(facts: Facts) -> Frame:
         reason = f"slices: a typical volume has {length:g} slices, too few for 3-D patches"
     orientation = SLICES_LAST[last_axis]
     order = list(ORDERS[orientation])
-    return _frame(facts, dimensions, orientation, reason, np.array(shapes)[:, order], np.array(spacings)[:, order])
+    axes = np.array(shapes)[:, order], np.array(spacings)[:, order]
+    return _frame(facts, dimensions, orientation, reason, *axes, factor)
 
 
 def _frame(
@@ -78,9 +80,12 @@ def _frame(
     reason: str,
     shapes: npt.NDArray[np.int64],
     spacings: npt.NDArray[np.float64],
+    factor: float,
 ) -> Frame:
     """Return the frame of scans with these shapes and spacings, whose axes are in the order of the prepared scans."""
-    target = np.array([float(f"{step:.4g}") for step in np.median(spacings, axis=0)])
+    usual = np.median(spacings, axis=0)
+    usual[:dimensions] = coarse_spacing(usual[:dimensions].tolist(), factor)
+    target = np.array([float(f"{side:.4g}") for side in usual])
     # the distance between slices is never resampled
     prepared_spacings = np.where(np.arange(shapes.shape[1]) < dimensions, target, spacings)
     resampled = np.maximum(1, np.rint(shapes * spacings / prepared_spacings)).astype(np.int64)

@@ -3,16 +3,17 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
+from math import ceil, floor, log10, prod
 
 from graftseg.core.errors import Code, UserError
 from graftseg.methods import METHODS
 from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
 from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.planning.choices import Choice, Choices
-from graftseg.planning.cost import Speed
+from graftseg.planning.cost import SPEEDS, Target, network_load
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
+from graftseg.planning.patches import StepShape
 from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.folds import suggested_folds
 from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED, MIN_SCANS
@@ -158,8 +159,15 @@ def check_minutes(minutes: float | None) -> None:
         raise UserError(Code.OPTION_INVALID, f"--minutes {minutes:g}", "not a valid training time", remedy)
 
 
-def estimated_times(speed: Speed, operations: float, method: str) -> StepTimes:
-    """Estimate the seconds per step. ``operations`` is the cost of a forward pass over the labeled images."""
+def seconds_in(minutes: float | None) -> float:
+    """Return the time of a plan in seconds."""
+    return 60 * (DEFAULT_MINUTES if minutes is None else minutes)
+
+
+def estimated_times(facts: Facts, shape: StepShape, target: Target, method: str) -> StepTimes:
+    """Estimate the seconds per step from a table of devices."""
+    load, speed = network_load(shape.network, facts.channels, len(facts.classes)), SPEEDS[target.kind]
+    operations = shape.batch * prod(shape.patch) * load.operations
     self_training, supervised = (speed.seconds(cost * operations) for cost in (SELF_TRAINING[method], SUPERVISED))
     return StepTimes(self_training, supervised, uses_unlabeled=True)
 
@@ -179,7 +187,7 @@ def choose_length(
 ) -> TrainingLength:
     """Choose the number of steps and folds."""
     uses_unlabeled = step_times.uses_unlabeled
-    budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
+    budget = seconds_in(minutes)
     max_steps = PUBLISHED_STEPS[frame.dimensions] if minutes is None else MAX_STEPS
     suggested = suggested_folds(facts.labeled_count, has_test=facts.has_test)
     folds = suggested if suggested and step_times.round_steps_in(budget, suggested) >= MIN_FOLD_STEPS else None

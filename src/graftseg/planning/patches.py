@@ -140,9 +140,14 @@ def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Ta
     }
 
 
+def covered_fraction(frame: Frame, patch: tuple[int, ...]) -> float:
+    """Return the fraction of a typical slice or volume that a patch shows."""
+    return prod(min(1.0, n / size) for n, size in zip(patch, frame.patch_size, strict=True))
+
+
 def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Target) -> Choices:
     size = frame.patch_size
-    covered = prod(min(1.0, p / n) for p, n in zip(patch, size, strict=True))
+    covered = covered_fraction(frame, patch)
     whole = "slice" if frame.is_stacked else "scan"
     if covered > 0.999:
         content = f"a complete typical {whole} ({format_size(size)} voxels)"

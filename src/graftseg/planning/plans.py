@@ -15,9 +15,9 @@ from graftseg.methods.costs import SELF_TRAINING, SUPERVISED, step_cost
 from graftseg.planning.augmentation import augmentation_choices
 from graftseg.planning.choices import Choice, Choices, format_size, tree_of
 from graftseg.planning.components import component_choices
-from graftseg.planning.cost import GIB, SPEEDS, Target, network_load, target_of
+from graftseg.planning.cost import GIB, SPEEDS, Target, target_of
 from graftseg.planning.facts import Facts, facts_of
-from graftseg.planning.frame import Frame, choose_frame
+from graftseg.planning.frame import Frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
 from graftseg.planning.length import (
     DEFAULT_METHOD,
@@ -32,8 +32,9 @@ from graftseg.planning.length import (
     plausible_times,
     requested_time,
 )
-from graftseg.planning.patches import StepShape, choose_step_shape
+from graftseg.planning.patches import StepShape
 from graftseg.planning.plan_file import plan_text
+from graftseg.planning.resolution import choose_resolution
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
 from graftseg.training.teacher_check import MIN_SCANS
@@ -95,7 +96,7 @@ def make_plan(
 ) -> Plan:
     """Read the training scans and make a plan for a device.
 
-    If ``timed`` is true and the device is in this machine, time a few steps. Data settings do not depend on the device.
+    If ``timed`` is true and the device is in this machine, time a few steps.
     """
     check_minutes(minutes)
     target, facts = target_of(device), facts_of(dataset)
@@ -130,13 +131,11 @@ def choose(
     if method not in SELF_TRAINING:
         finding = "not a method that can be planned"
         raise UserError(Code.OPTION_INVALID, f"--method {method}", finding, f"choose one of {', '.join(SELF_TRAINING)}")
-    frame = choose_frame(facts)
-    shape = choose_step_shape(facts, frame, target)
+    frame, shape = choose_resolution(facts, target, minutes, method)
     # the method of the plan, or None for a supervised recipe
     planned = method if facts.unlabeled_count >= MIN_SCANS else None
     fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (planned, None)}
-    load = network_load(shape.network, facts.channels, len(facts.classes))
-    times = estimated_times(SPEEDS[target.kind], shape.batch * prod(shape.patch) * load.operations, method)
+    times = estimated_times(facts, shape, target, method)
     overlap = fixed[planned]["inference.overlap"].value
 
     def length_for(name: str | None) -> TrainingLength:

@@ -1,0 +1,45 @@
+"""The resolution of prepared scans, with the patch and the network for it."""
+
+from dataclasses import replace
+
+from graftseg.planning.choices import Choice
+from graftseg.planning.cost import Target
+from graftseg.planning.facts import Facts
+from graftseg.planning.frame import Frame, choose_frame
+from graftseg.planning.label_detail import FACTORS
+from graftseg.planning.length import MIN_PUBLISHED_STEPS, estimated_times, seconds_in
+from graftseg.planning.patches import MIN_COVERED, StepShape, choose_step_shape, covered_fraction
+
+MIN_DETAIL = 0.9
+"""Minimum detail of the labels at a lower resolution."""
+
+
+def choose_resolution(facts: Facts, target: Target, minutes: float | None, method: str) -> tuple[Frame, StepShape]:
+    """Choose the resolution of prepared scans, which is lower for a short training on a CPU.
+
+    A patch on a CPU shows only a small part of a large scan, and few patches are seen in a short training. The
+    resolution is reduced until a patch shows most of a scan, as far as the labels keep their detail.
+    """
+    frame = choose_frame(facts)
+    shape = choose_step_shape(facts, frame, target)
+    times = estimated_times(facts, shape, target, method)
+    if target.kind != "cpu" or times.round_steps_in(seconds_in(minutes), None) >= MIN_PUBLISHED_STEPS:
+        return frame, shape
+    for factor, detail in zip(FACTORS, facts.label_detail, strict=False):
+        if detail < MIN_DETAIL or covered_fraction(frame, shape.patch) >= MIN_COVERED:
+            break
+        frame = _coarse_frame(facts, factor, detail)
+        shape = choose_step_shape(facts, frame, target)
+    return frame, shape
+
+
+def _coarse_frame(facts: Facts, factor: float, detail: float) -> Frame:
+    """Return the frame at a lower resolution, with the reason for it."""
+    usual, frame = choose_frame(facts), choose_frame(facts, factor)
+    sides = " x ".join(f"{side:g}" for side in usual.spacing[: usual.dimensions])
+    reason = (
+        f"mm; the scans have {sides} mm, but in a short training on a CPU, a network learns more from large parts of "
+        f"scans than from details, and the labels keep a Dice of {detail:.0%}"
+    )
+    spacing = Choice(frame.choices["data.spacing"].value, reason)
+    return replace(frame, choices=frame.choices | {"data.spacing": spacing})
