@@ -43,9 +43,9 @@ class ArrayModel:
         """Return the label map ``(*space)`` of a scan ``(C, *space)`` or ``(*space)`` on the same voxel grid.
 
         ``affine`` is the 4x4 matrix from voxel index to world coordinates in millimeters (right, anterior, superior),
-        as in NIfTI. The result is equal to the label map that ``graftseg predict`` writes for the same scan as NIfTI.
-        The array is not changed. An array with three axes is a volume, unless its first axis contains the channels of a
-        2-D scan.
+        as in NIfTI. The result equals the label map that ``graftseg predict`` writes for the same scan in a NIfTI file.
+        An array with three axes is a 2-D scan with channels if the network takes 2-D scans with as many channels as the
+        first axis has values. Otherwise, it is a volume. The array is not changed.
         """
         channels = self._as_channels(np.asarray(array))
         check_channels(WHERE, len(channels), self.networks.channels)
@@ -65,15 +65,15 @@ class ArrayModel:
         if array.ndim not in (2, 3, 4) or not array.size:
             finding = f"the shape {array.shape} is not the shape of a scan"
             raise UserError(Code.SCAN_UNSUPPORTED, WHERE, finding, "pass (C, *space) or (*space) with 2 or 3 axes")
-        is_flat = self.networks.recipe.data.dimensions == 2 and len(array) == self.networks.channels
-        has_channels = array.ndim == 4 or (array.ndim == 3 and is_flat)
+        may_be_2d = self.networks.recipe.data.dimensions == 2 and len(array) == self.networks.channels
+        has_channels = array.ndim == 4 or (array.ndim == 3 and may_be_2d)
         return array if has_channels else array[None]
 
 
 def load_model(
     run: RunFolder, device: torch.device, overrides: Iterable[str], checkpoint: Checkpoint, fold: int | None
 ) -> ArrayModel:
-    """Load the networks that ``predict`` would use. Invalid settings are an error here, before any prediction."""
+    """Load the networks that ``graftseg predict`` uses. Raise a UserError if the settings are invalid."""
     folder, shipped = folder_of_network(run, checkpoint, fold)
     networks = Ensemble.load(ensemble_members(folder, fold), device, overrides, checkpoint)
     networks.try_out()

@@ -1,4 +1,4 @@
-"""Test-time averaging: mean probabilities over several networks or over flipped copies of an image."""
+"""Averages of probabilities over several networks or over flipped copies of an image."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, combinations
@@ -10,7 +10,7 @@ from graftseg.inference.sliding_window import Segment
 
 
 def mean_of(segments: Sequence[Segment]) -> Segment:
-    """Return a network that averages the probabilities of the given networks, or the network if there is only one."""
+    """Return a network that averages the probabilities of several networks. A single network is returned unchanged."""
     if not segments:
         raise ValueError("no network to average")
     if len(segments) == 1:
@@ -26,7 +26,7 @@ def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
 def over_flips(segment: Segment, axes: Sequence[int] | None = None) -> Segment:
     """Return a network that averages over all flips of an image along the spatial ``axes``, by default all axes.
 
-    By default, a slice has four views and a volume has eight views. The first view is the image without flips.
+    A slice then has four views, and a volume has eight. The first view is the image without flips.
     """
 
     def averaged(images: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def subsets(axes: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def _mean(results: Iterable[Tensor]) -> Tensor:
-    """Return the mean. Only the running sum is kept in memory."""
+    """Return the mean of tensors. Only their running sum is kept in memory."""
     total, count = None, 0
     for result in results:
         total = result.float() if total is None else total + result.float()

@@ -26,13 +26,13 @@ from graftseg.recipes.recipe import Recipe, load_recipe
 
 Checkpoint = Literal["shipped", "best"]
 EXACT = "inference.precision=float32"
-"""Setting for scores: predict in float32, so that the scores do not depend on the device."""
+"""Override for predictions to score, because bfloat16 is used on some devices only."""
 NOT_CHOSEN = Shipped("run", "not yet compared with its baseline; finish the training with train --resume")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A weights file, its hash if known, and how the checkpoint was chosen, as text."""
+    """A weights file, its hash if known, and a text on how the checkpoint was chosen."""
 
     path: Path
     sha256: str | None
@@ -40,7 +40,7 @@ class Weights:
 
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
-    """Return the final weights of a run (``shipped``) or the weights with the best score during training (``best``)."""
+    """Return the weights that a run ships, or with ``best`` the weights with the best score during training."""
     facts = run.manifest()
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
     if checkpoint == "shipped":
@@ -58,18 +58,20 @@ def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
 def folder_of_network(run: RunFolder, checkpoint: Checkpoint, fold: int | None) -> tuple[RunFolder, Shipped | None]:
     """Return the folder of the network that predicts, and the choice between the run and its baseline.
 
-    The choice is None if the run has no baseline, or if a checkpoint or a fold of the run is requested. While the
-    baseline is not finished, the network of the run predicts.
+    The choice is None if the run has no baseline, or if the best checkpoint or a fold of the run is requested. Until
+    the baseline is finished, the network of the run predicts.
     """
-    shipped = run.shipped() if checkpoint == "shipped" and fold is None else None
-    if shipped is None and checkpoint == "shipped" and fold is None and run.baseline.exists:
+    if checkpoint != "shipped" or fold is not None:
+        return run, None
+    shipped = run.shipped()
+    if shipped is None and run.baseline.exists:
         shipped = replace(NOT_CHOSEN, both_supervised=run.is_supervised_only)
     return run.baseline if shipped is not None and shipped.network == "baseline" else run, shipped
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Trained networks with the same input, and the recipe whose inference settings are used."""
+    """Trained networks with the same input, their weights files, and the recipe with the inference settings."""
 
     members: tuple[TrainedNetwork, ...]
     weights: tuple[Weights, ...]
@@ -79,7 +81,7 @@ class Ensemble:
     def load(
         cls, runs: Sequence[RunFolder], device: torch.device, overrides: Iterable[str], checkpoint: Checkpoint
     ) -> "Ensemble":
-        """Load the networks of some runs. ``overrides`` change settings under ``inference``."""
+        """Load the networks of several runs. ``overrides`` change settings under ``inference``."""
         changes = list(overrides)
         if rejected := [change for change in changes if not change.startswith("inference.")]:
             finding = "only settings under inference can be changed after training"
@@ -115,7 +117,7 @@ class Ensemble:
 
     @property
     def precision(self) -> Precision:
-        """Return the precision of the last predicted scan, or of the next one."""
+        """Return the precision of the last predicted scan."""
         segment = self._segment
         return "bf16" if isinstance(segment, Bf16Segment) and not segment.is_rejected else "float32"
 
@@ -134,32 +136,33 @@ class Ensemble:
 
     @property
     def checkpoint_text(self) -> str:
-        """Return how the checkpoints were chosen, as text."""
+        """Return a text on how the checkpoints were chosen."""
         return "; ".join(sorted({weights.chosen for weights in self.weights}))
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
-        """Return the axes along which all networks were trained with mirrored scans."""
+        """Return the axes along which scans were mirrored in the training of all networks.
+
+        Along other axes, the networks may fail on flipped images.
+        """
         trained = [member.recipe.batches.mirrored_axes for member in self.members]
         return tuple(axis for axis in trained[0] if all(axis in axes for axes in trained))
 
     @property
-    def is_trained_with_flips(self) -> bool:
-        """Return whether all networks were trained with flips. Other networks may fail on flipped images."""
-        return bool(self.mirrored_axes)
-
-    @property
     def flip_axes(self) -> tuple[int, ...] | None:
-        """Return the axes of ``inference.flips``: the axes that warps mirror, or None for all axes without warps."""
+        """Return the axes along which ``inference.flips`` flips, or None for all axes.
+
+        All axes are used unless all networks were trained with warps, which mirror certain axes.
+        """
         is_warped = all(member.recipe.batches.warp is not None for member in self.members)
         return self.mirrored_axes if is_warped else None
 
     @property
     def uncertainty_source(self) -> str:
-        """Return a phrase for the predictions that are averaged for the uncertainty."""
+        """Describe the predictions that are averaged for the uncertainty."""
         if len(self.members) > 1:
             return f"{len(self.members)} networks" + (", flipped" if self.recipe.inference.flips else "")
-        if self.recipe.inference.flips or self.is_trained_with_flips:
+        if self.recipe.inference.flips or self.mirrored_axes:
             return "one network, flipped"
         return "one network"
 
@@ -167,13 +170,13 @@ class Ensemble:
     def predictor(self) -> Predictor:
         """Return a predictor that averages the probabilities of all networks.
 
-        For a single network trained with flips, the uncertainty comes from mean probabilities over flips along the
-        mirrored axes. The label map uses flips only if ``inference.flips`` is set.
+        For a single network, the uncertainty is computed from the mean over flips along its mirrored axes. The label
+        map uses flips only with ``inference.flips``.
         """
         return self._predictor_of(self._segment)
 
     def _predictor_of(self, segment: Segment) -> Predictor:
-        is_single = len(self.members) == 1 and not self.recipe.inference.flips
+        uses_flips = len(self.members) == 1 and not self.recipe.inference.flips and bool(self.mirrored_axes)
         return Predictor(
             segment,
             patch=self.recipe.batches.patch,
@@ -181,7 +184,7 @@ class Ensemble:
             classes=len(self.classes),
             device=self.device,
             fit=self.recipe.batches.fit,
-            uncertainty_segment=over_flips(segment, self.mirrored_axes) if is_single and self.mirrored_axes else None,
+            uncertainty_segment=over_flips(segment, self.mirrored_axes) if uses_flips else None,
             flip_axes=self.flip_axes,
         )
 

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Input:
-    """A prepared image ``(C, *space)``, the conversion from the scan to the prepared grid, and the scan's geometry."""
+    """A prepared image ``(C, *space)``, the grid that maps it back to the scan, and the geometry of the scan."""
 
     image: torch.Tensor
     grid: Grid
@@ -34,9 +34,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Source:
-    """A case to predict: its name, its files, and functions that return its prepared grid and its prepared image.
+    """A case to predict.
 
-    ``sha256`` is the hash of the image in a store, and None for a scan on disk.
+    grid: function that returns the grid without reading the voxels
+    read: function that reads and prepares the image
+    sha256: hash of the image in a store, or None for a scan on disk
     """
 
     name: str
@@ -47,7 +49,7 @@ class Source:
 
 
 def scan_source(case: Case, settings: PrepareSettings, channels: int | None = None) -> Source:
-    """Return a scan on disk, prepared with the settings of a recipe. ``Source.grid`` reads only the scan's header."""
+    """Return a scan on disk that is prepared with these settings when it is read."""
     first = case.images[0]
 
     def grid() -> Grid:
@@ -67,7 +69,7 @@ def scan_source(case: Case, settings: PrepareSettings, channels: int | None = No
 
 
 def stored_source(store: Store, case: StoredCase) -> Source:
-    """Return a prepared case of a store. ``Source.read`` verifies the hash of the image."""
+    """Return a prepared case of a store. Reading it verifies the hash of the image."""
 
     def read() -> Input:
         store.verify_file(case, case.image)
@@ -81,8 +83,9 @@ def sources_in(
 ) -> tuple[list[Source], dict[str, UserError]]:
     """Return the cases of a scan, a folder of scans or a store, and an error for each case with wrong channels.
 
-    From a store, return the test cases, or the cases named in ``only`` from any split. ``trained`` are the names of the
-    training cases. These names show whether a number at the end of a file name is a channel or part of the name.
+    path: scan, folder of scans, or store, of which the test cases are returned
+    only: names of cases; from a store, cases of any split
+    trained: names of the training cases, which show whether a number at the end of a file name is a channel
     """
     if is_store(path):
         store = open_store(path)

@@ -1,4 +1,4 @@
-"""Maps computed from probabilities (labels, probabilities, uncertainty) and the files that store them.
+"""Maps of a scan (labels, probabilities, uncertainty): how they are computed from probabilities, and their files.
 
 The uncertainty of a voxel is the entropy of its probabilities divided by the entropy of the uniform distribution:
 0 if one class is certain, 1 if all classes are equally probable.
@@ -28,7 +28,7 @@ Changed = TypeVar("Changed")
 CLASSES = "classes.json"
 CLASS_KEYS = {"name", "value", "colour"}
 LEVELS = 255
-"""Probabilities and uncertainties are stored as integers from 0 to this value, with an error of at most 0.002."""
+"""Integer that stores a probability or uncertainty of 1. The rounding error is at most 0.002."""
 MIN_FOREGROUND = 0.05
 """The mean uncertainty is computed over voxels with at least this probability of foreground."""
 
@@ -47,10 +47,12 @@ LABELS_ONLY = ExtraMaps()
 
 @dataclass(frozen=True)
 class Maps(Generic[Array]):
-    """Labels ``(*space)``, probabilities ``(K, *space)`` and uncertainty ``(*space)``.
+    """Maps of a scan. Extra maps that were not requested are None.
 
-    Probabilities and uncertainty are integers from 0 to ``LEVELS``. ``mean_uncertainty`` is between 0 and 1. It is None
-    if it was not requested, or if no voxel reaches ``MIN_FOREGROUND``.
+    labels: label map ``(*space)``
+    probabilities: ``(K, *space)``, integers from 0 to ``LEVELS``
+    uncertainty: ``(*space)``, integers from 0 to ``LEVELS``
+    mean_uncertainty: from 0 to 1, or None if no voxel reaches ``MIN_FOREGROUND``
     """
 
     labels: Array
@@ -72,7 +74,7 @@ ScanMaps = Maps[NDArray[np.uint8]]
 
 
 class UncertaintyAccumulator:
-    """The uncertainty map of a scan, and its mean over voxels that reach ``MIN_FOREGROUND``, computed slab by slab."""
+    """The uncertainty map of a scan, computed slab by slab, and its mean over voxels that reach ``MIN_FOREGROUND``."""
 
     def __init__(self, space: tuple[int, ...], device: torch.device) -> None:
         self.map = torch.empty(space, dtype=torch.uint8)
@@ -123,7 +125,7 @@ def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: i
 
 
 def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int, voxel_ml: float | None) -> Tensor:
-    """Remove the components from ``labels`` that the settings exclude, by rank or by volume.
+    """Keep the largest components, and remove components below a volume, as the settings request.
 
     ``voxel_ml`` is the volume of a voxel in milliliters, or None for a 2-D scan.
     """
@@ -134,9 +136,8 @@ def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int, voxe
     if settings.min_component_ml and voxel_ml is None:
         finding = "a 2-D scan has no volume"
         raise UserError(Code.RECIPE_MISMATCH, "inference.min_component_ml", finding, "remove this setting")
-    voxels = {value: volume / (voxel_ml or 1) for value, volume in settings.min_component_ml.items()}
     # tolerate a relative error of 1e-6, because the voxel volume is rounded
-    min_voxels = {value: count * (1 - 1e-6) for value, count in voxels.items()}
+    min_voxels = {value: ml / (voxel_ml or 1) * (1 - 1e-6) for value, ml in settings.min_component_ml.items()}
     return filter_components(labels, settings.keep_components, min_voxels)
 
 
@@ -155,7 +156,7 @@ def check_decision(settings: InferenceSettings, classes: int) -> None:
 
 @dataclass(frozen=True)
 class MapFiles:
-    """File names of a case; None for maps that are not written."""
+    """Names of the files of a case, or None for maps that are not written."""
 
     labels: str
     probabilities: str | None
@@ -164,7 +165,7 @@ class MapFiles:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Return the names of all files to write."""
+        """Return the names of all written files."""
         names = (self.labels, self.probabilities, self.uncertainty, self.picture)
         return tuple(name for name in names if name is not None)
 
@@ -180,7 +181,7 @@ def names_of(case: str, extras: ExtraMaps) -> MapFiles:
 
 
 def write_maps(folder: Path, names: MapFiles, maps: ScanMaps, geometry: Geometry) -> None:
-    """Write the maps of a case on the grid of its scan, the label map last."""
+    """Write the maps of a case on the grid of its scan. The label map is written last."""
     if names.probabilities is not None and maps.probabilities is not None:
         _write_levels(folder / names.probabilities, maps.probabilities, geometry)
     if names.uncertainty is not None and maps.uncertainty is not None:
@@ -198,10 +199,12 @@ def _write_levels(path: Path, levels: NDArray[np.uint8], geometry: Geometry) -> 
 
 
 def write_classes(folder: Path, classes: tuple[str, ...]) -> None:
-    """Write name, label value and report color of each class."""
-    colors = [None, *(color_of(value) for value in range(1, len(classes)))]
-    listed = enumerate(zip(classes, colors, strict=True))
-    write_json(folder / CLASSES, [{"name": name, "value": value, "colour": color} for value, (name, color) in listed])
+    """Write name, label value and color in reports of each class."""
+    entries = [
+        {"name": name, "value": value, "colour": color_of(value) if value else None}
+        for value, name in enumerate(classes)
+    ]
+    write_json(folder / CLASSES, entries)
 
 
 def check_classes(folder: Path, remedy: str) -> None:

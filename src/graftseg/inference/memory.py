@@ -1,4 +1,4 @@
-"""Estimate of the main memory that predicting a scan needs."""
+"""Estimate of the main memory that the prediction of a scan needs."""
 
 from math import prod
 from pathlib import Path
@@ -33,21 +33,22 @@ NETWORK_BYTES = 350
 def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps) -> int:
     """Estimate the peak of main memory while a scan is read, prepared, predicted and written.
 
-    On a GPU, windows and component search use GPU memory, which is not counted.
+    On a GPU, windows and largest components need GPU memory, which is not counted.
     """
     source, prepared = prod(grid.source_shape), prod(grid.prepared_shape)
     reading = channels * (READING_BYTES * source + SCALING_BYTES * prepared)
     image = channels * IMAGE_BYTES * prepared
     maps = source * (1 + predictor.classes * extras.probabilities + extras.uncertainty)
-    on_host = predictor.device.type == "cpu"
-    has_second_segment = extras.uncertainty and predictor.uncertainty_segment is not None
-    channels_out = predictor.classes * (2 if has_second_segment else 1)
-    count = windows_at_once(predictor.patch, predictor.settings, predictor.device)
-    in_network = NETWORK_BYTES * count * prod(predictor.patch)
-    windows = image + maps + on_host * (channels_out * _slab_bytes(grid, predictor) + in_network)
+    windows = components = image + maps
     settings = predictor.settings
-    is_searched = bool(settings.filtered_classes) or (on_host and bool(settings.largest_component))
-    components = image + maps + is_searched * COMPONENT_BYTES * source
+    is_on_host = predictor.device.type == "cpu"
+    if is_on_host:
+        has_second_segment = extras.uncertainty and predictor.uncertainty_segment is not None
+        windows += predictor.classes * (2 if has_second_segment else 1) * _slab_bytes(grid, predictor)
+        count = windows_at_once(predictor.patch, settings, predictor.device)
+        windows += NETWORK_BYTES * count * prod(predictor.patch)
+    if settings.filtered_classes or (is_on_host and settings.largest_component):
+        components += COMPONENT_BYTES * source
     return max(reading, windows, components, image + WRITING_COPIES * maps)
 
 
@@ -57,8 +58,8 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
     if needed <= free:
         return
     finding = f"needs about {needed / GIB:.1f} GiB of memory, but only {free / GIB:.1f} GiB are free"
-    fewer = "leave out --probabilities and --uncertainty, " if extras.probabilities or extras.uncertainty else ""
-    remedy = f"{fewer}close other programs, crop the scan or use a larger machine"
+    fewer_maps = "leave out --probabilities and --uncertainty, " if extras.probabilities or extras.uncertainty else ""
+    remedy = f"{fewer_maps}close other programs, crop the scan or use a larger machine"
     raise UserError(Code.OUT_OF_MEMORY, where, finding, remedy)
 
 

@@ -1,4 +1,4 @@
-"""Building networks from a recipe, and loading and saving their weights."""
+"""Networks: how they are built from a recipe, and how their weights are saved and loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +23,7 @@ def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: i
     """Build the method of a stage with new networks on a device, in channels-last memory format."""
     method = METHODS[stage.method]
     networks = Networks(recipe.network, channels, classes)
-    built = method(method.Config.model_validate(stage.settings), networks).to(device)
-    return channels_last(built)
+    return channels_last(method(method.Config.model_validate(stage.settings), networks).to(device))
 
 
 def channels_last(method: Method) -> Method:
@@ -37,15 +36,15 @@ def channels_last(method: Method) -> Method:
 
 
 def save_weights(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write the weights of a method's student."""
+    """Write a state dict to a safetensors file."""
     write_bytes(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
 
 
 def check_weights_exist(path: Path, sha256: str | None) -> None:
-    """Raise an error if a weights file is missing. Without ``sha256`` the error says that training has not finished."""
+    """Raise an error if the weights file of a run is missing. ``sha256`` is its hash according to ``run.json``."""
     if path.is_file():
         return
-    if sha256 is None:  # the hash is recorded at the end of training
+    if sha256 is None:  # the hash is recorded when training finishes
         remedy = "finish training; --resume continues a stopped run"
         raise UserError(Code.RUN_UNFINISHED, path, "the run has no trained network yet", remedy)
     remedy = "restore the file, or train again into another folder"
@@ -53,7 +52,7 @@ def check_weights_exist(path: Path, sha256: str | None) -> None:
 
 
 def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
-    """Load the weights of a method's student. Check the hash of the file if ``sha256`` is given."""
+    """Load the weights of a method's student. With ``sha256``, check the hash of the file."""
     remedy = "copy the file again or train again"
     check_weights_exist(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
@@ -83,7 +82,7 @@ class TrainedNetwork:
 
 
 class Probabilities(nn.Module):
-    """A network followed by a softmax: images ``(B, C, *space)`` become probabilities ``(B, K, *space)``."""
+    """A network and a softmax: from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -104,10 +103,10 @@ def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedN
 
 
 def trained_stage(run: RunFolder) -> int:
-    """Return the index of the recipe's stage that a run ended with: the last one, or one before abandoned stages.
+    """Return the index, in the recipe, of the stage that trained the network of a run.
 
-    If the check of the teacher skips or stops a stage, training continues with the stage before it. An extension
-    repeats a stage, and is not in the recipe.
+    This is the last stage (-1), unless the check of the teacher skipped or stopped a stage. The network is then that of
+    the stage before. The checks also count extensions of a stage, which are not in the recipe.
     """
     checks = run.teacher_checks()
     decisions = [str(check["decision"]) for check in checks]
@@ -117,7 +116,7 @@ def trained_stage(run: RunFolder) -> int:
 
 
 def build_network(recipe: Recipe, store: Mapping[str, Any], device: torch.device, stage: int = -1) -> TrainedNetwork:
-    """Build the network of a stage with random weights, for the ``classes`` and ``channels`` of a store."""
+    """Build the network of a stage with random weights. ``store`` contains its ``classes`` and ``channels``."""
     classes, channels = tuple(store["classes"]), store["channels"]
     method = build_method(recipe, recipe.stages[stage], channels, len(classes), device)
     return TrainedNetwork(method.eval(), recipe, classes, channels, device)

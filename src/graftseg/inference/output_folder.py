@@ -33,23 +33,26 @@ from graftseg.recipes.settings import InferenceSettings
 
 SCORES = ("metrics.csv", "metrics.json")
 OTHER_FOLDER = "name another folder as --out"
-ANOTHER = "another prediction writes into this folder"
+IN_USE = "another prediction writes into this folder"
 LOCK_ATTEMPTS, LOCK_SECONDS = 600, 0.1
-"""How often and after which pause a shard tries to lock the manifest."""
+"""How often a shard tries to lock the manifest, and the pause between two attempts."""
 MAX_NAME_BYTES = 255
 """Maximum length of a file name in usual file systems."""
 
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder for the label maps of the cases in ``names``, with the files ``extras``. ``files`` are all their names.
+    """A folder of label maps that a prediction writes.
 
-    ``planned`` is the manifest without cases. A label map is replaced or removed only if an earlier manifest lists it.
-    The class list, scores of replaced label maps and partial files can also be replaced or removed. Errors about the
-    content of the folder end in ``remedy``.
+    Label maps are replaced or removed only if an earlier manifest lists them. The class list, scores of replaced label
+    maps and partial files may also be replaced or removed. Shards write into one folder at the same time. Each shard
+    has its own lock and its own journal.
 
-    With ``is_resumed``, earlier cases of the same settings stay in the manifest until they are predicted again. Shards
-    write into one folder at the same time. Each shard has its own lock and its own journal.
+    planned: manifest of this prediction, without cases
+    names: names of the cases to predict
+    files: names of all files to write
+    remedy: end of errors about the content of the folder
+    is_resumed: whether cases with the same settings stay in the manifest until they are predicted again
     """
 
     path: Path
@@ -62,13 +65,13 @@ class OutputFolder:
     shard: Shard | None = None
 
     def check(self) -> None:
-        """Raise an error if the label maps cannot be written here. Nothing is written or removed."""
+        """Raise an error if the label maps cannot be written here. Write and remove nothing."""
         check_writable(self.path)
         self._next_manifest()
 
     @property
     def journal(self) -> Path:
-        """Return the file with one line per scan of this prediction."""
+        """Return the path of the journal, which has one line per scan of this prediction."""
         return self.path / journal_name(None if self.shard is None else str(self.shard))
 
     @contextmanager
@@ -78,20 +81,20 @@ class OutputFolder:
             with locked(self.path / f".shard-{self.shard}", f"shard {self.shard} is predicted by another process"):
                 yield
             return
-        with locked(self.path, ANOTHER):
+        with locked(self.path, IN_USE):
             if any(is_locked(lock) for lock in self.path.glob(".shard-*")):
-                raise UserError(Code.FOLDER_LOCKED, self.path, ANOTHER, "wait until it ends or choose another --out")
+                raise UserError(Code.FOLDER_LOCKED, self.path, IN_USE, "wait until it ends or choose another --out")
             yield
 
     @contextmanager
     def _manifest_locked(self) -> Iterator[None]:
-        """Let only one shard at a time change the manifest."""
+        """Lock the manifest, so that only one shard at a time changes it."""
         if self.shard is None:
             yield
             return
         for attempt in range(LOCK_ATTEMPTS):
             try:
-                with locked(self.path, ANOTHER):
+                with locked(self.path, IN_USE):
                     yield
                 return
             except UserError as error:
@@ -102,21 +105,21 @@ class OutputFolder:
     def begin(self) -> tuple[Manifest, bool]:
         """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one.
 
-        Earlier label maps made with the same settings stay until they are overwritten.
+        Label maps with the same settings stay until they are overwritten.
         """
         with self._manifest_locked():
-            manifest, before = self._next_manifest()
+            manifest, earlier = self._next_manifest()
             for partial in self.path.glob(f"{PARTIAL}*") if self.shard is None else ():
                 partial.unlink()
             self._start_journal(manifest)
             manifest.save(self.path)
             write_classes(self.path, manifest.classes)
-            if before is None:
+            if earlier is None:
                 return manifest, False
-            outdated = _all_files(self.names, manifest) & before.outputs
-            if _same_settings(before.inference, manifest.inference):
+            outdated = _possible_files(self.names, manifest) & earlier.outputs
+            if _same_settings(earlier.inference, manifest.inference):
                 outdated -= self.files
-            for name in outdated | self._renamed_files(before):
+            for name in outdated | self._renamed_files(earlier):
                 (self.path / name).unlink(missing_ok=True)
             return manifest, True
 
@@ -134,77 +137,78 @@ class OutputFolder:
             replaced = same_names((case.case for case in manifest.cases), [*failures, *(case.case for case in done)])
             outputs = manifest.outputs
             manifest = replace(manifest, cases=tuple(case for case in manifest.cases if case.case not in replaced))
-            failed = _all_files(failures, manifest) & outputs
-            for name in failed:
+            removed = _possible_files(failures, manifest) & outputs
+            for name in removed:
                 (self.path / name).unlink(missing_ok=True)
-            ended = failed | {name for case in done for name in case.files}
+            finished = removed | {name for case in done for name in case.files}
             replace(
                 manifest,
                 cases=tuple(sorted((*manifest.cases, *done), key=lambda case: case.case)),
                 failures={**manifest.failures, **{name: str(error) for name, error in failures.items()}},
-                unfinished=tuple(name for name in manifest.unfinished if name not in ended),
+                unfinished=tuple(name for name in manifest.unfinished if name not in finished),
                 ended=now(),
                 peak_memory=peak_memory,
             ).save(self.path)
 
     def _start_journal(self, manifest: Manifest) -> None:
-        """Write the journal with the cases that are kept, without the lines of an earlier prediction."""
-        mine = same_names((case.case for case in manifest.cases), self.names)
+        """Start the journal with the cases of the manifest. A shard writes only its own cases."""
+        cases = manifest.cases
         if self.shard is None:
             for journal in self.path.glob(JOURNALS):
                 journal.unlink()
-        kept = [case for case in manifest.cases if self.shard is None or case.case in mine]
-        write_journal(self.journal, kept)
+        else:
+            names = same_names((case.case for case in cases), self.names)
+            cases = tuple(case for case in cases if case.case in names)
+        write_journal(self.journal, cases)
 
     def count_others(self) -> int:
         """Return the number of label maps in the folder that this prediction does not write."""
         return len({path.name for path in labels_in(self.path)} - extra_files(self.path) - self.files)
 
     def _next_manifest(self) -> tuple[Manifest, Manifest | None]:
-        """Return the manifest to start with, which keeps earlier cases, and the earlier manifest if one exists."""
+        """Return the manifest to start with, which contains earlier cases, and the earlier manifest if one exists."""
         check_classes(self.path, self.remedy)
-        before = read_manifest(self.path, self.remedy)
-        if before is not None and before.weights != self.planned.weights:
-            finding = f"contains label maps of another network, trained in {before.run}"
+        earlier = read_manifest(self.path, self.remedy)
+        if earlier is not None and earlier.weights != self.planned.weights:
+            finding = f"contains label maps of another network, trained in {earlier.run}"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
-        for name in sorted(self.files - (before.outputs if before else set())):
+        for name in sorted(self.files - (earlier.outputs if earlier else set())):
             if (self.path / name).exists():
                 finding = "the file exists and is not a label map of this run"
                 raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.remedy)
         manifest = replace(self.planned, unfinished=tuple(sorted(self.files)))
-        return (manifest if before is None else self._with_earlier_cases(manifest, before)), before
+        return (manifest if earlier is None else self._with_earlier_cases(manifest, earlier)), earlier
 
-    def _with_earlier_cases(self, manifest: Manifest, before: Manifest) -> Manifest:
-        repeated = same_names((case.case for case in before.cases), self.names)
-        present = [case for case in before.cases if (self.path / case.output).is_file()]
-        kept = [case for case in present if case.case not in repeated]
-        is_same = _same_settings(before.inference, manifest.inference)
-        if kept and not is_same:
-            finding = f"contains {len(kept)} label maps of other cases, made with different inference settings"
+    def _with_earlier_cases(self, manifest: Manifest, earlier: Manifest) -> Manifest:
+        repeated = same_names((case.case for case in earlier.cases), self.names)
+        present = [case for case in earlier.cases if (self.path / case.output).is_file()]
+        cases = [case for case in present if case.case not in repeated]
+        has_same_settings = _same_settings(earlier.inference, manifest.inference)
+        if cases and not has_same_settings:
+            finding = f"contains {len(cases)} label maps of other cases, made with different inference settings"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
-        if self.is_resumed and is_same:
-            resumed = [case for case in present if case.case in repeated and may_be_finished(case, self.extras)]
-            kept = [*kept, *resumed]
-        files = {file for case in kept for file in case.files}
-        others = () if self.shard is None else before.unfinished
-        unfinished = tuple(sorted(({*manifest.unfinished, *others}) - files))
+        if self.is_resumed and has_same_settings:
+            cases += [case for case in present if case.case in repeated and may_be_finished(case, self.extras)]
+        files = {file for case in cases for file in case.files}
+        of_other_shards = () if self.shard is None else earlier.unfinished
+        unfinished = tuple(sorted({*manifest.unfinished, *of_other_shards} - files))
         failures = {
             name: reason
-            for name, reason in before.failures.items()
+            for name, reason in earlier.failures.items()
             if names_of(name, LABELS_ONLY).labels not in self.files
         }
-        return replace(manifest, cases=tuple(kept), failures=failures, unfinished=unfinished)
+        return replace(manifest, cases=tuple(cases), failures=failures, unfinished=unfinished)
 
-    def _renamed_files(self, before: Manifest) -> set[str]:
-        """Return the earlier files of the cases in ``names`` that this prediction does not overwrite.
+    def _renamed_files(self, earlier: Manifest) -> set[str]:
+        """Return earlier files of the cases in ``names`` that this prediction does not overwrite.
 
-        For example, the name of an earlier file may have another Unicode form.
+        For example, their names may have another Unicode form.
         """
-        repeated = same_names((case.case for case in before.cases), self.names)
-        return {file for case in before.cases if case.case in repeated for file in case.files} - self.files
+        repeated = same_names((case.case for case in earlier.cases), self.names)
+        return {file for case in earlier.cases if case.case in repeated for file in case.files} - self.files
 
     def remove_scores(self, names: Iterable[str]) -> bool:
-        """Remove scores of label maps that are about to be replaced. Return whether a table was removed."""
+        """Remove the scores if they include one of the cases in ``names``. Return whether a table was removed."""
         table, description = (self.path / name for name in SCORES)
         existed = table.is_file()
         if existed and (scored := _scored_cases(table)) and not same_names(scored, names):
@@ -220,14 +224,14 @@ def now() -> str:
 
 
 def output_files(names: Iterable[str], extras: ExtraMaps) -> set[str]:
-    """Return the files of all cases with valid names. Raise an error if two cases would write the same file."""
-    planned: set[str] = set()
+    """Return the files of all cases, except names that are too long. Raise an error if two cases share a file."""
+    all_files: set[str] = set()
     for name in names:
         files = {file for file in names_of(name, extras).all if not _is_too_long(file)}
-        if shared := sorted(planned & files):
+        if shared := sorted(all_files & files):
             raise UserError(Code.CASE_DUPLICATE, shared[0], "two cases would write this file", "rename one of them")
-        planned |= files
-    return planned
+        all_files |= files
+    return all_files
 
 
 def find_long_names(cases: Iterable[Source], extras: ExtraMaps) -> dict[str, UserError]:
@@ -248,9 +252,8 @@ def refuse_file_name(out: Path) -> None:
     """Raise a UserError if a new folder of label maps would have the name of a scan, such as ``scan.nii.gz``."""
     if not out.is_dir() and out.name.lower().endswith(tuple(FORMATS)):
         finding = "the name of a file, but label maps are written into a folder"
-        raise UserError(
-            Code.NOT_A_FOLDER, out, finding, "name a folder as --out; the label map is named after the scan"
-        )
+        remedy = "name a folder as --out; the label map is named after the scan"
+        raise UserError(Code.NOT_A_FOLDER, out, finding, remedy)
 
 
 def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: str = OTHER_FOLDER) -> None:
@@ -262,17 +265,17 @@ def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: st
             raise UserError(Code.UNSAFE_TARGET, place, "the label map would overwrite a scan", remedy)
 
 
-def _all_files(names: Iterable[str], manifest: Manifest) -> set[str]:
+def _possible_files(names: Iterable[str], manifest: Manifest) -> set[str]:
     """Return all possible files of the cases in ``names``, except the files that ``manifest`` lists for its cases."""
     all_extras = ExtraMaps(probabilities=True, uncertainty=True, pictures=True)
-    kept = {file for case in manifest.cases for file in case.files}
-    return {file for name in names for file in names_of(name, all_extras).all} - kept
+    listed = {file for case in manifest.cases for file in case.files}
+    return {file for name in names for file in names_of(name, all_extras).all} - listed
 
 
-def _same_settings(before: Mapping[str, object], planned: Mapping[str, object]) -> bool:
+def _same_settings(earlier: Mapping[str, object], planned: Mapping[str, object]) -> bool:
     """Return whether inference settings are equal. Settings missing from an older manifest have their default."""
     try:
-        return InferenceSettings.model_validate(before) == InferenceSettings.model_validate(planned)
+        return InferenceSettings.model_validate(earlier) == InferenceSettings.model_validate(planned)
     except ValidationError:
         return False
 

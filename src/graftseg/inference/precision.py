@@ -6,15 +6,15 @@ from torch import Tensor
 from graftseg.inference.sliding_window import Segment
 
 MIN_WINDOWS = 8
-"""Scans with fewer windows are predicted in float32, because the comparison would take longer than bfloat16 saves."""
+"""Scans with fewer windows are predicted in float32, because checking takes longer than bfloat16 saves."""
 CHECKED_WINDOWS = 4
-"""Number of windows of a scan that are also predicted in float32; fewer for scans with fewer than 32 windows."""
+"""Number of windows of a scan that are also predicted in float32. Scans with fewer than 32 windows have fewer."""
 MAX_DIFFERENT = 0.001
 """Fraction of voxels whose labels may differ from float32."""
 
 
 class Bf16RejectedError(Exception):
-    """The labels of a scan differ too much from float32."""
+    """The labels of a scan in bfloat16 differ too much from those in float32."""
 
 
 class Bf16Segment:
@@ -22,7 +22,7 @@ class Bf16Segment:
 
     With ``is_checked``, some windows of each scan are also predicted in float32. If more than ``MAX_DIFFERENT`` of
     their voxels get another label, ``Bf16RejectedError`` is raised, and the scan must be predicted again, in float32.
-    The decision is made for each scan alone, so that a label map does not depend on other scans.
+    Each scan is decided separately, so that its label map does not depend on other scans.
     """
 
     def __init__(self, exact: Segment, device: torch.device, *, is_checked: bool) -> None:
@@ -31,7 +31,7 @@ class Bf16Segment:
         self._checks, self._interval, self._next_check, self._windows, self._different = 0, 1, 0, 0, 0
 
     def start(self, windows: int) -> None:
-        """Start a scan, and distribute the checked windows evenly."""
+        """Start a scan with this number of windows. Checked windows are distributed evenly."""
         self.is_rejected = self._is_checked and windows < MIN_WINDOWS
         self._checks = max(1, min(CHECKED_WINDOWS, windows // MIN_WINDOWS))
         self._interval = max(1, windows // self._checks)
@@ -42,7 +42,7 @@ class Bf16Segment:
         self.is_rejected = True
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return the probabilities of some windows."""
+        """Return the probabilities of a batch of windows."""
         if self.is_rejected:
             return self._exact(images)
         with torch.autocast(self._device.type, torch.bfloat16):

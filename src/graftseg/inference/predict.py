@@ -41,20 +41,22 @@ FLIPS_WARNING = (
 NO_FLIPS = "the network was trained without mirrored scans (batches.warp.mirror is empty), so no flips are used"
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
-
 CaseResult = tuple[str, PredictedCase | UserError | None]
 """The name of a case, and its label map or its error. None if the case was skipped."""
-Results = Callable[[Mapping[str, PredictedCase]], Iterable[CaseResult]]
-"""A function from earlier cases by name to the results of all cases."""
+PredictCases = Callable[[Mapping[str, PredictedCase]], Iterable[CaseResult]]
+"""A function from cases of earlier predictions, by name, to the results of all cases."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The written label maps, the errors of cases that failed, and warnings.
+    """The result of a prediction.
 
-    ``unfound`` are the classes that none of the label maps contains. ``network`` says which network was used and why,
-    if a run has several. ``others`` is the number of label maps that were in the folder before and are still there.
-    ``skipped`` is the number of ``cases`` that an earlier prediction finished.
+    cases: predicted cases, and cases that were skipped because an earlier prediction finished them
+    failures: errors of cases that failed
+    unfound: names of the classes that none of the label maps contains
+    network: which network was used and why, if a run has several
+    others: number of label maps in the folder that belong to other cases
+    skipped: number of skipped cases
     """
 
     folder: Path
@@ -71,10 +73,13 @@ class Predicted:
 class PredictionSettings:
     """Options of a prediction.
 
-    ``overrides`` change settings under ``inference``. ``only`` selects cases by name, from any split of a store.
-    ``fold`` selects one network of a cross-validation. ``extras`` are additional files. Errors about unrelated
-    files in the output folder end in ``remedy``. With ``is_resumed``, cases are skipped if an earlier prediction with
-    the same networks and settings finished them and their scan is unchanged. ``shard`` selects a part of the cases.
+    overrides: changes of settings under ``inference``
+    only: names of the cases to predict, from any split of a store
+    fold: number of a fold whose network is used, by default the networks of all folds
+    extras: files to write in addition to the label maps
+    remedy: end of errors about unrelated files in the output folder
+    is_resumed: whether to skip unchanged scans that an earlier prediction with the same networks and settings finished
+    shard: part of the cases to predict
     """
 
     overrides: Iterable[str] = ()
@@ -95,9 +100,9 @@ def predict_scans(
 ) -> Predicted:
     """Predict every scan. A scan that fails is reported in the result, and the other scans are still predicted.
 
-    ``scans`` is a scan, a folder, a list of scans, or a prepared store, whose test cases are predicted. A
-    cross-validation predicts with the mean of all folds. Label maps of other cases that the same networks wrote into
-    ``out`` are kept.
+    ``scans`` is a scan, a folder, a list of scans, or a prepared store, whose test cases are predicted. ``run`` may be
+    a cross-validation, which predicts with the mean of all folds. Label maps of other cases in ``out`` are kept if the
+    same networks wrote them.
     """
     return plan_prediction(run, scans, out, device, settings).predict()
 
@@ -105,7 +110,7 @@ def predict_scans(
 def plan_prediction(
     run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
 ) -> "PlannedPrediction":
-    """Load the networks and list the scans. Raise an error for invalid input. Nothing is written."""
+    """Load the networks and list the scans. Raise an error for invalid input. Write nothing."""
     refuse_file_name(out)
     runs = ensemble_members(run, settings.fold)
     networks = Ensemble.load(runs, device, settings.overrides, settings.checkpoint)
@@ -113,8 +118,8 @@ def plan_prediction(
         scans, networks.recipe.data, networks.channels, settings.only, runs[0].training_case_names()
     )
     if scans.is_file() and not is_scan(scans) and not is_list(scans):
-        usual = f"use {READABLE} files with their usual endings"
-        remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", usual)
+        remedy = f"use {READABLE} files with their usual endings"
+        remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", remedy)
         raise UserError(Code.NOT_A_SCAN, scans, "the file ending is not a supported scan format", remedy)
     failures |= find_long_names(cases, settings.extras)
     if settings.shard is not None:
@@ -128,8 +133,8 @@ def plan_prediction(
         raise UserError(Code.UNSAFE_TARGET, out, finding, settings.remedy)
     check_inputs(out, cases, files, settings.remedy)
     networks.try_out()
-    planned, extras = _new_manifest(run, networks, settings.extras), settings.extras
-    target = OutputFolder(out, planned, names, files, settings.remedy, extras, settings.is_resumed, settings.shard)
+    manifest, extras = _new_manifest(run, networks, settings.extras), settings.extras
+    target = OutputFolder(out, manifest, names, files, settings.remedy, extras, settings.is_resumed, settings.shard)
     return PlannedPrediction(networks, extras, cases, failures, target)
 
 
@@ -143,30 +148,31 @@ class PlannedPrediction:
     failures: dict[str, UserError]
     target: OutputFolder
 
-    def predict(self, results: Results | None = None) -> Predicted:
-        """Write the label maps of all cases. Skip cases that an earlier prediction finished, if wanted.
+    def predict(self, predict_cases: PredictCases | None = None) -> Predicted:
+        """Write the label maps of all cases. With ``target.is_resumed``, skip cases that are finished.
 
-        ``results`` predicts the cases elsewhere. It gets the earlier cases and yields the result of each case.
+        ``predict_cases`` predicts the cases elsewhere. It gets the cases of earlier predictions.
         """
-        out, networks, failures = self.target.path, self.networks, dict(self.failures)
+        out, failures = self.target.path, dict(self.failures)
         done: list[PredictedCase] = []
         skipped: list[PredictedCase] = []
+        removed: list[bool] = []
         make_folder(out)
         with self.target.locked():
             manifest, may_have_scores = self.target.begin()
             others = self.target.count_others()
-            removed: list[bool] = []
 
-            def begin(*names: str) -> None:
+            def remove_scores(*names: str) -> None:
                 removed.append(may_have_scores and self.target.remove_scores(names))
 
             # if the cases are predicted elsewhere, it is not known in time which ones are skipped
-            begin(*(failures if self.target.is_resumed and results is None else self.target.names))
+            remove_scores(*(failures if self.target.is_resumed and predict_cases is None else self.target.names))
             earlier = {nfc(case.case): case for case in manifest.cases} if self.target.is_resumed else {}
             for name, error in failures.items():
                 self._note_failure(name, error)
             try:
-                for name, result in self.results(earlier, begin) if results is None else results(earlier):
+                results = predict_cases(earlier) if predict_cases else self.predict_here(earlier, remove_scores)
+                for name, result in results:
                     if isinstance(result, UserError):
                         failures[name] = result
                         self._note_failure(name, result)
@@ -176,31 +182,35 @@ class PlannedPrediction:
                         done.append(result)
                         append_to_journal(self.target.journal, result)
             finally:
-                begin(*failures)
-                self.target.end(manifest, done, failures, _peak_memory(networks.device))
-        is_unusual = networks.recipe.inference.flips and not networks.is_trained_with_flips
-        warnings = [FLIPS_WARNING if networks.flip_axes is None else NO_FLIPS] if is_unusual else []
-        warnings += [SCORES_REMOVED.format(out)] if any(removed) else []
-        cases = (*done, *skipped)
+                remove_scores(*failures)
+                self.target.end(manifest, done, failures, _peak_memory(self.networks.device))
+        warnings = [*self._flip_warnings(), *([SCORES_REMOVED.format(out)] if any(removed) else [])]
+        cases, errors = (*done, *skipped), tuple(failures.values())
         found = {0, *(value for case in cases for value in case.found)}
-        unfound = tuple(name for value, name in enumerate(networks.classes) if cases and value not in found)
-        errors = tuple(failures.values())
+        unfound = tuple(name for value, name in enumerate(self.networks.classes) if cases and value not in found)
         return Predicted(out, cases, errors, tuple(warnings), unfound, others=others, skipped=len(skipped))
 
-    def results(self, earlier: Mapping[str, PredictedCase], begin: Callable[[str], None]) -> Iterator[CaseResult]:
-        """Predict the cases one after the other. Skip an earlier case if its files and its scan are unchanged.
+    def _flip_warnings(self) -> list[str]:
+        if not self.networks.recipe.inference.flips or self.networks.mirrored_axes:
+            return []
+        return [FLIPS_WARNING if self.networks.flip_axes is None else NO_FLIPS]
 
-        ``begin`` is called with the name of a case before its files are written.
+    def predict_here(
+        self, earlier: Mapping[str, PredictedCase], before_writing: Callable[[str], None]
+    ) -> Iterator[CaseResult]:
+        """Predict the cases in this process. Skip an earlier case if its files and its scan are unchanged.
+
+        ``before_writing`` is called with the name of a case before its files are written.
         """
         settings = settings_key(self.networks)
         with flushed_together(), scan_progress(len(self.cases), "Predicting") as progress:
             for case in self.cases:
                 try:
-                    key, before = case_key(case, settings), earlier.get(nfc(case.name))
-                    if before is not None and is_finished(before, self.target.path, key):
+                    key = case_key(case, settings)
+                    if is_finished(earlier.get(nfc(case.name)), self.target.path, key):
                         yield case.name, None
                     else:
-                        begin(case.name)
+                        before_writing(case.name)
                         yield case.name, self.predict_case(case, progress, key)
                 except Exception as error:  # one scan must not stop the others
                     yield case.name, _as_user_error(error, case)
@@ -210,26 +220,26 @@ class PlannedPrediction:
         append_to_journal(self.target.journal, {"case": name, "failure": str(error)})
 
     def predict_case(self, case: Source, progress: ScanProgress, key: str) -> PredictedCase:
-        """Read a case and write its maps. ``key`` is the checksum of everything that the maps depend on."""
-        began, where, channels = perf_counter(), case.files[0], self.networks.channels
+        """Read a case and write its maps. ``key`` is a checksum of everything that the maps depend on."""
+        started, where, channels = perf_counter(), case.files[0], self.networks.channels
         predictor = replace(self.networks.predictor, on_windows=progress.tick)
         grid = case.grid()
         if self.extras.pictures and len(grid.source_shape) > 2:
             finding = "the label map of a volume cannot be written as a picture"
             raise UserError(Code.OPTION_CONFLICT, where, finding, "leave out --pictures")
         check_memory(grid, channels, predictor, self.extras, where)
-        given = case.read()
-        check_channels(where, len(given.image), channels)
-        progress.begin(predictor.windows_in(given.grid.prepared_shape))
-        maps = predict_maps(predictor, given.image, given.grid, self.extras, where)
+        prepared = case.read()
+        check_channels(where, len(prepared.image), channels)
+        progress.begin(predictor.windows_in(prepared.grid.prepared_shape))
+        maps = predict_maps(predictor, prepared.image, prepared.grid, self.extras, where)
         names = names_of(case.name, self.extras)
-        write_maps(self.target.path, names, maps, given.geometry)
+        write_maps(self.target.path, names, maps, prepared.geometry)
         found = tuple(value for value in range(len(self.networks.classes)) if (maps.labels == value).any())
         return PredictedCase(
             case.name,
             tuple(str(path.resolve()) for path in case.files),
             names.labels,
-            round(perf_counter() - began, 3),
+            round(perf_counter() - started, 3),
             is_empty=not any(found),
             probabilities=names.probabilities,
             uncertainty=names.uncertainty,
@@ -244,7 +254,7 @@ class PlannedPrediction:
 
 
 def _as_user_error(error: Exception, case: Source) -> UserError:
-    """Return the error of a scan. Unexpected errors are also errors of their scan alone."""
+    """Return a UserError for any error during the prediction of a case."""
     if isinstance(error, UserError):
         return error
     finding = f"cannot be predicted ({type(error).__name__}: {' '.join(str(error).split())[:200]})"

@@ -24,7 +24,7 @@ from graftseg.inference.predict import (
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of a prediction. ``key`` separates requests, because networks may change between them."""
+    """The arguments of a prediction. ``key`` is unique, because networks may change between requests."""
 
     key: str
     run: RunFolder
@@ -37,7 +37,7 @@ class _Request:
 def predict_in_tasks(
     run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings, executor: Executor
 ) -> Predicted:
-    """Predict as ``predict_scans``, but predict groups of scans as tasks of an executor."""
+    """Predict groups of scans as tasks of an executor. The result is that of ``predict_scans``."""
     if executor is LOCAL:
         return plan_prediction(run, scans, out, device, settings).predict()
     here = device if device.type == "cpu" or torch.cuda.is_available() else torch.device("cpu")
@@ -45,32 +45,29 @@ def predict_in_tasks(
     target = replace(planned.target, planned=replace(planned.target.planned, device=str(device)))
     settings = replace(settings, overrides=tuple(settings.overrides))
     request = _Request(uuid4().hex, run, scans, out, str(device), settings)
-    return replace(planned, target=target).predict(partial(_results, request, planned, executor))
+    return replace(planned, target=target).predict(partial(_predict_groups, request, planned, executor))
 
 
-def _results(
+def _predict_groups(
     request: _Request, planned: PlannedPrediction, executor: Executor, earlier: Mapping[str, PredictedCase]
 ) -> Iterator[CaseResult]:
-    """Start the tasks with the first request for a result, and yield the results of all cases in their order.
-
-    At the end, remove the unfinished files of workers that were killed.
-    """
+    """Start all tasks, and yield the results of the cases in order. Remove unfinished files of killed workers."""
     device = torch.device(request.device)
     groups = executor.groups([(case.name, earlier.get(nfc(case.name))) for case in planned.cases], device)
     work = Work("Predicting", (request.run.path, request.scans), (request.out,), device)
     with executor.running(partial(_predict_group, request), groups, work) as finished:
         for wait in finished:
             yield from wait()
-    for leftover in request.out.glob(f"{PARTIAL}*") if request.settings.shard is None else ():
-        leftover.unlink()
+    for unfinished in request.out.glob(f"{PARTIAL}*") if request.settings.shard is None else ():
+        unfinished.unlink()
 
 
 def _predict_group(request: _Request, group: Sequence[tuple[str, PredictedCase | None]]) -> list[CaseResult]:
-    """Predict some cases, which come with their earlier prediction, and write their label maps."""
-    planned, chosen = _planned(request), {name for name, _ in group}
+    """Predict a group of cases. Each name comes with the case of an earlier prediction, if there is one."""
+    planned, names = _planned(request), {name for name, _ in group}
     earlier = {nfc(name): case for name, case in group if case is not None}
-    cases = [case for case in planned.cases if case.name in chosen]
-    return list(replace(planned, cases=cases).results(earlier, lambda name: None))
+    cases = [case for case in planned.cases if case.name in names]
+    return list(replace(planned, cases=cases).predict_here(earlier, lambda name: None))
 
 
 @lru_cache(maxsize=1)

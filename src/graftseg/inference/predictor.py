@@ -33,17 +33,17 @@ from graftseg.recipes.settings import InferenceSettings
 class Predictor:
     """A network with everything needed to predict whole scans.
 
-    ``segment`` returns probabilities of ``classes`` classes for windows of ``patch`` voxels on ``device``. The
-    uncertainty comes from ``uncertainty_segment`` if given. ``settings.flips`` flips windows along ``flip_axes``, by
-    default along all axes. ``on_windows`` is called with the number of windows or
-    slices of each forward pass.
+    Probabilities are computed in slabs, which limits the memory. They are interpolated linearly to the resolution of
+    the scan before labels are decided. With the fit ``stretch``, slices are resized to the patch, labels are decided at
+    the size of the patch, and the labels are resized by nearest neighbor, first to the slice and then to the scan.
 
-    Probabilities are interpolated linearly to the resolution of the scan before labels are decided. With equal
-    resolutions nothing is interpolated. Probabilities are processed in slabs, which limits the memory. The image is
-    moved to ``device`` if it fits, and the finished labels are copied back once.
-
-    With ``fit`` set to ``stretch``, slices are resized to the patch, and labels are decided at the size of the patch.
-    The labels are then resized by nearest neighbor, first to the slice and then to the resolution of the scan.
+    segment: network that returns probabilities of windows
+    patch: size of a window in voxels
+    classes: number of classes with the background
+    device: device of the network; the image is moved there if it fits
+    uncertainty_segment: network for the uncertainty, by default ``segment``
+    flip_axes: axes along which ``settings.flips`` flips windows, by default all
+    on_windows: function that is called with the number of windows or slices of each forward pass
     """
 
     segment: Segment
@@ -112,22 +112,22 @@ class Predictor:
     def collect(self, slabs: Iterable[tuple[int, Tensor]], shape: Sequence[int], extras: ExtraMaps) -> PreparedMaps:
         """Compute the maps of slabs ``(K, n, *rest)`` that cover ``shape`` once.
 
-        With ``uncertainty_segment``, the channels after the classes are the probabilities for the uncertainty. If only
-        labels are requested, nothing is copied to main memory between slabs.
+        If the slabs have two groups of K channels, the uncertainty is computed from the second group. If only labels
+        are requested, nothing is copied to main memory between slabs.
         """
         space, classes = tuple(shape), self.classes
         labels = torch.empty(space, dtype=torch.uint8, device=self.device)
         probabilities = torch.empty((classes, *space), dtype=torch.uint8) if extras.probabilities else None
         uncertainty = UncertaintyAccumulator(space, self.device) if extras.uncertainty else None
-        is_split = uncertainty is not None and self.uncertainty_segment is not None
+        has_two_groups = uncertainty is not None and self.uncertainty_segment is not None
         is_finite = torch.ones((), dtype=torch.bool, device=self.device)
         for start, channels in slabs:
             here = slice(start, start + channels.shape[1])
             is_finite &= channels.sum().isfinite()  # a sum is faster than a test of every voxel
-            slab, second = (channels[:classes], channels[classes:]) if is_split else (channels, channels)
-            labels[here] = decide_labels(slab, self.settings, classes)
+            first, second = (channels[:classes], channels[classes:]) if has_two_groups else (channels, channels)
+            labels[here] = decide_labels(first, self.settings, classes)
             if probabilities is not None:
-                probabilities[:, here] = to_levels(slab).cpu()
+                probabilities[:, here] = to_levels(first).cpu()
             if uncertainty is not None:
                 uncertainty.add(here, second)
         if not is_finite:
@@ -139,18 +139,18 @@ class Predictor:
         return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
 
     def _full_segment(self, extras: ExtraMaps) -> Segment:
-        """Return the network with flips, uncertainty channels and progress calls as requested."""
+        """Return the network with flips and channels for the uncertainty if requested, and with calls of progress."""
         segment = over_flips(self.segment, self.flip_axes) if self.settings.flips else self.segment
         if extras.uncertainty and self.uncertainty_segment is not None:
             segment = stack_channels(segment, self.uncertainty_segment)
 
-        def counted(images: Tensor) -> Tensor:
+        def with_progress(images: Tensor) -> Tensor:
             probabilities = segment(images)
             if self.on_windows is not None:
                 self.on_windows(len(images))
             return probabilities
 
-        return counted
+        return with_progress
 
 
 def _nearest(values: Tensor, grid: Grid) -> Tensor:

@@ -1,7 +1,7 @@
 """Import of weights of public code: the V-Net and the 2-D U-Net of BCP, SSL4MIS and related repositories.
 
-The public code names the layers differently, but their order and shapes are the same as here. In some files, names of
-the V-Net have the prefixes ``encoder.`` and ``decoder.``. Heads that are used only in training are left out.
+The layers have the same order and shapes as here, but other names. In some files, layers of the V-Net have the prefixes
+``encoder.`` and ``decoder.``. Heads that are used only in training are left out.
 """
 
 import pickle
@@ -41,7 +41,12 @@ REMEDY = "pass a .pth file of the LA or ACDC code of BCP or SSL4MIS"
 
 @dataclass(frozen=True)
 class PublicNetwork:
-    """A network of the public code: our recipe for it, the classes of its benchmark, and its first layer here."""
+    """A network of the public code.
+
+    recipe: recipe of graftseg with this network
+    classes: classes of its benchmark
+    first_layer: name of the weights of its first layer in graftseg
+    """
 
     recipe: str
     classes: tuple[str, ...]
@@ -55,7 +60,7 @@ UNET = PublicNetwork("acdc-7/bcp", tuple(ACDC_CLASSES.values()))
 def import_public_weights(file: Path, out: Path, recipe: str | Path | None, overrides: Iterable[str] = ()) -> RunFolder:
     """Write a run with the weights of a ``.pth`` file of public code. No code from the file is executed.
 
-    ``recipe`` gives the settings of the prediction, by default the BCP recipe of the benchmark of the network.
+    ``recipe`` contains the settings for predictions. The default is the BCP recipe of the network's benchmark.
     """
     if out.exists() or out.is_symlink():
         raise UserError(Code.TARGET_EXISTS, out, "already exists", "name another --out or remove it")
@@ -74,7 +79,7 @@ def import_public_weights(file: Path, out: Path, recipe: str | Path | None, over
 
 
 def _read_state(file: Path) -> State:
-    """Read the tensors of a file that contains a state dict, or a state dict and the state of the optimizer."""
+    """Read the tensors of a file that contains a state dict, alone or in an entry ``net`` or ``state_dict``."""
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "no such file", "check the path")
     try:
@@ -84,9 +89,8 @@ def _read_state(file: Path) -> State:
         finding = f"not a file of weights that can be loaded without executing code ({reason})"
         raise UserError(Code.WEIGHTS_DAMAGED, file, finding, REMEDY) from None
     if isinstance(content, dict):
-        content = next(
-            (content[name] for name in ("net", "state_dict") if isinstance(content.get(name), dict)), content
-        )
+        entries = (content.get(name) for name in ("net", "state_dict"))
+        content = next((entry for entry in entries if isinstance(entry, dict)), content)
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise UserError(Code.WEIGHTS_DAMAGED, file, "contains no state dict of a network", REMEDY)
     state = {str(name).removeprefix("module."): value for name, value in content.items()}
@@ -96,7 +100,7 @@ def _read_state(file: Path) -> State:
 
 
 def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
-    """Return the network of a state dict, and its tensors by our names of the layers."""
+    """Return the network of a state dict, and its tensors with the names of graftseg."""
     used = {name: value for name, value in state.items() if not name.startswith(ONLY_TRAINING)}
     is_unet = any(UNET_LAYER.fullmatch(name) for name in used)
     rename = _unet_name if is_unet else _vnet_name
@@ -108,7 +112,10 @@ def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
 
 
 def _vnet_name(name: str) -> str | None:
-    """Return our name of a tensor of the public V-Net. A unit is three layers: convolution, norm, ReLU."""
+    """Return the name in graftseg of a tensor of the public V-Net, or None for an unknown name.
+
+    A unit has three layers: convolution, norm and ReLU.
+    """
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if not (match := VNET_LAYER.fullmatch(name)):
@@ -123,7 +130,10 @@ def _vnet_name(name: str) -> str | None:
 
 
 def _unet_name(name: str) -> str | None:
-    """Return our name of a tensor of the public U-Net. A block is two units with dropout between them."""
+    """Return the name in graftseg of a tensor of the public U-Net, or None for an unknown name.
+
+    A block has two units with dropout between them.
+    """
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if up := UNET_UPSAMPLING.fullmatch(name):
@@ -136,7 +146,7 @@ def _unet_name(name: str) -> str | None:
 
 
 def _fitted(file: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> State:
-    """Return the state dict of the recipe's network with these tensors. Raise an error for another network."""
+    """Return the state dict of the recipe's network with these tensors. Raise an error if they do not fit."""
     student = build_network(recipe, store, torch.device("cpu")).method.student
     try:
         student.load_state_dict(state)

@@ -15,7 +15,11 @@ from graftseg.recipes.settings import InferenceSettings
 
 @dataclass(frozen=True)
 class Axis:
-    """Linear interpolation along an axis: for each scan voxel, two prepared voxels and the weight of the upper one."""
+    """Linear interpolation along an axis.
+
+    lower, upper: for each scan voxel, the indices of the prepared voxels on both sides
+    fraction: weight of the upper voxel
+    """
 
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
@@ -25,12 +29,12 @@ class Axis:
         return len(self.lower)
 
     @property
-    def is_same(self) -> bool:
-        """Return whether scan voxels and prepared voxels coincide, so that interpolation changes nothing."""
+    def is_identity(self) -> bool:
+        """Return whether scan voxels and prepared voxels coincide."""
         return not self.fraction.any() and np.array_equal(self.lower, np.arange(self.upper[-1] + 1))
 
     def part(self, begin: int, end: int, offset: int) -> "Axis":
-        """Return the scan voxels from ``begin`` to ``end``, with prepared voxels counted from ``offset``."""
+        """Return the interpolation to the scan voxels from ``begin`` to ``end``, from prepared voxel ``offset`` on."""
         selected = slice(begin, end)
         return Axis(self.lower[selected] - offset, self.upper[selected] - offset, self.fraction[selected])
 
@@ -43,7 +47,10 @@ class Axis:
 
 
 def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
-    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates, which are clamped."""
+    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates.
+
+    Coordinates beyond the first or last prepared voxel are moved to that voxel.
+    """
     clamped = np.clip(coordinates, 0, size - 1)
     lower = np.floor(clamped).astype(np.int64)
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))
@@ -51,21 +58,21 @@ def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
 
 def at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
     """Interpolate slabs ``(K, n, *rest)`` from the prepared grid to the scan's resolution. Axes keep their order."""
-    thin = _interpolated_in_planes(slabs, axes[1:])
-    return thin if axes[0].is_same else _interpolated_between_planes(thin, axes[0])
+    thin_slabs = _interpolated_in_planes(slabs, axes[1:])
+    return thin_slabs if axes[0].is_identity else _interpolated_between_planes(thin_slabs, axes[0])
 
 
 def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
     for start, slab in slabs:
         for offset in range(0, slab.shape[1], PLANES_AT_ONCE):
-            thin = slab[:, offset : offset + PLANES_AT_ONCE]
+            planes = slab[:, offset : offset + PLANES_AT_ONCE]
             for dim, axis in enumerate(axes, start=2):
-                thin = thin if axis.is_same else axis.interpolate(thin, dim)
-            yield start + offset, thin
+                planes = planes if axis.is_identity else axis.interpolate(planes, dim)
+            yield start + offset, planes
 
 
 def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
-    """Interpolate between planes. The last plane of a slab is kept for scan voxels between two slabs."""
+    """Interpolate between planes. Keep the last plane of each slab for the scan planes between two slabs."""
     done, last_plane = 0, None
     for start, slab in slabs:
         planes = slab if last_plane is None else torch.cat([last_plane, slab], dim=1)
@@ -80,9 +87,9 @@ def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis
 def stretched_slabs(
     segment: Segment, image: Tensor, patch: tuple[int, ...], settings: InferenceSettings, *, device: torch.device
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the probabilities of a volume ``(C, X, Y, slices)``: the index of the first slice and ``(K, n, *patch)``.
+    """Resize the slices of a volume ``(C, X, Y, slices)`` to the patch, and yield their probabilities.
 
-    Slices are resized to the patch. A forward pass takes ``settings.windows_per_forward`` of them, in float32.
+    Each forward pass yields the index of its first slice and probabilities ``(K, n, *patch)``. Its input is float32.
     """
     slices = image.movedim(-1, 0)
     for start in range(0, len(slices), settings.windows_per_forward):

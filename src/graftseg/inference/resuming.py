@@ -17,12 +17,12 @@ from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import ExtraMaps, names_of
 
 WITHOUT_EFFECT = "windows_per_forward"
-"""Inference setting that is not part of a key."""
+"""Inference setting that changes no label map."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One of ``count`` parts of an archive, counted from 1. A case is in the same shard wherever it is listed."""
+    """Part ``number`` (from 1) of ``count`` parts of an archive. The shard of a case depends only on its name."""
 
     number: int
     count: int
@@ -46,10 +46,10 @@ class Shard:
 
 def settings_key(networks: Ensemble) -> str:
     """Return a checksum of the networks and of all settings that change label maps."""
-    recipe, inference = networks.recipe, networks.recipe.inference.model_dump(mode="json")
-    used = {name: value for name, value in inference.items() if name != WITHOUT_EFFECT}
+    recipe = networks.recipe
+    inference = recipe.inference.model_dump(mode="json", exclude={WITHOUT_EFFECT})
     batches = [list(recipe.batches.patch), recipe.batches.fit, networks.flip_axes]
-    parts = [networks.identity(), used, recipe.data.model_dump(mode="json"), batches]
+    parts = [networks.identity(), inference, recipe.data.model_dump(mode="json"), batches]
     return _checksum(json.dumps(parts, sort_keys=True))
 
 
@@ -70,7 +70,7 @@ def _content_of(file: Path) -> str:
 
 
 def is_finished(earlier: PredictedCase | None, folder: Path, key: str) -> bool:
-    """Return whether an earlier prediction wrote the same files, and whether they are unchanged."""
+    """Return whether an earlier prediction of the case has this key and its files are unchanged."""
     if earlier is None or earlier.key != key:
         return False
     try:
@@ -85,7 +85,7 @@ def checksums(folder: Path, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def may_be_finished(earlier: PredictedCase, extras: ExtraMaps) -> bool:
-    """Return whether an earlier case has a key, and exactly the requested files."""
+    """Return whether an earlier prediction of a case has a key and wrote exactly the requested files."""
     return earlier.key is not None and earlier.files == names_of(earlier.case, extras).all
 
 

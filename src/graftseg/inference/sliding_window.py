@@ -20,7 +20,7 @@ Segment = Callable[[Tensor], Tensor]
 PLANES_AT_ONCE = 8
 """Number of finished planes that are processed at once, which limits the memory."""
 BIG_WINDOW = 32**3
-"""Number of voxels from which a CPU predicts one window at a time: more windows need more memory and save no time."""
+"""Number of voxels of a window from which a CPU predicts one window at a time, because more would save no time."""
 
 Fit = Literal["crop", "stretch"]
 Index = tuple[int, ...]
@@ -36,17 +36,13 @@ def window_starts(size: int, patch: int, stride: int) -> list[int]:
     return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
 
 
-def windows_along(shape: Index, patch: Index, settings: InferenceSettings) -> list[list[int]]:
-    """Return the window starts along each axis of an image of this shape."""
-    return [window_starts(*axis) for axis in zip(shape, patch, _stride(patch, settings), strict=True)]
-
-
 def window_count(shape: Index, patch: Index, settings: InferenceSettings, fit: Fit = "crop") -> int:
     """Return the number of windows or slices of a prepared image of this shape."""
     slices = prod(shape[2:]) if len(patch) == 2 else 1
     if fit == "stretch":
         return slices
-    return slices * prod(map(len, windows_along(shape[: len(patch)], patch, settings)))
+    axes = zip(shape[: len(patch)], patch, _stride(patch, settings), strict=True)
+    return slices * prod(len(window_starts(*axis)) for axis in axes)
 
 
 def windows_at_once(patch: Index, settings: InferenceSettings, device: torch.device | str) -> int:
@@ -56,7 +52,10 @@ def windows_at_once(patch: Index, settings: InferenceSettings, device: torch.dev
 
 
 def is_slicewise(image: Tensor, patch: Index) -> bool:
-    """Return whether an image ``(C, *space)`` is a volume and the network takes slices."""
+    """Return whether an image ``(C, *space)`` is a volume for a network that takes slices.
+
+    Raise a UserError if the image does not fit the patch.
+    """
     axes = image.ndim - 1
     if len(patch) == axes:
         return False
@@ -75,12 +74,12 @@ def probability_slabs(
     *,
     device: torch.device | str | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the probabilities of an image ``(C, *space)`` in slabs: the start of a slab and ``(K, n, *rest)``.
+    """Yield the probabilities of an image ``(C, *space)`` in slabs: the first plane of a slab and ``(K, n, *rest)``.
 
-    Slabs come in order, cover the first spatial axis once, and have at most ``PLANES_AT_ONCE`` planes. With a 2-D patch
-    a volume is predicted slice by slice: the slab axis is the *last* spatial axis, ``start`` counts slices and a slab
-    is ``(K, n, X, Y)``. Axes shorter than the patch are zero-padded on both sides, and the padding is removed from the
-    result. Only the windows of one forward pass are moved to ``device`` (default: the device of the image), as float32.
+    Slabs cover the first spatial axis in order and have at most ``PLANES_AT_ONCE`` planes. With a 2-D patch, a volume
+    is predicted slice by slice, and slabs ``(K, n, X, Y)`` cover the *last* spatial axis. Axes shorter than the patch
+    are zero-padded on both sides, and the padding is removed from the result. Only the windows of one forward pass are
+    moved to ``device`` (by default that of the image), as float32.
     """
     slicewise = is_slicewise(image, patch)
     stride = _stride(patch, settings)
@@ -107,7 +106,13 @@ def probability_slabs(
 
 @dataclass
 class Windows:
-    """The starts of all windows along each axis, their size, the size ``rest`` of a plane, and the weights."""
+    """The windows of an image.
+
+    starts: starts of the windows along each axis
+    patch: size of a window
+    rest: size of a plane of the image
+    weights: weights of the voxels of a window
+    """
 
     starts: list[list[int]]
     patch: Index
@@ -115,14 +120,14 @@ class Windows:
     weights: Tensor
 
     def weight_sums(self, first: int, last: int) -> Tensor:
-        """Return the sums of the weights ``(last - first, *rest)`` of some planes."""
+        """Return the sums of the weights ``(last - first, *rest)`` of the planes from ``first`` to ``last``."""
         total = self.weights.new_zeros((last - first, *self.rest))
-        along, *across = self.starts
-        for start in along:
+        first_axis, *other_axes = self.starts
+        for start in first_axis:
             low, high = max(first, start), min(last, start + self.patch[0])
             if low < high:
                 weights = self.weights[low - start : high - start]
-                for position in product(*across):
+                for position in product(*other_axes):
                     total[(slice(low - first, high - first), *_box(position, self.patch[1:]))] += weights
         return total
 
@@ -130,9 +135,10 @@ class Windows:
 def _rolling_average(
     forward: Callable[[list[Index]], Tensor], windows: Windows, count: int
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the weighted mean of all windows. Planes are yielded and dropped once no later window covers them.
+    """Yield the weighted mean of all windows, each plane as soon as no later window covers it.
 
-    A forward pass takes ``count`` windows. The buffer ``(K, patch[0], *rest)`` contains the weighted sums.
+    A forward pass takes ``count`` windows. The buffer ``(K, patch[0], *rest)`` contains the weighted sums of the planes
+    from ``begin``.
     """
     buffer, begin, patch = torch.empty(0), 0, windows.patch
     for starts in _batched(product(*windows.starts), count):
@@ -140,29 +146,29 @@ def _rolling_average(
             if not buffer.numel():
                 windows.weights = windows.weights.to(probabilities.device)
                 buffer = windows.weights.new_zeros((len(probabilities), patch[0], *windows.rest))
-            if final := start[0] - begin:
-                yield from _finished(buffer, windows, begin, final)
-                _roll(buffer, final)
+            if finished := start[0] - begin:
+                yield from _finished_planes(buffer, windows, begin, finished)
+                _roll(buffer, finished)
                 begin = start[0]
             window = buffer[(slice(None), slice(None), *_box(start[1:], patch[1:]))]
             window.addcmul_(probabilities.float(), windows.weights)
-    yield from _finished(buffer, windows, begin, buffer.shape[1])
+    yield from _finished_planes(buffer, windows, begin, buffer.shape[1])
 
 
-def _finished(buffer: Tensor, windows: Windows, begin: int, planes: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield the mean of the first planes of the buffer, a few planes at a time."""
+def _finished_planes(buffer: Tensor, windows: Windows, begin: int, planes: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield the weighted mean of the first ``planes`` planes of the buffer, a few planes at a time."""
     for first in range(0, planes, PLANES_AT_ONCE):
         last = min(first + PLANES_AT_ONCE, planes)
         yield begin + first, buffer[:, first:last] / windows.weight_sums(begin + first, begin + last)
 
 
 def _roll(buffer: Tensor, planes: int) -> None:
-    """Shift ``(K, n, *rest)`` by some planes in place and fill the last planes with zeros."""
-    kept = buffer.shape[1] - planes
-    for start in range(0, kept, planes):
-        moved = slice(start, min(start + planes, kept))
-        buffer[:, moved] = buffer[:, moved.start + planes : moved.stop + planes]
-    buffer[:, kept:] = 0
+    """Remove the first ``planes`` planes of ``(K, n, *rest)`` in place, and append planes of zeros."""
+    remaining = buffer.shape[1] - planes
+    for start in range(0, remaining, planes):
+        stop = min(start + planes, remaining)
+        buffer[:, start:stop] = buffer[:, start + planes : stop + planes]
+    buffer[:, remaining:] = 0
 
 
 def _stride(patch: Index, settings: InferenceSettings) -> Index:
@@ -178,7 +184,7 @@ def _stride(patch: Index, settings: InferenceSettings) -> Index:
 
 def _pad(image: Tensor, patch: Index) -> tuple[Index, Tensor]:
     """Zero-pad an image to at least the size of the patch. Return the padding before each axis and the padded image."""
-    missing = [max(size - have, 0) for size, have in zip(patch, image.shape[1:], strict=True)]
+    missing = [max(wanted - size, 0) for wanted, size in zip(patch, image.shape[1:], strict=True)]
     left = tuple(pad // 2 for pad in missing)
     if not any(missing):
         return left, image
@@ -188,8 +194,8 @@ def _pad(image: Tensor, patch: Index) -> tuple[Index, Tensor]:
 
 def _weights(shape: Index, patch: Index, settings: InferenceSettings) -> Tensor:
     # Without overlap, weights of 1 keep the mean of a single value exact.
-    overlapping = any(size not in (1, full) for size, full in zip(patch, shape, strict=True))
-    return gaussian_weights(patch) if overlapping and settings.window == "gaussian" else torch.ones(patch)
+    may_overlap = any(size not in (1, full) for size, full in zip(patch, shape, strict=True))
+    return gaussian_weights(patch) if may_overlap and settings.window == "gaussian" else torch.ones(patch)
 
 
 @lru_cache(maxsize=4)
