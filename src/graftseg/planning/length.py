@@ -28,6 +28,8 @@ ROUND_STEPS = (*range(1, 100), *(n * unit for unit in (10, 100, 1000) for n in r
 """Possible numbers of steps: all numbers with two significant digits. The last means: more than ``MAX_STEPS`` fit."""
 MIN_FOLD_STEPS = 2000
 """Minimum number of steps per fold. If the time allows fewer, no folds are planned."""
+MIN_USEFUL_STEPS = 1500
+"""A plan with fewer steps has a warning that the network will not be good."""
 MIN_PUBLISHED_STEPS = 5000
 """Minimum number of steps for the published optimizer. Shorter runs use Adam."""
 MAX_RATIO_ERROR = 2.5

@@ -24,6 +24,7 @@ from graftseg.planning.length import (
     MIN_FOLD_STEPS,
     MIN_STEPS,
     MIN_UNLABELED_STEPS,
+    MIN_USEFUL_STEPS,
     StepTimes,
     TrainingLength,
     check_minutes,
@@ -44,8 +45,6 @@ StepTimer = Callable[[Sequence[Recipe]], list[float]]
 
 MAX_CHECK_FRACTION = 0.5
 """If the predictions of unlabeled scans take a larger fraction of the time, a plan has a note."""
-MIN_USEFUL_STEPS = 1500
-"""A plan with fewer steps has a warning that the network will not be good."""
 ONE_LABELED_SCAN = (
     "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the network, and "
     "the network learns the labels of one patient only. Label a few more scans."

@@ -7,7 +7,7 @@ from graftseg.planning.cost import Target
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.label_detail import FACTORS
-from graftseg.planning.length import MIN_PUBLISHED_STEPS, estimated_times, seconds_in
+from graftseg.planning.length import MIN_PUBLISHED_STEPS, MIN_USEFUL_STEPS, estimated_times, seconds_in
 from graftseg.planning.patches import MIN_COVERED, StepShape, choose_step_shape, covered_fraction
 
 MIN_DETAIL = 0.9
@@ -15,18 +15,23 @@ MIN_DETAIL = 0.9
 
 
 def choose_resolution(facts: Facts, target: Target, minutes: float | None, method: str) -> tuple[Frame, StepShape]:
-    """Choose the resolution of prepared scans, which is lower for a short training on a CPU.
+    """Choose the resolution of prepared scans, which is lower for large scans in a short training on a CPU.
 
-    A patch on a CPU shows only a small part of a large scan, and few patches are seen in a short training. The
-    resolution is reduced until a patch shows most of a scan, as far as the labels keep their detail.
+    A patch shows only a small part of a large scan, and a short training sees few patches. The resolution is reduced
+    until a patch shows most of a scan and enough steps fit into the time, as far as the labels keep their detail.
     """
+
+    def estimated_steps(shape: StepShape) -> int:
+        return estimated_times(facts, shape, target, method).round_steps_in(seconds_in(minutes), None)
+
     frame = choose_frame(facts)
     shape = choose_step_shape(facts, frame, target)
-    times = estimated_times(facts, shape, target, method)
-    if target.kind != "cpu" or times.round_steps_in(seconds_in(minutes), None) >= MIN_PUBLISHED_STEPS:
+    is_large = covered_fraction(frame, shape.patch) < MIN_COVERED
+    if target.kind != "cpu" or not is_large or estimated_steps(shape) >= MIN_PUBLISHED_STEPS:
         return frame, shape
     for factor, detail in zip(FACTORS, facts.label_detail, strict=False):
-        if detail < MIN_DETAIL or covered_fraction(frame, shape.patch) >= MIN_COVERED:
+        is_complete = covered_fraction(frame, shape.patch) >= MIN_COVERED
+        if detail < MIN_DETAIL or (is_complete and estimated_steps(shape) >= MIN_USEFUL_STEPS):
             break
         frame = _coarse_frame(facts, factor, detail)
         shape = choose_step_shape(facts, frame, target)
