@@ -20,7 +20,7 @@ def spacing(
     scans: Sequence[CaseFingerprint], detail: tuple[float, ...], target: Target = CPU, minutes: float = 5
 ) -> list[float]:
     plan = choose(facts(*scans, label_detail=detail), target, minutes=minutes)
-    return list(plan.recipe.data.spacing or ())
+    return [side or 0.0 for side in plan.recipe.data.spacing or ()]
 
 
 @for_each(
