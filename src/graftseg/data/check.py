@@ -12,7 +12,7 @@ from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, grouped, ordered
 from graftseg.data.checks.labels import class_findings, island_findings
-from graftseg.data.checks.sets import channel_findings, set_findings
+from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
@@ -119,4 +119,5 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseRe
     yield from rescaled_copy_findings(coarse)
     yield from label_map_findings(results)
     yield from channel_findings([(result.case, result.geometry) for result in results if result.geometry is not None])
+    yield from gray_findings(dataset)
     yield from set_findings(summaries.cases)

@@ -31,14 +31,20 @@ class ScanFiles:
 
     - ``channel_count``: number of channels in ``dataset.json``, None if unknown.
     - ``classes``: class names by label value, to assign values to the classes of DICOM labels.
+    - ``is_gray``: whether pictures with three equal colors have one channel.
     """
 
     channel_count: int | None = None
     classes: dict[int, str] = field(default_factory=dict)
+    is_gray: bool = False
 
     def image(self, case: Case) -> Scan:
         """Read the channels of a case into one array."""
-        return read_case(case.images, self.channel_count if len(case.images) == 1 else None)
+        if self.is_gray:
+            return read_case(case.images, len(case.images))
+        # 1 would reduce the channels of single gray pictures among colored ones
+        is_useful = len(case.images) == 1 and self.channel_count != 1
+        return read_case(case.images, self.channel_count if is_useful else None)
 
     def label(self, case: Case) -> Scan:
         """Read the label map of a labeled case."""

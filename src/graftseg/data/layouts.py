@@ -20,6 +20,7 @@ from graftseg.data.folders import (
     visible_entries,
 )
 from graftseg.data.formats.dicom_labels import common_classes
+from graftseg.data.gray_pictures import are_gray
 from graftseg.data.grouping import (
     CHANNEL,
     Files,
@@ -144,7 +145,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
             finding = f"{times} cases have this name, in {shared}"
             problems.append(UserError(Code.CASE_DUPLICATE, name, finding, "give every case a unique name"))
     classes = description.classes() or _classes_of_labels(cases, problems)
-    reader = ScanFiles(description.named_channels, classes)
+    reader = ScanFiles(description.named_channels, classes, are_gray(cases, description.named_channels))
     return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places, grouped), reader)
 
 

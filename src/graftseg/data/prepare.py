@@ -276,6 +276,8 @@ class _CasePreparer:
         content: list[Any] = [FORMAT, self.settings.model_dump(mode="json")]
         if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))
+        elif self.dataset.reader.is_gray:
+            content.append("gray")
         elif case.label is not None and is_dicom_scan(case.label):
             # the class list decides the values of DICOM labels
             content.append(self.dataset.classes)

@@ -107,8 +107,12 @@ def read_scan(path: Path, channel_count: int | None = None) -> Scan:
 
 
 def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_grid: bool = True) -> Scan:
-    """Read the files of a case, one per channel, as ``(C, *space)``. With ``same_grid``, refuse different grids."""
-    scans = [read_scan(path, channel_count) for path in images]
+    """Read the files of a case, one per channel, as ``(C, *space)``. With ``same_grid``, refuse different grids.
+
+    If ``channel_count`` is the number of files, gray pictures that are stored with three colors have one channel.
+    """
+    counts = [1 if channel_count == len(images) and _format(path) is PICTURE else channel_count for path in images]
+    scans = [read_scan(path, count) for path, count in zip(images, counts, strict=True)]
     geometry = scans[0].geometry
     for path, scan in zip(images, scans, strict=True):
         if same_grid and (difference := grid_difference(geometry, scan.geometry)):

@@ -10,6 +10,7 @@ import numpy as np
 from graftseg.core.names import split_suffix
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding, counted
+from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint
 from graftseg.data.grid import grid_difference
 
@@ -36,6 +37,14 @@ def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report differences between cases that matter for training."""
     checks = (_axis_and_channel_counts, _orientations, _spacings, _scales, offset_findings, _slice_axes)
     return (finding for check in checks for finding in check(cases))
+
+
+def gray_findings(dataset: Dataset) -> Iterator[Finding]:
+    """Report gray pictures that are stored with three colors."""
+    if isinstance(dataset.reader, ScanFiles) and dataset.reader.is_gray:
+        what, size = "gray pictures are stored with three colors", "one channel instead of three"
+        remedy = "nothing needs to be done; to use three channels, name them in dataset.json"
+        yield Finding("note", what, "labeled and unlabeled scans", size, remedy)
 
 
 def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """PNG and TIFF pictures: 2-D scans with one gray channel or three color channels, without a position.
 
+A picture with three equal colors has one channel if the caller asks for one channel.
 As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, and rows toward the patient's back.
 """
 
@@ -41,7 +42,7 @@ _ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which
 
 
 def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
-    """Return the geometry from the header. ``channel_count`` is for volumes with several channels and is not used."""
+    """Return the geometry from the header. ``channel_count`` is not used."""
     refuse_absent(path)
     if path.suffix.lower() == ".png":
         header = read_header(path)
@@ -51,14 +52,37 @@ def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
 
 
 def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> Scan:
-    """Read pixels ``(C, columns, rows)`` in their stored type. In a label map, palette indices are class numbers."""
+    """Read pixels ``(C, columns, rows)`` in their stored type. In a label map, palette indices are class numbers.
+
+    If ``channel_count`` is 1, equal colors become one channel. Other numbers do not matter.
+    """
     refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
         raise _unsupported(path, f"unsupported pixel type {channels.dtype}", "save 8-bit or 16-bit gray or RGB pixels")
     height, width, _ = channels.shape
+    if channel_count == 1 and _are_equal(channels):
+        channels = channels[..., :1]
     return Scan(channels.transpose(2, 1, 0), _geometry(width, height))
+
+
+def stores_colors(path: Path) -> bool:
+    """Return whether the header of a picture says that it has three color channels."""
+    refuse_absent(path)
+    if path.suffix.lower() == ".png":
+        return read_header(path).color_type in (_COLOR_BIT, _RGB_ALPHA)
+    with _Tiff(path) as tiff:
+        return int(tiff.page.samplesperpixel) in (3, 4)
+
+
+def has_equal_colors(path: Path) -> bool:
+    """Return whether all channels of a picture are equal, so that it is gray."""
+    return len(read_picture(path, 1).array) == 1
+
+
+def _are_equal(channels: NDArray[Any]) -> bool:
+    return bool((channels[..., 1:] == channels[..., :1]).all())
 
 
 def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
