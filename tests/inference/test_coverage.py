@@ -9,7 +9,7 @@ from test_ranking import CLASSES, LABELED, POOL, seen
 
 from graftseg.inference.ranking.coverage import Covering, cover
 from graftseg.inference.ranking.observe import Observation
-from graftseg.inference.ranking.rank import HEAD, by_coverage, rank_cases
+from graftseg.inference.ranking.rank import HEAD, order_by_coverage, rank_cases
 
 Floats = NDArray[np.float64]
 
@@ -102,13 +102,13 @@ def test_points_in_the_plane(seed: int, count: int, known: int) -> None:
 
 def test_scores_of_scans_by_hand() -> None:
     # the mean uncertainty is 0.2, so that the weights are 1.5, 1 and 0.5
-    places = by_coverage(line(10, 11, -4, 0), np.array([0.3, 0.2, 0.1]))
+    places = order_by_coverage(line(10, 11, -4, 0), np.array([0.3, 0.2, 0.1]))
     total = 15 + 11 + 2
     assert [place.index for place in places] == [0, 2, 1]
     assert [place.score for place in places] == pytest.approx([25 / total, 2 / total, 1 / total])
-    assert [place.like for place in places] == [None, None, 0]
+    assert [place.similar_to for place in places] == [None, None, 0]
     assert [place.reasons for place in places] == [("represents 1 other scan",), (), ()]
-    same = by_coverage(line(10, 11, -4, 0), np.zeros(3))
+    same = order_by_coverage(line(10, 11, -4, 0), np.zeros(3))
     assert [place.score for place in same] == pytest.approx([20 / 25, 4 / 25, 1 / 25])
 
 

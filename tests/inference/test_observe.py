@@ -71,7 +71,7 @@ def test_measurements_of_a_known_scan() -> None:
     image[2:4, 2:4] = 20.0
     image[9, 9] = math.log(3)
     found = observe(network(), "a", given_image(image))
-    assert (found.sizes, found.parts, found.voxel) == ((10.0,), (2,), 2.0)
+    assert (found.sizes, found.parts, found.voxel_size) == ((10.0,), (2,), 2.0)
     assert found.uncertainty == pytest.approx(entropy(0.75) / 5, abs=1e-5)
     assert found.at_boundary == pytest.approx(1.0, abs=1e-5)
     # windows begin at 0 and 4 along the first axis, at 0 and 2 along the second
@@ -268,7 +268,7 @@ def test_voxels_of_a_sheared_grid(tmp_path: Path) -> None:
     for place in (tmp_path / "data", stored.path):
         labeled, unlabeled = candidates_in(place, recipe)
         # slices are 4 mm apart and 5 mm along the sheared axis; two voxels along the first axis become one
-        assert [case.read().voxel for case in (*labeled, *unlabeled)] == pytest.approx([8.0, 8.0])
+        assert [case.read().voxel_size for case in (*labeled, *unlabeled)] == pytest.approx([8.0, 8.0])
 
 
 def test_a_folder_of_folds_is_an_error(cli: CommandLine, trained: Path, tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from graftseg.inference.ranking.rank import (
     HEAD,
     Ranked,
     Ranking,
+    describe_unlearned,
     doublings,
     rank_cases,
+    scale_measures,
     shrunken_covariance,
     specks,
     spread_out,
-    stand_out,
-    unlearned,
     whitened,
 )
 from loops import for_each
@@ -109,8 +109,8 @@ def test_scaled_measures() -> None:
     measures = np.array([[0.1, 1.0, 0.0, 0.0], [0.2, 1.0, 0.0, 0.0], [0.3, 1.0, 0.0, 0.0], [0.9, 1.5, 3.0, 1.0]])
     spread = 1.4826 * 0.1
     z = (0.9 - 0.25) / spread
-    np.testing.assert_allclose(stand_out(measures)[3], [z / (1 + z), 2 / 3, 3 / 4, 1 / 2])
-    assert (stand_out(measures)[:2] == 0).all()
+    np.testing.assert_allclose(scale_measures(measures)[3], [z / (1 + z), 2 / 3, 3 / 4, 1 / 2])
+    assert (scale_measures(measures)[:2] == 0).all()
 
 
 def test_doublings_and_specks_by_hand() -> None:
@@ -203,13 +203,13 @@ def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[
 def test_a_rarely_found_class_is_reported_as_unlearned(found: int, of: int, shown: int, said: str | None) -> None:
     pool = [seen(f"u{i}", sizes=(100.0, 9.0 * (i < found))) for i in range(of)]
     labeled = [seen(f"l{i}", sizes=(100.0, 9.0 * (i < shown))) for i in range(5)]
-    sentences = unlearned(pool, labeled, CLASSES)
+    sentences = describe_unlearned(pool, labeled, CLASSES)
     assert len(sentences) == (said is not None) and all(one.startswith(str(said)) for one in sentences)
 
 
 def test_every_unlearned_class_is_reported() -> None:
     pool = [seen(f"u{i}", sizes=(0.0, 0.0)) for i in range(3)]
-    assert [one.split()[0] for one in unlearned(pool, LABELED, CLASSES)] == ["ring", "core"]
+    assert [one.split()[0] for one in describe_unlearned(pool, LABELED, CLASSES)] == ["ring", "core"]
 
 
 def test_only_a_ranking_is_overwritten(tmp_path: Path) -> None:

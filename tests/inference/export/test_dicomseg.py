@@ -23,7 +23,7 @@ from graftseg.data.formats.dicom_tags import pydicom_package, silence_dicom_pack
 from graftseg.data.scans import Scan, grid_difference, read_geometry, read_label, write_label
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.dicomseg import _segment, on_slices
+from graftseg.inference.export.dicomseg import _segment, as_frames
 from graftseg.inference.export.segment_codes import GENERIC
 from user_errors import user_error
 
@@ -135,7 +135,7 @@ def test_round_trip(run: RunFolder, tmp_path: Path) -> None:
 def test_any_order_of_axes_is_undone(order: list[int], flips: tuple[bool, ...], seed: int) -> None:
     labels = labels_of(seed)
     array, geometry = turned(labels, tuple(order), flips)
-    frames = on_slices(Scan(array, geometry), Series((), SHAPE, affine()))
+    frames = as_frames(Scan(array, geometry), Series((), SHAPE, affine()))
     assert frames is not None and np.array_equal(frames, labels.T)
 
 
@@ -201,11 +201,11 @@ def test_another_grid_is_detected() -> None:
     array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
     moved = geometry.matrix
     moved[0, 3] += 0.02 * SPACING[0]
-    assert on_slices(Scan(array, Geometry(SHAPE, tuple(map(tuple, moved)))), series) is None
-    assert on_slices(Scan(array[:-1], Geometry((5, 5, 4), geometry.affine)), series) is None
+    assert as_frames(Scan(array, Geometry(SHAPE, tuple(map(tuple, moved)))), series) is None
+    assert as_frames(Scan(array[:-1], Geometry((5, 5, 4), geometry.affine)), series) is None
     coarser = geometry.matrix
     coarser[:3, 0] *= 2
-    assert on_slices(Scan(array, Geometry(SHAPE, tuple(map(tuple, coarser)))), series) is None
+    assert as_frames(Scan(array, Geometry(SHAPE, tuple(map(tuple, coarser)))), series) is None
 
 
 def test_several_cases_and_an_empty_label_map(run: RunFolder, tmp_path: Path) -> None:

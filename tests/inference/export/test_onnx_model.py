@@ -89,7 +89,7 @@ def test_damaged_files_are_refused(tmp_path: Path, store: Store) -> None:
 
 def test_a_network_that_differs_from_pytorch_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(2), ("background", "ring"))
-    monkeypatch.setattr(onnx_model, "_convert", lambda network, shipped, model: model.write_bytes(b""))
+    monkeypatch.setattr(onnx_model, "_convert", lambda network, trained, model: model.write_bytes(b""))
     monkeypatch.setattr("onnx.checker.check_model", lambda path: None)
     monkeypatch.setattr(onnx_model, "_difference", lambda *parts: float("nan"))
     with user_error(Code.EXPORT_UNSUPPORTED, tmp_path / "out", "nan"):

@@ -1,6 +1,6 @@
-"""Export of a run for other programs: a table of formats, one module per format.
+"""Export of a run for other programs. Each format is a module in the table ``KINDS``.
 
-Each module has a function ``write`` that takes a ``Request`` and returns lines to print. Exports are atomic.
+The function ``write`` of a module takes a ``Request`` and returns lines to print. If it fails, it writes nothing.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ __all__ = ["KINDS", "Kind", "Request", "export_run"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A format: its description, its module, and the options that it takes."""
+    """A format: its description, its module, and the options that it uses."""
 
     about: str
     module: str
-    takes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def write(self) -> Callable[[Request], list[str]]:
@@ -38,14 +38,14 @@ KINDS: dict[str, Kind] = {
 
 
 def export_run(kind: str, request: Request) -> list[str]:
-    """Write a run in a format of the table. Raise an error for invalid options before anything is written."""
+    """Write a run in the format ``kind``. Raise an error for invalid options before anything is written."""
     if kind not in KINDS:
         raise UserError(Code.OPTION_INVALID, f"export {kind}", "unknown format", f"choose one of {', '.join(KINDS)}")
-    options = ("check", "data", "predictions", "codes")
-    if unused := [name for name in options if getattr(request, name) is not None and name not in KINDS[kind].takes]:
-        takers = " and ".join(name for name, entry in KINDS.items() if unused[0] in entry.takes)
+    options = [name for name in ("check", "data", "predictions", "codes") if getattr(request, name) is not None]
+    if unused := [name for name in options if name not in KINDS[kind].options]:
+        users = " and ".join(name for name, entry in KINDS.items() if unused[0] in entry.options)
         finding = f"export {kind} does not use this option"
-        raise UserError(Code.OPTION_INVALID, f"--{unused[0]}", finding, f"leave it out; only {takers} can use it")
+        raise UserError(Code.OPTION_INVALID, f"--{unused[0]}", finding, f"leave it out; only {users} can use it")
     request.run.training_manifest()
     if request.out.exists() or request.out.is_symlink():
         raise UserError(Code.TARGET_EXISTS, request.out, "already exists", "name another --out or remove it")

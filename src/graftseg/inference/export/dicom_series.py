@@ -1,4 +1,4 @@
-"""DICOM series with complete headers, for segmentations that refer to them."""
+"""DICOM series to which segmentations refer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +19,21 @@ from graftseg.data.formats.scan import lps_geometry
 UIDS = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
 POSE = ("ImagePositionPatient", "ImageOrientationPatient")
 GRID = ("Rows", "Columns", "PixelSpacing", *POSE)
-NEEDED = (*UIDS, "Modality")  # tags of a file without which a segmentation cannot refer to the file
+NEEDED = (*UIDS, "Modality")
+"""Tags without which a segmentation cannot refer to a file."""
 PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
 MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
-"""Tags that may be empty but not missing. De-identified series often lack these tags, so empty tags are added."""
+"""Tags that may be empty but not missing. They are added, because de-identified series often lack them."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Headers of slices sorted by position, or the header of one multi-frame file.
+    """A stack of slices.
 
-    ``shape`` is (columns, rows, slices). ``affine`` maps an index (column, row, slice) to RAS coordinates in mm. For a
-    multi-frame file, ``stored`` is the slice number of each stored frame.
+    slices: headers of the slices sorted by position, or the header of one multi-frame file
+    shape: numbers of columns, rows and slices
+    affine: matrix from (column, row, slice) to RAS coordinates in mm
+    stored: slice number of each frame in a multi-frame file
     """
 
     slices: tuple[Any, ...]
@@ -48,7 +51,7 @@ class _File:
 
 
 def series_in(path: Path) -> list[Series]:
-    """Return the series in a folder, a zip or a file that are stacks of slices. Other files are skipped."""
+    """Return the series in a folder, a zip or a file that are stacks of slices. Skip all others."""
     by_series: dict[str, list[_File]] = {}
     with members_of(path) as members:
         for member in members:
@@ -63,7 +66,7 @@ def series_in(path: Path) -> list[Series]:
 
 
 def _read(member: Member) -> _File | None:
-    """Return a file with an image, or None."""
+    """Return the headers of a file, or None if it contains no image."""
     pydicom = pydicom_package()
     try:
         header = pydicom.dcmread(member.content(), stop_before_pixels=True)
@@ -83,19 +86,19 @@ def _stack(path: Path, files: Sequence[_File]) -> Series | None:
         return None
     has_frames = any(len(file.frames) > 1 for file in files)
     missing = [tag for tag in NEEDED for header in headers if header.get(tag) in (None, "")]
-    if missing := [*missing, *(tag for tag in GRID for frame in frames if frame.get(tag) in (None, ""))]:
+    missing += [tag for tag in GRID for frame in frames if frame.get(tag) in (None, "")]
+    if missing:
         finding = f"the headers of a series lack {missing[0]}, which a segmentation needs"
         raise UserError(Code.DICOM_SERIES, path, finding, "export the series from its source again")
     first = frames[0]
     columns, rows = int(first.get("Columns")), int(first.get("Rows"))
-    if (has_frames and len(files) > 1) or any(
-        (frame.get("Columns"), frame.get("Rows")) != (columns, rows) for frame in frames
-    ):
+    has_one_size = all((frame.get("Columns"), frame.get("Rows")) == (columns, rows) for frame in frames)
+    if not has_one_size or (has_frames and len(files) > 1):
         return None
     for header in headers:
-        for name in MAY_BE_EMPTY:
-            if name not in header:
-                setattr(header, name, None)
+        for tag in MAY_BE_EMPTY:
+            if tag not in header:
+                setattr(header, tag, None)
     order, affine = _order_and_affine(frames)
     stored = tuple(int(number) for number in np.argsort(order)) if has_frames else ()
     slices = headers if has_frames else [headers[index] for index in order]
@@ -112,6 +115,6 @@ def _order_and_affine(frames: Sequence[Any]) -> tuple[list[int], NDArray[np.floa
     positions = positions[order]
     step = (positions[-1] - positions[0]) / (len(frames) - 1) if len(frames) > 1 else normal
     shape = (int(first.get("Columns")), int(first.get("Rows")), len(frames))
-    down, along = first.get("PixelSpacing")
-    spacing = np.array([along, down, 1], dtype=np.float64)
+    row_spacing, column_spacing = first.get("PixelSpacing")
+    spacing = np.array([column_spacing, row_spacing, 1], dtype=np.float64)
     return order, lps_geometry(shape, np.column_stack([*axes, step]), spacing, positions[0]).matrix

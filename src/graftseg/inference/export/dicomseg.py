@@ -1,7 +1,7 @@
 """Export of label maps to DICOM segmentations that refer to the original series.
 
-The DICOM standard requires the patient and the study in a segmentation, so both are copied from the series. Patient
-and study never appear in a file name, in printed text or in an error.
+The DICOM standard requires the patient and the study in a segmentation, so they are copied from the series. They never
+appear in a file name, in printed text or in an error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,10 @@ from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.request import Request, import_package, label_maps_of
 from graftseg.inference.export.segment_codes import GENERIC, SegmentCodes, SnomedCode, read_codes
 
-SERIES_NUMBER = 900  # the series number of every exported segmentation
+SERIES_NUMBER = 900
+"""Series number of every exported segmentation."""
 TOLERANCE = 0.01
-"""A pixel and a voxel center at most this far apart, in voxels, count as the same point."""
+"""Largest distance between the centers of a pixel and its voxel, in voxels."""
 MAX_NAME = 64
 """Maximum length of a segment name in DICOM."""
 
@@ -65,7 +66,7 @@ def write(request: Request) -> list[str]:
 
 
 def _cases(run: RunFolder, data: Path) -> dict[str, Path]:
-    """Return the first channel of each DICOM case by name. Cases are found and named as in ``graftseg predict``."""
+    """Return the first channel of each DICOM case. Cases are found and named as in ``graftseg predict``."""
     path = data if data.name else data.absolute()
     cases, failures = scan_cases(path, run.training_manifest()["store"]["channels"], run.training_case_names())
     if not cases:
@@ -79,7 +80,7 @@ def _cases(run: RunFolder, data: Path) -> dict[str, Path]:
 
 @contextmanager
 def _private_errors(folder: Path) -> Iterator[None]:
-    """Hide warnings of packages and replace errors by a neutral error. The original texts may quote personal data."""
+    """Hide warnings of packages and replace their errors, because their texts may quote personal data."""
     try:
         with silence_dicom_packages():
             yield
@@ -91,7 +92,7 @@ def _private_errors(folder: Path) -> Iterator[None]:
 
 
 def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, SegmentCodes]) -> Any:
-    fitting = [(series, frames) for series in series_in(folder) if (frames := on_slices(label, series)) is not None]
+    fitting = [(series, frames) for series in series_in(folder) if (frames := as_frames(label, series)) is not None]
     if len(fitting) != 1:
         finding = f"{len(fitting) or 'none'} of its series fit the grid of the label map {name}"
         remedy = f"{'keep only' if fitting else 'give'} the series that was predicted"
@@ -99,10 +100,10 @@ def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, S
     return _encoded(*fitting[0], segments)
 
 
-def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
+def as_frames(label: Scan, series: Series) -> NDArray[np.uint8] | None:
     """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if the grids differ.
 
-    Labels are not interpolated, so every pixel must coincide with a voxel of the label map.
+    Axes are permuted and flipped. Every pixel must coincide with a voxel of the label map.
     """
     volume = label.array if label.array.ndim == 3 else label.array[..., None]
     if volume.size != np.prod(series.shape):
@@ -110,17 +111,17 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
     with np.errstate(all="ignore"):
         to_voxel = np.linalg.inv(label.geometry.matrix) @ series.affine
     corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in series.shape))])
-    places = corners @ to_voxel.T[:, :3]
-    rounded = np.rint(places).astype(np.int64)
-    if not np.isfinite(places).all() or np.abs(places - rounded).max() > TOLERANCE:
+    voxels = corners @ to_voxel.T[:, :3]
+    rounded = np.rint(voxels).astype(np.int64)
+    if not np.isfinite(voxels).all() or np.abs(voxels - rounded).max() > TOLERANCE:
         return None
     if rounded.min() < 0 or (rounded.max(axis=0) != np.array(volume.shape) - 1).any():
         return None
     order = [int(np.abs(to_voxel[:3, axis]).argmax()) for axis in range(3)]
     if sorted(order) != [0, 1, 2]:
         return None
-    backwards = tuple(axis for axis in range(3) if to_voxel[order[axis], axis] < 0)
-    columns_rows_slices = np.flip(volume.transpose(order), backwards)
+    flipped_axes = tuple(axis for axis in range(3) if to_voxel[order[axis], axis] < 0)
+    columns_rows_slices = np.flip(volume.transpose(order), flipped_axes)
     if columns_rows_slices.shape != series.shape:
         return None
     return np.ascontiguousarray(columns_rows_slices.T.astype(np.uint8))

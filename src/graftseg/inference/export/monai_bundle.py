@@ -1,7 +1,7 @@
 """Export to a MONAI bundle: the network as TorchScript, and preparation and post-processing as MONAI transforms.
 
-The bundle runs with MONAI and without graftseg. Its label maps equal those of ``graftseg predict`` except for a few
-boundary voxels where two classes are equally probable up to rounding.
+The bundle runs with MONAI and without graftseg. Its label maps equal those of ``graftseg predict``, except for a few
+voxels where two classes are equally probable up to rounding.
 """
 
 import hashlib
@@ -24,8 +24,9 @@ from graftseg.recipes.settings import InferenceSettings
 
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}
-"""Packages that are needed to run a bundle, with versions. MONAI finds the largest components with scikit-image."""
-FIRST_CHANNEL = "_0000.nii"  # end of the file name of a first channel, without .gz
+"""Packages that a bundle needs, with versions. MONAI finds the largest components with scikit-image."""
+FIRST_CHANNEL = "_0000.nii"
+"""End of the file name of a first channel, without ``.gz``."""
 # The following strings are expressions in the configuration language of MONAI bundles.
 FILES = "glob.glob(os.path.join(@dataset_dir, '*.nii*'))"
 SINGLE_CHANNEL_CASES = f"$[{{'image': path}} for path in sorted({FILES})]"
@@ -53,6 +54,7 @@ NETWORK_FILE = (
     " if hashlib.sha256(open(@bundle_root + '/models/model.ts', 'rb').read()).hexdigest() == @network_sha256"
     " else (_ for _ in ()).throw(ValueError('models/model.ts is damaged; copy the bundle again'))"
 )
+INSTEAD = "export onnx or weights instead"
 RESIZE_BACK = (
     "$lambda case: case | {'pred': monai.transforms.Resize(mode=@resampling, spatial_size=case['scan'].shape[1:])"
     "(case['pred'])}"
@@ -61,52 +63,51 @@ RESIZE_BACK = (
 
 def write(request: Request) -> list[str]:
     """Write ``configs/metadata.json``, ``configs/inference.json``, ``models/model.ts`` and ``docs/README.md``."""
-    shipped = load_network(request.run)
-    if shipped.recipe.batches.fit == "stretch":
-        finding = "its recipe stretches slices to the patch (batches.fit), which a bundle does not support"
-        raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
-    if shipped.recipe.inference.min_component_ml:
-        finding = (
-            "its recipe removes components by volume (inference.min_component_ml), which a bundle does not support"
-        )
-        raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
-    axes = _axes(request, shipped)
-    network = _traced(shipped)
-    inference = _inference(shipped, axes, hashlib.sha256(network).hexdigest())
+    trained = load_network(request.run)
+    unsupported = {
+        "stretches slices to the patch (batches.fit)": trained.recipe.batches.fit == "stretch",
+        "removes components by volume (inference.min_component_ml)": trained.recipe.inference.min_component_ml,
+    }
+    if used := [step for step, is_used in unsupported.items() if is_used]:
+        finding = f"its recipe {used[0]}, which a bundle does not support"
+        raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, INSTEAD)
+    axes = _axes(request, trained)
+    network = _traced(trained)
+    inference = _inference(trained, axes, hashlib.sha256(network).hexdigest())
     with atomic_folder(request.out) as folder:
-        write_json(folder / "configs" / "metadata.json", _metadata(shipped))
+        write_json(folder / "configs" / "metadata.json", _metadata(trained))
         write_json(folder / "configs" / "inference.json", inference)
         write_bytes(folder / "models" / "model.ts", network)
-        write_text(folder / "docs" / "README.md", _page(shipped))
+        write_text(folder / "docs" / "README.md", _page(trained))
     lines = [f"{request.out}: a MONAI bundle; its docs/README.md explains how to run it"]
-    if shipped.recipe.inference.flips:
+    if trained.recipe.inference.flips:
         lines.append("the bundle does not average over flips (inference.flips), so its label maps differ a little")
     return lines
 
 
-def _axes(request: Request, shipped: TrainedNetwork) -> int:
-    """Return the number of spatial axes of the scans. A 2-D network may be trained on 2-D scans or on volumes."""
-    if shipped.recipe.data.dimensions == 3:
+def _axes(request: Request, trained: TrainedNetwork) -> int:
+    """Return the number of spatial axes of the training scans. A 2-D network may be trained on volumes."""
+    if trained.recipe.data.dimensions == 3:
         return 3
     remedy = "restore it there or in RUN/store, because only the store shows whether the scans are slices or volumes"
     return len(open_store(find_store(request.run, remedy)).cases[0].shape)
 
 
-def _traced(shipped: TrainedNetwork) -> bytes:
+def _traced(trained: TrainedNetwork) -> bytes:
     """Return the content of ``models/model.ts``."""
-    network = Probabilities(shipped.method.student).eval()
+    network = Probabilities(trained.method.student).eval()
     with warnings.catch_warnings(), torch.no_grad():
-        # Tracing warns about a size check, which every window passes.
+        # Tracing warns about a check of the size, which every window passes.
         warnings.simplefilter("ignore")
-        example = torch.zeros(1, shipped.channels, *shipped.patch)
+        example = torch.zeros(1, trained.channels, *trained.patch)
         traced = torch.jit.trace(network, example)  # type: ignore[no-untyped-call]
-        # Write from memory, because PyTorch's own writer ends the process if the disk is full.
+        # Write to memory, because PyTorch's file writer ends the process if the disk is full.
         stream = io.BytesIO()
         torch.jit.save(traced, stream)
     return stream.getvalue()
 
 
-def _inference(shipped: TrainedNetwork, axes: int, sha256: str) -> Config:
+def _inference(trained: TrainedNetwork, axes: int, sha256: str) -> Config:
     return {
         "imports": ["$import glob", "$import hashlib", "$import os", "$import re", "$import monai"],
         "bundle_root": ".",
@@ -117,14 +118,14 @@ def _inference(shipped: TrainedNetwork, axes: int, sha256: str) -> Config:
         "network_file": NETWORK_FILE,
         "network_def": "$torch.jit.load(@network_file, map_location=@device)",
         "network": "$@network_def.eval()",
-        "datalist": SINGLE_CHANNEL_CASES if shipped.channels == 1 else MULTI_CHANNEL_CASES,
-        **_spacing(shipped.recipe.data, axes),
-        "loading": {"_target_": "Compose", "transforms": _loading(shipped.recipe.data, axes)},
-        "preprocessing": {"_target_": "Compose", "transforms": _preprocessing(shipped.recipe.data)},
+        "datalist": SINGLE_CHANNEL_CASES if trained.channels == 1 else MULTI_CHANNEL_CASES,
+        **_spacing(trained.recipe.data, axes),
+        "loading": {"_target_": "Compose", "transforms": _loading(trained.recipe.data, axes)},
+        "preprocessing": {"_target_": "Compose", "transforms": _preprocessing(trained.recipe.data)},
         "dataset": {"_target_": "Dataset", "data": "@datalist", "transform": "@preprocessing"},
         "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
-        "inferer": _inferer(shipped, axes),
-        "postprocessing": {"_target_": "Compose", "transforms": _postprocessing(shipped)},
+        "inferer": _inferer(trained, axes),
+        "postprocessing": {"_target_": "Compose", "transforms": _postprocessing(trained)},
         "evaluator": {
             "_target_": "SupervisedEvaluator",
             "device": "@device",
@@ -163,7 +164,7 @@ def _preprocessing(data: PrepareSettings) -> list[Config | str]:
 
 
 def _spacing(data: PrepareSettings, axes: int) -> Config:
-    """Return spacing in millimeters along each axis (0: unchanged) and the interpolation mode."""
+    """Return the spacing in millimeters along each axis (0: unchanged) and the interpolation mode."""
     if data.spacing is None:
         return {}
     steps = [step or 0.0 for step in data.spacing] + [0.0] * (axes - data.dimensions)
@@ -186,13 +187,13 @@ def _intensity(settings: IntensitySettings) -> list[Config]:
     }
     if settings.rule not in rules:
         finding = f"MONAI has no transform for the rule {settings.rule}"
-        raise UserError(Code.EXPORT_UNSUPPORTED, "data.intensity", finding, "export onnx or weights instead")
+        raise UserError(Code.EXPORT_UNSUPPORTED, "data.intensity", finding, INSTEAD)
     chosen = rules[settings.rule]
     return [] if chosen is None else [chosen | {"keys": "image"}]
 
 
-def _inferer(shipped: TrainedNetwork, axes: int) -> Config:
-    settings, patch = shipped.recipe.inference, shipped.patch
+def _inferer(trained: TrainedNetwork, axes: int) -> Config:
+    settings, patch = trained.recipe.inference, trained.patch
     common: Config = {
         "roi_size": list(patch),
         "sw_batch_size": settings.windows_per_forward,
@@ -211,24 +212,22 @@ def _overlap(settings: InferenceSettings, patch: tuple[int, ...]) -> list[float]
     return [max(0.0, 1 - (step + 0.01) / size) for step, size in zip(settings.stride, patch, strict=True)]
 
 
-def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
+def _postprocessing(trained: TrainedNetwork) -> list[Config]:
     """Return the transforms that resample probabilities to the scan, decide labels and keep largest components."""
-    settings, classes = shipped.recipe.inference, len(shipped.classes)
-    resize = [{"_target_": "Lambda", "func": RESIZE_BACK}] if shipped.recipe.data.spacing is not None else []
+    settings, classes = trained.recipe.inference, len(trained.classes)
+    resize = [{"_target_": "Lambda", "func": RESIZE_BACK}] if trained.recipe.data.spacing is not None else []
     inverse = {"transform": "@loading", "orig_keys": "scan", "nearest_interp": False, "to_tensor": True}
     transforms: list[Config] = [
         *resize,
         {"_target_": "Invertd", "keys": "pred", **inverse},
         {"_target_": "AsDiscreted", "keys": "pred", "argmax": True},
     ]
-    cleaned = settings.largest_component
-    chosen = list(range(1, classes)) if cleaned is True else list(cleaned or ())
-    if chosen:
-        component = {"applied_labels": chosen, "independent": True, "is_onehot": False}
-        transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
+    rule = settings.largest_component
+    largest = {"_target_": "KeepLargestConnectedComponentd", "keys": "pred", "independent": True, "is_onehot": False}
+    if values := list(range(1, classes)) if rule is True else list(rule or ()):
+        transforms.append({**largest, "applied_labels": values})
     for value, count in settings.keep_components.items():
-        component = {"applied_labels": [value], "num_components": count, "independent": True, "is_onehot": False}
-        transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
+        transforms.append({**largest, "applied_labels": [value], "num_components": count})
     saved = {"output_dir": "@output_dir", "output_postfix": "", "output_dtype": "$numpy.uint8"}
     # Without `resample`, the writer guesses the axes. No voxel changes, because the label map is on the scan's grid.
     grid = {"resample": True, "mode": "nearest"}
@@ -236,19 +235,19 @@ def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
     return [*transforms, saving]
 
 
-def _metadata(shipped: TrainedNetwork) -> Config:
-    shape = list(shipped.patch)
+def _metadata(trained: TrainedNetwork) -> Config:
+    shape = list(trained.patch)
     image = {
         "type": "image",
         "format": "magnitude",
-        "num_channels": shipped.channels,
+        "num_channels": trained.channels,
         "spatial_shape": shape,
         "dtype": "float32",
         "value_range": [],
         "is_patch_data": True,
-        "channel_def": {str(channel): f"channel {channel}" for channel in range(shipped.channels)},
+        "channel_def": {str(channel): f"channel {channel}" for channel in range(trained.channels)},
     }
-    labels = {str(value): name for value, name in enumerate(shipped.classes)}
+    labels = {str(value): name for value, name in enumerate(trained.classes)}
     return {
         "version": "0.1.0",
         "changelog": {"0.1.0": f"exported by graftseg {__version__}"},
@@ -256,8 +255,8 @@ def _metadata(shipped: TrainedNetwork) -> Config:
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {"nibabel": version("nibabel"), **PACKAGES},
-        "name": shipped.recipe.name,
-        "task": f"segmentation of {', '.join(shipped.classes[1:])}",
+        "name": trained.recipe.name,
+        "task": f"segmentation of {', '.join(trained.classes[1:])}",
         "description": "A network trained from labeled and unlabeled scans by graftseg.",
         "authors": "",
         "copyright": "",
@@ -268,11 +267,11 @@ def _metadata(shipped: TrainedNetwork) -> Config:
     }
 
 
-def _page(shipped: TrainedNetwork) -> str:
-    names = "one NIfTI file per scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or multi-channel files"
+def _page(trained: TrainedNetwork) -> str:
+    names = "one NIfTI file per scan" if trained.channels == 1 else "CASE_0000, CASE_0001 ..., or multi-channel files"
     return visible(
-        f"# {shipped.recipe.name}\n\n"
-        f"Segments {', '.join(shipped.classes[1:])}; label values count from 1 in this order.\n\n"
+        f"# {trained.recipe.name}\n\n"
+        f"Segments {', '.join(trained.classes[1:])}; label values count from 1 in this order.\n\n"
         "Put the scans into a folder (" + names + ") and run, in the folder of the bundle:\n\n"
         "    python -m monai.bundle run --config_file configs/inference.json --meta_file configs/metadata.json \\\n"
         "      --dataset_dir SCANS --output_dir LABELS\n\n"

@@ -1,6 +1,6 @@
-"""Export to an nnU-Net raw data set: labeled scans with their labels, unlabeled scans with label maps of a run.
+"""Export to an nnU-Net raw data set: labeled scans with their labels, and unlabeled scans with label maps of a run.
 
-Labels that the recipe of the run did not use are not exported. Their cases count as unlabeled.
+Cases count as unlabeled if the recipe of the run did not use their labels.
 """
 
 import re
@@ -28,7 +28,7 @@ ENDING = ".nii.gz"
 PSEUDO_LABELS = "pseudo_labels.json"
 SPLITS = "splits_final.json"
 MAX_FOLDS = 5
-"""Number of folds that nnU-Net trains. With fewer labeled cases, each fold validates on one labeled case."""
+"""Number of folds of nnU-Net. With fewer labeled cases, there is one fold for each of them."""
 
 
 def write(request: Request) -> list[str]:
@@ -64,21 +64,16 @@ def write(request: Request) -> list[str]:
     lines = [f"{request.out}: {len(labeled)} labeled cases and {len(pseudo)} cases with label maps of the run"]
     if missing := len(unlabeled) - len(pseudo):
         lines.append(f"{missing} unlabeled cases have no label map in {request.label_maps} and are left out")
-    which = "fold 0 validates" if len(folds) == 1 else f"folds 0 to {len(folds) - 1} validate"
-    lines.append(f"{SPLITS}: {which} on labeled cases only; copy the file to nnUNet_preprocessed/{request.out.name}")
-    return [*lines, *_warning([name for value, name in enumerate(classes) if value not in values])]
-
-
-def _warning(absent: Sequence[str]) -> list[str]:
-    """Return a warning about classes without pseudo-labels."""
-    if not absent:
-        return []
-    finding = f"Warning: not found in any label map of the run: {', '.join(absent)}"
-    return [f"{finding}. nnU-Net learns these classes as background in the pseudo-labeled cases."]
+    subject = "fold 0 validates" if len(folds) == 1 else f"folds 0 to {len(folds) - 1} validate"
+    lines.append(f"{SPLITS}: {subject} on labeled cases only; copy the file to nnUNet_preprocessed/{request.out.name}")
+    if absent := [name for value, name in enumerate(classes) if value not in values]:
+        finding = f"Warning: not found in any label map of the run: {', '.join(absent)}"
+        lines.append(f"{finding}. nnU-Net learns these classes as background in the pseudo-labeled cases.")
+    return lines
 
 
 def _folds(labeled: Sequence[Case], pseudo: Sequence[Case]) -> list[dict[str, list[str]]]:
-    """Return the content of ``splits_final.json``. Only labeled cases are used for validation, each case once."""
+    """Return the content of ``splits_final.json``. Each labeled case is used for validation once."""
     folds = []
     for number in range(min(MAX_FOLDS, len(labeled))):
         held_out = labeled[number::MAX_FOLDS]
@@ -96,7 +91,7 @@ def _scans_of(request: Request) -> Path:
 
 
 def _write_images(dataset: Dataset, case: Case, channels: int, folder: Path) -> None:
-    """Write one file per channel, with voxels and geometry but no other content of the scan's header."""
+    """Write one file per channel, with voxels and geometry but nothing else from the header of the scan."""
     targets = [folder / f"{case.name}_{channel:04d}{ENDING}" for channel in range(channels)]
     scan = dataset.reader.image(case)
     check_channels(case.images[0], len(scan.array), channels)
@@ -119,7 +114,7 @@ def _label_file(folder: Path, case: Case) -> Path:
 
 
 def _write_prediction(path: Path, target: Path) -> None:
-    """Link or copy a label map of the run that is a .nii.gz file. Convert any other label map."""
+    """Write a label map of the run. A .nii.gz file is linked or copied, and other formats are converted."""
     if path.name.lower().endswith(ENDING):
         target.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(path, target)

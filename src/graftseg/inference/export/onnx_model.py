@@ -1,6 +1,6 @@
 """Export to ONNX, with a comparison of onnxruntime and PyTorch, and loading of an exported network.
 
-The metadata of the file contains a SHA-256 checksum of its tensors and of everything else in the file.
+The metadata of the file contain a SHA-256 checksum of everything else in the file.
 """
 
 import hashlib
@@ -32,31 +32,31 @@ TOLERANCE = 1e-3
 def write(request: Request) -> list[str]:
     """Write ``model.onnx``, and ``model.json`` with its inputs, outputs, checksum and difference from PyTorch."""
     onnx, *_ = (import_package(name, "export") for name in ("onnx", "onnxruntime", "onnxscript"))
-    shipped = load_network(request.run)
+    trained = load_network(request.run)
     checked_on = "noise" if request.check is None else "a patch of a scan"
-    images = _noise(shipped) if request.check is None else _patch_of(request.check, shipped)
-    network = Probabilities(shipped.method.student).eval()
+    images = _noise(trained) if request.check is None else _patch_of(request.check, trained)
+    network = Probabilities(trained.method.student).eval()
     with atomic_folder(request.out) as folder:
         model = folder / "model.onnx"
-        _convert(network, shipped, model)
-        _add_checksum(onnx, model, shipped.classes)
+        _convert(network, trained, model)
+        _add_checksum(onnx, model, trained.classes)
         onnx.checker.check_model(str(model))
         difference = _difference(model, network, images)
         if not difference <= TOLERANCE:
             finding = f"onnxruntime and PyTorch differ by {difference:.2g} on {checked_on}"
             remedy = "update onnx, onnxscript and torch, then export again"
             raise UserError(Code.EXPORT_UNSUPPORTED, request.out, finding, remedy)
-        about = _description(shipped, difference, checked_on) | {"sha256": sha256_of(model)}
+        about = _description(trained, difference, checked_on) | {"sha256": sha256_of(model)}
         write_json(folder / "model.json", about)
     return [f"{request.out}: probabilities differ from PyTorch's by at most {difference:.2g} on {checked_on}"]
 
 
-def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
+def _convert(network: nn.Module, trained: TrainedNetwork, model: Path) -> None:
     """Export the network for any number of patches of the recipe's size."""
-    # Undo the channels-last format of the weights, which is useful only for speed on a GPU.
+    # Undo the channels-last format of the weights, which only makes PyTorch faster.
     for parameter in network.parameters():
         parameter.data = parameter.data.contiguous()
-    example = torch.zeros(2, shipped.channels, *shipped.patch)
+    example = torch.zeros(2, trained.channels, *trained.patch)
     # The exporter prints deprecation and progress messages.
     with silence("onnxscript", "onnx_ir", "torch.onnx", below=logging.ERROR), torch.no_grad():
         torch.onnx.export(
@@ -74,7 +74,7 @@ def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
 
 
 def load(path: str | Path) -> Any:
-    """Return an onnxruntime session for the CPU from an exported file, after its checksum was verified."""
+    """Verify the checksum of an exported file and return an onnxruntime session for the CPU."""
     onnx, runtime = import_package("onnx", "export"), import_package("onnxruntime", "export")
     file = Path(path)
     if not file.is_file():
@@ -101,7 +101,7 @@ def _add_checksum(onnx: Any, file: Path, classes: tuple[str, ...]) -> None:
 
 
 def _checksum(onnx: Any, model: Any, metadata: dict[str, str]) -> str:
-    """Return the checksum of tensors, metadata and graph. Raise a ValueError for tensors in other files."""
+    """Return the checksum of tensors, metadata and graph. Raise a ValueError if tensors are in other files."""
     rest = onnx.ModelProto()
     rest.CopyFrom(model)
     rest.ClearField("metadata_props")
@@ -127,40 +127,40 @@ def _difference(model: Path, network: nn.Module, images: Tensor) -> float:
     return largest
 
 
-def _noise(shipped: TrainedNetwork) -> Tensor:
-    return torch.randn(2, shipped.channels, *shipped.patch, generator=torch.Generator().manual_seed(0))
+def _noise(trained: TrainedNetwork) -> Tensor:
+    return torch.randn(2, trained.channels, *trained.patch, generator=torch.Generator().manual_seed(0))
 
 
-def _patch_of(scan: Path, shipped: TrainedNetwork) -> Tensor:
-    """Return a batch of two images: the center of the prepared scan, zero-padded to the patch, and its mirror image."""
-    cases, failures = sources_in(scan, shipped.recipe.data, shipped.channels)
+def _patch_of(scan: Path, trained: TrainedNetwork) -> Tensor:
+    """Return a batch of two images: the center of a scan, zero-padded to the patch, and its mirror image."""
+    cases, failures = sources_in(scan, trained.recipe.data, trained.channels)
     if failures:
         raise next(iter(failures.values()))
     image = cases[0].read().image.float()
-    check_channels(scan, len(image), shipped.channels)
-    if image.ndim - 1 > len(shipped.patch):
+    check_channels(scan, len(image), trained.channels)
+    if image.ndim - 1 > len(trained.patch):
         image = image[..., image.shape[-1] // 2]
-    patch = torch.zeros(shipped.channels, *shipped.patch)
-    common = [min(have, want) for have, want in zip(image.shape[1:], shipped.patch, strict=True)]
-    patch[(slice(None), *_middle(patch.shape[1:], common))] = image[(slice(None), *_middle(image.shape[1:], common))]
+    patch = torch.zeros(trained.channels, *trained.patch)
+    common = [min(sizes) for sizes in zip(image.shape[1:], trained.patch, strict=True)]
+    patch[(slice(None), *_center(patch.shape[1:], common))] = image[(slice(None), *_center(image.shape[1:], common))]
     return torch.stack([patch, patch.flip(1)])
 
 
-def _middle(shape: tuple[int, ...], size: list[int]) -> tuple[slice, ...]:
-    starts = [(have - want) // 2 for have, want in zip(shape, size, strict=True)]
-    return tuple(slice(start, start + want) for start, want in zip(starts, size, strict=True))
+def _center(shape: tuple[int, ...], size: list[int]) -> tuple[slice, ...]:
+    starts = [(full - part) // 2 for full, part in zip(shape, size, strict=True)]
+    return tuple(slice(start, start + part) for start, part in zip(starts, size, strict=True))
 
 
-def _description(shipped: TrainedNetwork, difference: float, checked_on: str) -> dict[str, object]:
+def _description(trained: TrainedNetwork, difference: float, checked_on: str) -> dict[str, object]:
     """Return the content of ``model.json``, without any data of the scans."""
-    recipe = shipped.recipe
+    recipe = trained.recipe
     return {
         "format": FORMAT,
         "version": VERSION,
         "recipe": recipe.name,
-        "classes": list(shipped.classes),
-        "input": {"name": "images", "shape": ["batch", shipped.channels, *shipped.patch], "type": "float32"},
-        "output": {"name": "probabilities", "shape": ["batch", len(shipped.classes), *shipped.patch]},
+        "classes": list(trained.classes),
+        "input": {"name": "images", "shape": ["batch", trained.channels, *trained.patch], "type": "float32"},
+        "output": {"name": "probabilities", "shape": ["batch", len(trained.classes), *trained.patch]},
         "preparation": recipe.data.model_dump(mode="json"),
         "inference": recipe.inference.model_dump(mode="json"),
         "fit": recipe.batches.fit,

@@ -14,10 +14,12 @@ from graftseg.data.grouping import label_maps_by_case
 
 @dataclass(frozen=True)
 class Request:
-    """A run, the output path, and options of some formats.
+    """A run, the output path, and the options of formats.
 
-    ``check`` is a scan for comparing the exported network with the original. ``data`` is a folder of scans, and
-    ``predictions`` is the folder of their label maps. ``codes`` is a file with SNOMED CT codes of the classes.
+    check: scan on which the exported network is compared with the original
+    data: folder of scans
+    predictions: folder of the label maps of these scans
+    codes: file with SNOMED CT codes of the classes
     """
 
     run: RunFolder
@@ -52,7 +54,7 @@ def label_maps_of(request: Request) -> dict[str, Path]:
 
 
 def import_package(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
-    """Import a package, or return ``load(package)``. If it is not installed, the error names the ``extra``."""
+    """Return ``load(package)``, by default the package. If it is not installed, the error names the ``extra``."""
     try:
         return load(package)
     except ImportError:

@@ -13,6 +13,7 @@ from graftseg.core.run_folder import RunFolder
 
 FILE = "codes.json"
 """Name of the file with the codes in a run folder."""
+# The tables of the Verhoeff check digit: products in the dihedral group of order 10, and permutations by position.
 _PRODUCT = (
     "0123456789", "1234067895", "2340178956", "3401289567", "4012395678",
     "5987604321", "6598710432", "7659821043", "8765932104", "9876543210",
@@ -23,7 +24,7 @@ _PERMUTATION = (
 
 
 def _checked(value: str) -> str:
-    """Return a SNOMED CT identifier. Raise a ValueError if its last digit, a Verhoeff check digit, is wrong."""
+    """Return a SNOMED CT identifier. Raise a ValueError if its last digit is not its Verhoeff check digit."""
     state = 0
     for place, digit in enumerate(reversed(value)):
         state = int(_PRODUCT[state][int(_PERMUTATION[place % 8][int(digit)])])
@@ -45,7 +46,7 @@ TISSUE = SnomedCode(value="85756007", meaning="Tissue")
 
 
 class SegmentCodes(BaseModel):
-    """Codes of a class: category and type of the segmented property, and optionally its anatomic region."""
+    """Codes of a class: category and type of the segmented property, and its anatomic region, if any."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     category: SnomedCode = CATEGORY
@@ -59,7 +60,7 @@ _CONTENT = TypeAdapter(dict[str, SegmentCodes])
 
 
 def read_codes(file: Path | None, run: RunFolder, classes: Sequence[str]) -> dict[str, SegmentCodes]:
-    """Return the codes of classes from ``file`` or from ``codes.json`` of the run, or an empty dictionary.
+    """Return the codes of classes in ``file``, by default in ``codes.json`` of the run, if it exists.
 
     Raise a UserError if the file is invalid or lists a class that the run does not have.
     """

@@ -1,6 +1,6 @@
-"""Export of weights, recipe, classes and channels to one safetensors file, and loading of an exported file.
+"""Export of weights, recipe, classes and channels to one safetensors file, and loading of such a file.
 
-The file contains a SHA-256 checksum of its tensors and its other metadata. Files of format version 1 have none.
+The metadata of the file contain a SHA-256 checksum of its tensors and other metadata. Files of version 1 have none.
 """
 
 import hashlib
@@ -35,26 +35,26 @@ def write(request: Request) -> list[str]:
     if request.out.suffix != SUFFIX:
         finding = f"weights are exported to a {SUFFIX} file"
         raise UserError(Code.OPTION_INVALID, request.out, finding, f"end --out in {SUFFIX}")
-    shipped = load_network(request.run)
-    state = {name: tensor.contiguous() for name, tensor in shipped.method.student.state_dict().items()}
+    trained = load_network(request.run)
+    state = {name: tensor.contiguous() for name, tensor in trained.method.student.state_dict().items()}
     metadata = {
         "format": FORMAT,
         "version": VERSION,
-        "recipe": shipped.recipe.to_yaml(),
-        "classes": json.dumps(shipped.classes),
-        "channels": str(shipped.channels),
+        "recipe": trained.recipe.to_yaml(),
+        "classes": json.dumps(trained.classes),
+        "channels": str(trained.channels),
     }
     write_bytes(request.out, save(state, metadata | {"sha256": tensor_checksum(metadata, state)}))
-    return [f"{request.out}: {len(state)} tensors of a network with {len(shipped.classes)} classes"]
+    return [f"{request.out}: {len(state)} tensors of a network with {len(trained.classes)} classes"]
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork:
-    """Build the network from an exported file. No code from the file is executed."""
+    """Load the network in an exported file. No code from the file is executed."""
     file = Path(path)
     description = _read_description(file)
-    shipped = build_network(parse_recipe(description["recipe"], file), description, torch.device(device))
-    load_weights(shipped.method, file)
-    return shipped
+    trained = build_network(parse_recipe(description["recipe"], file), description, torch.device(device))
+    load_weights(trained.method, file)
+    return trained
 
 
 def _read_description(file: Path) -> dict[str, Any]:
@@ -73,18 +73,18 @@ def _read_description(file: Path) -> dict[str, Any]:
 
 
 def _check(file: Path, metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError if the format or the checksum is wrong. Print a warning if the version has no checksum."""
+    """Raise a ValueError if the format or the checksum is wrong. Warn about files without a checksum."""
     if (metadata["format"], metadata["version"]) == (FORMAT, UNCHECKED_VERSION):
         logger.warning("%s: has no checksum, so damage cannot be detected; export it again", file)
         return
-    checked = {key: value for key, value in metadata.items() if key != "sha256"}
-    expected = (FORMAT, VERSION, tensor_checksum(checked, state))
+    other_metadata = {key: value for key, value in metadata.items() if key != "sha256"}
+    expected = (FORMAT, VERSION, tensor_checksum(other_metadata, state))
     if (metadata["format"], metadata["version"], metadata["sha256"]) != expected:
         raise ValueError
 
 
 def tensor_checksum(metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of metadata, and of name, type, shape and bytes of all tensors, each in sorted order."""
+    """Return the SHA-256 of the sorted metadata, and of name, type, shape and bytes of the sorted tensors."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(state.items()):
         flat = tensor.detach().cpu().contiguous().flatten()

@@ -26,10 +26,10 @@ from graftseg.recipes.recipe import Recipe
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared image ``(C, *space)``, the voxel size in mm² or mm³, and the label map of a labeled case."""
+    """A prepared image ``(C, *space)``, the area (mm²) or volume (mm³) of a voxel, and the label map if labeled."""
 
     image: Tensor
-    voxel: float
+    voxel_size: float
     label: NDArray[Any] | None
 
 
@@ -44,9 +44,9 @@ class Candidate:
 def candidates_in(data: Path, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
     """Return the labeled and the unlabeled cases of a store or a folder, divided as in training."""
     if is_store(data):
-        labeled, unlabeled = _of_store(open_store(data), recipe)
+        labeled, unlabeled = _candidates_of_store(open_store(data), recipe)
     else:
-        labeled, unlabeled = _of_scans(read_training_cases(data, recipe.batches), recipe)
+        labeled, unlabeled = _candidates_of_scans(read_training_cases(data, recipe.batches), recipe)
     if not unlabeled:
         raise UserError(Code.TOO_FEW_CASES, data, "no unlabeled scans to rank", "put unlabeled scans into imagesUn")
     if not labeled:
@@ -54,7 +54,7 @@ def candidates_in(data: Path, recipe: Recipe) -> tuple[list[Candidate], list[Can
     return labeled, unlabeled
 
 
-def _of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
+def _candidates_of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
     check_settings(store, recipe.data)
 
     def read(case: StoredCase, *, labeled: bool) -> Prepared:
@@ -70,7 +70,7 @@ def _of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate], list[Candi
     )
 
 
-def _of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
+def _candidates_of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
     def read(case: Case) -> Prepared:
         scan = dataset.reader.image(case)
         image, grid = prepare_image(scan, recipe.data, where=case.images[0])

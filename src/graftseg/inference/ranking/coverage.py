@@ -1,4 +1,4 @@
-"""Greedy facility location: scans that represent many uncertain scans which no labeled scan resembles."""
+"""Greedy facility location: an order of points in which each point represents as many later points as possible."""
 
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
@@ -11,11 +11,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Covering:
-    """The greedy order of the scans, as indices.
+    """A greedy order of points. All fields are in this order.
 
-    ``shares`` are in this order and never increase. ``shares[k]`` is the fraction of the first cost that the scan
-    ``order[k]`` removes. ``represented[k]`` is the number of other scans that it is nearer to than every labeled or
-    earlier scan.
+    order: index of each point
+    shares: fraction of the initial cost that each point removes, which never increases
+    represented: number of later points to which a point is nearer than all labeled and earlier points
     """
 
     order: tuple[int, ...]
@@ -24,16 +24,16 @@ class Covering:
 
 
 def cover(points: Floats, labeled: Floats, weights: Floats) -> Covering:
-    """Order points ``(N, D)`` so that each one removes as much as possible of the remaining cost.
+    """Order points ``(N, D)`` so that each point removes as much as possible of the remaining cost.
 
     The cost is the sum over all points of the weight times the distance to the nearest labeled or earlier point.
-    Without labeled points, this distance is at first the largest distance to the mean of all points, doubled. Ties are
+    Without labeled points, this distance is at first twice the largest distance to the mean of all points. Ties are
     sorted by index.
 
-    A gain never increases while points are added. An outdated gain is therefore an upper bound, and only gains at the
-    top of the heap are computed again. No matrix of all distances is needed.
+    The gain of a point is the cost that it removes. Gains never increase while points are added. An outdated gain is
+    therefore an upper bound, and only gains at the top of the heap are computed again, without a matrix of distances.
     """
-    nearest = _first_distances(points, labeled)
+    nearest = _initial_distances(points, labeled)
     cost = float(weights @ nearest)
     # heap entries are (-gain, index, number of points that were chosen when the gain was computed)
     heap = [(-_gain(points, index, nearest, weights), index, 0) for index in range(len(points))]
@@ -59,19 +59,19 @@ def cover(points: Floats, labeled: Floats, weights: Floats) -> Covering:
     return Covering(tuple(order), shares, tuple(represented))
 
 
-def _first_distances(points: Floats, labeled: Floats) -> Floats:
+def _initial_distances(points: Floats, labeled: Floats) -> Floats:
     """Return the distance of every point to the nearest labeled point."""
     if not len(labeled):
         center = points.mean(axis=0)
         return np.full(len(points), 2 * _distances(points, center).max(initial=0.0))
     nearest = np.full(len(points), np.inf)
-    for one in labeled:
-        nearest = np.minimum(nearest, _distances(points, one))
+    for point in labeled:
+        nearest = np.minimum(nearest, _distances(points, point))
     return nearest
 
 
 def _gain(points: Floats, index: int, nearest: Floats, weights: Floats) -> float:
-    """Return by how much the cost decreases if a point is added."""
+    """Return the decrease of the cost if a point is added."""
     return float(weights @ np.maximum(nearest - _distances(points, points[index]), 0.0))
 
 

@@ -1,4 +1,4 @@
-"""Measure the labeled and the unlabeled scans of a ranking. Groups of scans are tasks, for example on a cluster."""
+"""Measurement of the labeled and unlabeled scans of a ranking. Groups of scans are tasks, for example on a cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,6 @@ from graftseg.inference.model import TrainedNetwork, load_network
 from graftseg.inference.ranking.cases import Candidate, candidates_in
 from graftseg.inference.ranking.observe import Observation, observe
 
-Observed = list[Observation | UserError]
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -31,7 +29,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Request:
-    """The network and the scans. ``key`` separates requests, because the network may change between them."""
+    """The network and the scans. ``key`` is unique, because the network may change between requests."""
 
     key: str
     run: RunFolder
@@ -44,13 +42,13 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
     here = device if device.type == "cpu" or torch.cuda.is_available() else torch.device("cpu")
     request = _Request(uuid4().hex, run, data, str(here))
     try:
-        network, cases = _opened(request)
+        network, cases = _load(request)
         request = _Request(request.key, run, data, str(device))
         labeled, labeled_failures = _measure_all(request, len(cases[0]), device, executor, is_labeled=True)
         unlabeled, failures = _measure_all(request, len(cases[1]), device, executor, is_labeled=False)
         return Measured(unlabeled, labeled, network.classes, (*labeled_failures, *failures))
     finally:
-        _opened.cache_clear()
+        _load.cache_clear()
 
 
 def _measure_all(
@@ -68,14 +66,17 @@ def _measure_all(
     return observed, failures
 
 
-def _measure_group(request: _Request, description: str, is_labeled: bool, numbers: Sequence[int]) -> Observed:
-    network, cases = _opened(request)
-    chosen = [cases[0 if is_labeled else 1][number] for number in numbers]
-    return [_measure(network, case) for case in track(chosen, description, len(chosen))]
+def _measure_group(
+    request: _Request, description: str, is_labeled: bool, numbers: Sequence[int]
+) -> list[Observation | UserError]:
+    network, (labeled, unlabeled) = _load(request)
+    cases = labeled if is_labeled else unlabeled
+    group = [cases[number] for number in numbers]
+    return [_measure(network, case) for case in track(group, description, len(group))]
 
 
 @lru_cache(maxsize=1)
-def _opened(request: _Request) -> tuple[TrainedNetwork, tuple[list[Candidate], list[Candidate]]]:
+def _load(request: _Request) -> tuple[TrainedNetwork, tuple[list[Candidate], list[Candidate]]]:
     """Load the network and list the scans, once in each process."""
     network = load_network(request.run, torch.device(request.device))
     return network, candidates_in(request.data, network.recipe)

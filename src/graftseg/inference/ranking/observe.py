@@ -21,19 +21,21 @@ from graftseg.ops.components.host import number_components
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25
-"""Overlap of windows. It is smaller than for label maps, because sums over a scan do not need smooth borders."""
+"""Overlap of windows. It is smaller than for label maps, because sums over a scan need no smooth borders."""
 NOT_FOREGROUND = -1.0
-"""Value in the entropy map that marks voxels that are almost certainly background."""
+"""Value in the entropy map of voxels that are almost certainly background."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Measurements of a case.
+    """Measurements of a case. Sizes and parts are those of the label map, or of the prediction for an unlabeled case.
 
-    ``uncertainty`` is the mean entropy, from 0 to 1, over voxels that may be foreground. ``at_boundary`` is the share
-    of this entropy within two voxels of a boundary. ``sizes`` (in mm² or mm³) and ``parts`` (connected components) have
-    one entry per foreground class. They are measured on the label map of a labeled case, and on the prediction of an
-    unlabeled case. ``voxel`` is the size of one voxel. ``features`` is the mean output of the encoder's deepest level.
+    uncertainty: mean entropy, from 0 to 1, over voxels that may be foreground
+    at_boundary: share of this entropy within two voxels of a boundary
+    sizes: area in mm² or volume in mm³ of each foreground class
+    parts: number of connected components of each foreground class
+    voxel_size: area or volume of a voxel
+    features: mean output of the encoder's deepest level
     """
 
     case: str
@@ -41,7 +43,7 @@ class Observation:
     at_boundary: float
     sizes: tuple[float, ...]
     parts: tuple[int, ...]
-    voxel: float
+    voxel_size: float
     features: NDArray[np.float64]
 
 
@@ -53,7 +55,7 @@ def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observati
         check_label_values(case, prepared.label, range(classes))
     features = _Features(network.method.student)
     predicted, uncertainties = _predict(network, prepared.image, _segment(network, prepared, features))
-    voxel_ml = prepared.voxel / 1000 if predicted.ndim == 3 else None
+    voxel_ml = prepared.voxel_size / 1000 if predicted.ndim == 3 else None
     labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes, voxel_ml).numpy()
     uncertainty, at_boundary = _mean_uncertainty(labels, uncertainties)
     measured = labels if prepared.label is None else prepared.label
@@ -62,18 +64,17 @@ def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observati
         case=case,
         uncertainty=uncertainty,
         at_boundary=at_boundary,
-        sizes=tuple(float(count * prepared.voxel) for count in counts),
+        sizes=tuple(float(count * prepared.voxel_size) for count in counts),
         parts=tuple(count_parts(measured, value) for value in range(1, classes)),
-        voxel=prepared.voxel,
+        voxel_size=prepared.voxel_size,
         features=features.mean(),
     )
 
 
 def _segment(network: TrainedNetwork, prepared: Prepared, features: "_Features") -> Segment:
-    """Return a network that averages its predictions of an image and of copies, each flipped along a mirrored axis.
+    """Return a network that records features and, for unlabeled cases, averages over flips along each mirrored axis.
 
-    Flipped copies are used only for unlabeled cases. ``predict --uncertainty`` also averages views that are flipped
-    along several axes, so its values differ slightly.
+    ``predict --uncertainty`` also averages over flips along several axes at once, so its values differ slightly.
     """
     segment = network.method.segment
     axes = network.recipe.batches.mirrored_axes if prepared.label is None else ()
@@ -82,7 +83,7 @@ def _segment(network: TrainedNetwork, prepared: Prepared, features: "_Features")
 
 
 def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
-    """Return labels and entropy ``(*space)`` of a prepared image, with ``NOT_FOREGROUND`` for certain background."""
+    """Return labels and entropy ``(*space)`` of a prepared image. The entropy of background is ``NOT_FOREGROUND``."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     is_stretched = network.recipe.batches.fit == "stretch"
     is_slices = is_slicewise(image, network.patch)
@@ -94,9 +95,9 @@ def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[
     pieces = []
     for _, probabilities in slabs:
         uncertainty = torch.where(may_be_foreground(probabilities), _entropy(probabilities), NOT_FOREGROUND)
-        maps = (decide_labels(probabilities, settings, len(network.classes)), uncertainty)
-        # Sizes are counted in voxels of the scan, not of the patch.
-        maps = (stretched(maps[0], image.shape[1:3]), stretched(maps[1], image.shape[1:3])) if is_stretched else maps
+        maps = [decide_labels(probabilities, settings, len(network.classes)), uncertainty]
+        if is_stretched:  # sizes are counted in voxels of the scan, not of the patch
+            maps = [stretched(values, image.shape[1:3]) for values in maps]
         pieces.append([values.cpu().numpy() for values in maps])
     labels, uncertainties = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     if is_stretched or is_slices:
@@ -108,14 +109,13 @@ def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[
 def _entropy(probabilities: Tensor) -> Tensor:
     """Return the entropy of ``(K, *space)`` as a fraction of its maximum.
 
-    ``label_maps.entropy`` is not used, because its rounding differs in the last bit of float32, which would change the
-    scores of earlier rankings slightly.
+    ``label_maps.entropy`` rounds the last bit differently, which would change the scores of rankings slightly.
     """
     return -(probabilities * probabilities.clamp(min=1e-12).log()).sum(0) / log(len(probabilities))
 
 
 def _mean_uncertainty(labels: Labels, uncertainties: NDArray[np.float32]) -> tuple[float, float]:
-    """Return the mean entropy of possible foreground and the fraction of the entropy near a boundary."""
+    """Return the mean entropy of voxels that may be foreground, and its share near a boundary."""
     is_possible = uncertainties >= 0
     total = float(uncertainties[is_possible].sum(dtype=np.float64))
     if total <= 0:
@@ -125,7 +125,7 @@ def _mean_uncertainty(labels: Labels, uncertainties: NDArray[np.float32]) -> tup
 
 
 def near_boundary(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the two voxels on either side of every face between different labels."""
+    """Return a mask of the two voxels on each side of every face between different labels."""
     band = np.zeros(labels.shape, dtype=bool)
     for axis in range(labels.ndim):
         along, marked = np.moveaxis(labels, axis, 0), np.moveaxis(band, axis, 0)

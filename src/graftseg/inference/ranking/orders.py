@@ -1,4 +1,4 @@
-"""Orders of the ranking. This module imports nothing heavy, because the command line needs it for its help."""
+"""Orders of the ranking. The command line imports this module for its help, so it must load fast."""
 
 from typing import Literal
 

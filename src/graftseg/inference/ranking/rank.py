@@ -1,7 +1,7 @@
 """Ranking of unlabeled scans by how useful their annotation would be, with reasons.
 
-In the order ``uncertainty``, a scan ranks high if the network is uncertain about it, if it looks unlike the labeled
-scans, or if its classes have sizes or numbers of components that labeled scans do not have. Scans similar to a
+In the order ``uncertainty``, a scan ranks high if it is unusual: the network is uncertain about it, it looks unlike the
+labeled scans, or its classes have sizes or numbers of components that no labeled scan has. Scans that are similar to a
 higher-ranked scan rank lower. In the order ``coverage``, a scan ranks high if it represents many uncertain scans.
 """
 
@@ -30,31 +30,31 @@ Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
 MIN_SPREADS = (0.02, 0.25, 1.0, 1.0)
 """Lower limits for the spread of each measure (uncertainty, unlike, size, specks), so that noise does not stand out."""
-STANDS_OUT = 0.5
-"""Minimum value of a scaled measure, from 0 to 1, for which the measure is listed as a reason."""
+MIN_REASON = 0.5
+"""A measure is listed as a reason if its scaled value, from 0 to 1, is at least this."""
 SIMILAR = 0.25
 """Fraction of the median distance below which two scans are similar."""
 LITTLE_FOREGROUND = 0.1
-"""Fraction of the smallest labeled foreground below which a scan has hardly any foreground."""
+"""Fraction of the smallest foreground of the labeled scans, below which a scan has hardly any foreground."""
 CLIP = 3.0
 """Features are clipped at this many spreads from the median before their covariance is computed."""
 COMMON = 0.5
-"""A class counts as common if at least this fraction of the labeled scans contains it."""
+"""A class is common if at least this fraction of the labeled scans contains it."""
 RARE = 0.1
-"""A common class counts as not learned if it is found in at most this fraction of the unlabeled scans."""
+"""A common class is not learned if it is found in at most this fraction of the unlabeled scans."""
 AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
-"""Patterns of amounts in reasons and their replacements, so that reasons of different scans can be compared."""
+"""Patterns of amounts in reasons, and texts without amounts, so that reasons of different scans can be compared."""
 
 
 @dataclass(frozen=True)
 class Ranked:
     """A ranked scan.
 
-    ``score`` is between 0 and 1, and the scans are sorted by it. ``uncertainty`` is the mean entropy. ``unlike`` is the
-    distance to the nearest labeled scan, where 1 is the median distance from a labeled scan to its nearest other
-    labeled scan. ``size`` is the largest number of doublings or halvings by which a class is outside the range of
-    labeled sizes. ``specks`` is the number of components beyond the maximum of the labeled scans, summed over the
-    classes.
+    score: from 0 to 1, highest for the first scan
+    uncertainty: mean entropy, from 0 to 1
+    unlike: distance to the nearest labeled scan; 1 is the median of this distance among the labeled scans
+    size: number of doublings or halvings by which a class is outside the range of labeled sizes, highest of all classes
+    specks: number of components beyond the maximum of the labeled scans, summed over the classes
     """
 
     case: str
@@ -66,7 +66,7 @@ class Ranked:
     reasons: tuple[str, ...]
 
     def cells(self, rank: int) -> tuple[str, ...]:
-        """Return the scan as a table row under ``HEAD``."""
+        """Return the cells of the scan in a table with the header ``HEAD``."""
         numbers = (self.score, self.uncertainty, self.unlike, self.size)
         reasons = "; ".join(self.reasons) or "nothing stands out"
         return (str(rank), self.case, *(f"{number:.3f}" for number in numbers), str(self.specks), reasons)
@@ -74,9 +74,10 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All scans, the most useful first, and the errors of scans that could not be read.
+    """Ranked scans, the most useful first.
 
-    ``unlearned`` are sentences on classes that the network finds in hardly any scan.
+    failures: errors of scans that could not be read
+    unlearned: sentences on classes that the network finds in hardly any scan
     """
 
     rows: tuple[Ranked, ...]
@@ -84,7 +85,7 @@ class Ranking:
     unlearned: tuple[str, ...] = ()
 
     def lines(self, top: int | None = None) -> list[tuple[str, ...]]:
-        """Return the first ``top`` rows as table cells."""
+        """Return the table cells of the first ``top`` scans, by default of all."""
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
     def in_common(self) -> str | None:
@@ -99,31 +100,35 @@ class Ranking:
         )
 
     def write_csv(self, path: Path) -> None:
-        """Write every row. An existing file is replaced only if it is a ranking."""
+        """Write all scans. Replace an existing file only if it is a ranking."""
         check_ranking_path(path)
         write_text(path, csv_text([HEAD, *self.lines()]))
 
 
-def unlearned(
+def describe_unlearned(
     unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return a sentence for each labeled class that the network finds in no or hardly any unlabeled scan."""
+    """Return a sentence for each labeled class that the network finds in no or hardly any unlabeled scan.
+
+    A single unlabeled scan shows nothing about a class.
+    """
     sentences = []
-    for index, name in enumerate(classes[1:]):
-        found, shown = (sum(case.sizes[index] > 0 for case in cases) for cases in (unlabeled, labeled))
-        is_common = shown >= COMMON * len(labeled)
-        if len(unlabeled) < 2 or not shown or found > (RARE * len(unlabeled) if is_common else 0):
-            continue
-        sentences.append(
-            f"{name} is found in {found or 'none'} of {len(unlabeled)} unlabeled scans and labeled in {shown} of "
-            f"{len(labeled)} scans: it has not been learned{'' if is_common else ', or no unlabeled scan contains it'}."
-        )
+    for index, name in enumerate(classes[1:] if len(unlabeled) > 1 else ()):
+        found_count, labeled_count = (sum(case.sizes[index] > 0 for case in cases) for cases in (unlabeled, labeled))
+        is_common = labeled_count >= COMMON * len(labeled)
+        max_count = RARE * len(unlabeled) if is_common else 0
+        if labeled_count and found_count <= max_count:
+            doubt = "" if is_common else ", or no unlabeled scan contains it"
+            sentences.append(
+                f"{name} is found in {found_count or 'none'} of {len(unlabeled)} unlabeled scans and labeled in "
+                f"{labeled_count} of {len(labeled)} scans: it has not been learned{doubt}."
+            )
     return tuple(sentences)
 
 
 def _without_amounts(reason: str) -> str:
-    for amount, words in AMOUNTS.items():
-        reason = re.sub(amount, words, reason)
+    for amount, replacement in AMOUNTS.items():
+        reason = re.sub(amount, replacement, reason)
     return reason
 
 
@@ -148,64 +153,72 @@ def rank_cases(
     unlabeled_points, labeled_points = points[: len(unlabeled)], points[len(unlabeled) :]
     uncertainties = [scan.uncertainty for scan in unlabeled]
     sizes = [max(map(abs, doublings(scan, labeled)), default=0.0) for scan in unlabeled]
-    extra_parts = [sum(specks(scan, labeled)) for scan in unlabeled]
-    measures = np.array([uncertainties, _unlike(unlabeled_points, labeled_points), sizes, extra_parts]).T
-    outstanding = stand_out(measures)
+    speck_counts = [sum(specks(scan, labeled)) for scan in unlabeled]
+    measures = np.array([uncertainties, _unlike(unlabeled_points, labeled_points), sizes, speck_counts]).T
+    scaled = scale_measures(measures)
     if by == "coverage":
-        places = by_coverage(points, np.array(uncertainties))
+        places = order_by_coverage(points, np.array(uncertainties))
     else:
-        places = by_uncertainty(outstanding, unlabeled_points)
+        places = order_by_uncertainty(scaled, unlabeled_points)
     ranked = []
     for place in places:
         scan = unlabeled[place.index]
-        reasons = [*place.reasons, *_reasons(scan, labeled, classes, outstanding[place.index])]
-        if place.like is not None:
-            reasons.append(f"much like {unlabeled[place.like].case} above")
-        uncertainty, unlike, size, extra = measures[place.index].tolist()
-        ranked.append(Ranked(scan.case, place.score, uncertainty, unlike, size, int(extra), tuple(reasons)))
+        reasons = [*place.reasons, *_reasons(scan, labeled, classes, scaled[place.index])]
+        if place.similar_to is not None:
+            reasons.append(f"much like {unlabeled[place.similar_to].case} above")
+        uncertainty, unlike, size, speck_count = measures[place.index].tolist()
+        ranked.append(Ranked(scan.case, place.score, uncertainty, unlike, size, int(speck_count), tuple(reasons)))
     return tuple(ranked)
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a scan in an order: its index, its score, a similar scan above it, and reasons for this order."""
+    """The place of an unlabeled scan in the ranking.
+
+    index: index of the scan
+    similar_to: index of a similar higher-ranked scan, or None
+    reasons: reasons of this order
+    """
 
     index: int
     score: float
-    like: int | None
+    similar_to: int | None
     reasons: tuple[str, ...] = ()
 
 
-def by_uncertainty(outstanding: Floats, points: Floats) -> list[Place]:
-    """Order scans by scaled measures ``(N, 4)`` and by the distances between points ``(N, D)``.
+def order_by_uncertainty(scaled: Floats, points: Floats) -> list[Place]:
+    """Order unlabeled scans by scaled measures ``(N, 4)`` and by the distances between their points ``(N, D)``.
 
-    Each measure was scaled to ``z / (1 + z)``, where z is its distance above the median in units of the spread over all
-    unlabeled scans. The root mean square of the four measures lets one outstanding measure count more than four average
-    ones. ``spread_out`` reduces it for scans that are similar to a higher-ranked scan. The result is the score.
+    The score is the root mean square of the four measures, in which one outstanding measure counts more than four
+    average ones. ``spread_out`` reduces the score of scans that are similar to a higher-ranked scan.
     """
-    order, scores, above = spread_out(np.sqrt(np.mean(outstanding**2, axis=1)), points)
-    return [Place(index, float(scores[index]), above[index]) for index in order]
+    order, scores, similar = spread_out(np.sqrt(np.mean(scaled**2, axis=1)), points)
+    return [Place(index, float(scores[index]), similar[index]) for index in order]
 
 
-def by_coverage(points: Floats, uncertainties: Floats) -> list[Place]:
-    """Order the first scans of points ``(N + L, D)``. The other L points are labeled scans.
+def order_by_coverage(points: Floats, uncertainties: Floats) -> list[Place]:
+    """Order N unlabeled scans. The points ``(N + L, D)`` of the unlabeled scans are followed by those of labeled scans.
 
-    Each scan costs its uncertainty times its distance to the nearest labeled or higher-ranked scan. The score is the
-    fraction of the cost of all scans, before any is ranked, that a scan removes.
+    The cost of a scan is its uncertainty times its distance to the nearest labeled or higher-ranked scan. The score of
+    a scan is the fraction of the initial cost of all scans that it removes.
     """
     count, mean = len(uncertainties), uncertainties.mean()
     weights = uncertainties / mean if mean > 0 else np.ones(count)
     covering = cover(points[:count], points[count:], weights)
-    above = similar_above(covering.order, points[:count], _median_distance(points[:count]))
+    similar = similar_above(covering.order, points[:count], _median_distance(points[:count]))
     places = []
-    for index, share, others in zip(covering.order, covering.shares, covering.represented, strict=True):
-        reasons = (f"represents {others} other {'scan' if others == 1 else 'scans'}",) if others else ()
-        places.append(Place(index, share, above[index], reasons))
+    for index, share, represented in zip(covering.order, covering.shares, covering.represented, strict=True):
+        noun = "scan" if represented == 1 else "scans"
+        reasons = (f"represents {represented} other {noun}",) if represented else ()
+        places.append(Place(index, share, similar[index], reasons))
     return places
 
 
-def stand_out(measures: Floats) -> Floats:
-    """Return how far measures ``(N, M)`` are above the median of their column, scaled to [0, 1)."""
+def scale_measures(measures: Floats) -> Floats:
+    """Scale measures ``(N, M)`` to ``z / (1 + z)``, where z is the distance above the median in units of the spread.
+
+    Median and spread are those of the column. Values below the median become 0.
+    """
     median = np.median(measures, axis=0)
     spread = 1.4826 * np.median(np.abs(measures - median), axis=0)
     z = np.maximum(measures - median, 0) / np.maximum(spread, MIN_SPREADS)
@@ -213,7 +226,7 @@ def stand_out(measures: Floats) -> Floats:
 
 
 def whitened(features: Floats) -> Floats:
-    """Transform features ``(N, D)`` so that Euclidean distances are Mahalanobis distances with a shrunken covariance.
+    """Transform features ``(N, D)`` so that their Euclidean distances are Mahalanobis distances.
 
     Each feature is first divided by its spread. The covariance is shrunk as by Ledoit and Wolf, because there are
     rarely more scans than features. It is computed from clipped features, so that outliers do not widen it.
@@ -244,19 +257,19 @@ def spread_out(scores: Floats, points: Floats) -> tuple[list[int], Floats, list[
     """Order scans greedily by reduced score. Return the order, the reduced scores and the similar earlier scans.
 
     Each score is multiplied by min(1, d / m). d is the distance to the nearest earlier scan. m is the median distance.
-    The reduced scores never increase along the order, because d only decreases while scans are added. The last result
-    is, for each scan, the index of a similar earlier scan or None.
+    The reduced scores never increase along the order, because d only decreases while scans are added. For each scan,
+    ``similar_above`` returns the similar earlier scan.
     """
     count = len(scores)
     median = _median_distance(points)
     nearest = np.full(count, np.inf)
-    is_left, order, reduced = np.ones(count, dtype=bool), [], np.zeros(count)
+    is_unranked, order, reduced = np.ones(count, dtype=bool), [], np.zeros(count)
     for _ in range(count):
-        share = np.minimum(nearest / median, 1) if median > 0 else np.ones(count)
-        gain = np.where(is_left, scores * share, -1.0)
-        best = int(gain.argmax())
+        factors = np.minimum(nearest / median, 1) if median > 0 else np.ones(count)
+        candidates = np.where(is_unranked, scores * factors, -1.0)
+        best = int(candidates.argmax())
         order.append(best)
-        is_left[best], reduced[best] = False, gain[best]
+        is_unranked[best], reduced[best] = False, candidates[best]
         nearest = np.minimum(nearest, np.linalg.norm(points - points[best], axis=1))
     return order, reduced, similar_above(order, points, median)
 
@@ -264,42 +277,47 @@ def spread_out(scores: Floats, points: Floats) -> tuple[list[int], Floats, list[
 def similar_above(order: Sequence[int], points: Floats, median: float) -> list[int | None]:
     """Return for each scan the nearest scan before it in the order, or None if that scan is not similar."""
     nearest, above = np.full(len(points), np.inf), np.full(len(points), -1)
-    is_left = np.ones(len(points), dtype=bool)
+    is_later = np.ones(len(points), dtype=bool)
     for index in order:
-        is_left[index] = False
+        is_later[index] = False
         distances = np.linalg.norm(points - points[index], axis=1)
-        closer = is_left & (distances < nearest)
-        nearest[closer], above[closer] = distances[closer], index
+        is_closer = is_later & (distances < nearest)
+        nearest[is_closer], above[is_closer] = distances[is_closer], index
     return [int(above[i]) if nearest[i] < SIMILAR * median else None for i in range(len(points))]
 
 
 def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
-    """Return for each class log2(size / nearest labeled size), or 0 if the size is in the range of labeled sizes."""
+    """Return for each class log2(size / nearest labeled size), or 0 if the size is in the range of labeled sizes.
+
+    The size of an absent class is that of one voxel.
+    """
     result = []
-    for index, size in enumerate(scan.sizes):
-        low, high = (edge(max(other.sizes[index], other.voxel) for other in labeled) for edge in (min, max))
-        size = max(size, scan.voxel)
-        result.append(float(np.log2(size / high)) if size > high else float(min(np.log2(size / low), 0.0)))
+    for index in range(len(scan.sizes)):
+        labeled_sizes = [max(other.sizes[index], other.voxel_size) for other in labeled]
+        size = max(scan.sizes[index], scan.voxel_size)
+        result.append(float(np.log2(size / np.clip(size, min(labeled_sizes), max(labeled_sizes)))))
     return result
 
 
 def specks(scan: Observation, labeled: Sequence[Observation]) -> list[int]:
-    """Return for each class the number of components beyond the maximum of the labeled scans."""
-    return [
-        max(0, count - max(1, *(other.parts[index] for other in labeled))) for index, count in enumerate(scan.parts)
-    ]
+    """Return for each class the number of components beyond the maximum of the labeled scans, which is at least 1."""
+    maxima = [max(1, *counts) for counts in zip(*(other.parts for other in labeled), strict=True)]
+    return [max(0, count - maximum) for count, maximum in zip(scan.parts, maxima, strict=True)]
 
 
 def _unlike(unlabeled: Floats, labeled: Floats) -> Floats:
-    """Return the distance to the nearest labeled scan. The unit is the median of this distance among labeled scans."""
+    """Return the distance to the nearest labeled scan. The unit is the median of this distance among labeled scans.
+
+    With a single labeled scan, the unit is the median among the unlabeled scans.
+    """
     nearest = np.linalg.norm(unlabeled[:, None] - labeled[None], axis=2).min(axis=1)
     if len(labeled) > 1:
-        among = np.linalg.norm(labeled[:, None] - labeled[None], axis=2)
-        np.fill_diagonal(among, np.inf)
-        typical = float(np.median(among.min(axis=1)))
+        among_labeled = np.linalg.norm(labeled[:, None] - labeled[None], axis=2)
+        np.fill_diagonal(among_labeled, np.inf)
+        unit = float(np.median(among_labeled.min(axis=1)))
     else:
-        typical = float(np.median(nearest))
-    return np.asarray(nearest / typical if typical > 0 else nearest)
+        unit = float(np.median(nearest))
+    return np.asarray(nearest / unit if unit > 0 else nearest)
 
 
 def _median_distance(points: Floats) -> float:
@@ -310,35 +328,33 @@ def _median_distance(points: Floats) -> float:
     return float(np.median(distances)) if len(distances) else 0.0
 
 
-def _reasons(
-    scan: Observation, labeled: Sequence[Observation], classes: Sequence[str], outstanding: Floats
-) -> list[str]:
+def _reasons(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str], scaled: Floats) -> list[str]:
     reasons = []
-    if outstanding[0] >= STANDS_OUT:
+    if scaled[0] >= MIN_REASON:
         reasons.append("uncertain at the boundary" if scan.at_boundary >= 0.5 else "uncertain about whole regions")
-    if outstanding[1] >= STANDS_OUT:
+    if scaled[1] >= MIN_REASON:
         reasons.append("looks unlike the labeled scans")
     if sum(scan.sizes) < LITTLE_FOREGROUND * min(sum(other.sizes) for other in labeled):
         reasons.append("hardly any foreground found")
     else:
         reasons += _size_reason(scan, labeled, classes)
-    if many := sum(specks(scan, labeled)):
-        reasons.append(f"{many} {'speck' if many == 1 else 'specks'} that labeled scans do not have")
+    if count := sum(specks(scan, labeled)):
+        reasons.append(f"{count} {'speck' if count == 1 else 'specks'} that labeled scans do not have")
     return reasons
 
 
 def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str]) -> list[str]:
     """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
-    steps = doublings(scan, labeled)
-    value = max(range(len(steps)), key=lambda index: abs(steps[index]))
-    step, name = steps[value], classes[value + 1]
-    if abs(step) < np.log2(1.5):
+    exponents = doublings(scan, labeled)
+    index = max(range(len(exponents)), key=lambda index: abs(exponents[index]))
+    exponent, name = exponents[index], classes[index + 1]
+    if abs(exponent) < np.log2(1.5):
         return []
-    if scan.sizes[value] == 0:
+    if scan.sizes[index] == 0:
         return [f"no {name} found"]
-    if step > 0:
-        return [f"{name} {2**step:.1f} times as large as in any labeled scan"]
-    return [f"{name} {2**-step:.1f} times smaller than in any labeled scan"]
+    if exponent > 0:
+        return [f"{name} {2**exponent:.1f} times as large as in any labeled scan"]
+    return [f"{name} {2**-exponent:.1f} times smaller than in any labeled scan"]
 
 
 def rank(
@@ -352,9 +368,10 @@ def rank(
 ) -> Ranking:
     """Rank the unlabeled scans by how useful their annotation would be, with reasons.
 
-    ``data`` is a prepared store or a folder of scans, by default the training data of the run. ``by`` is
-    ``uncertainty`` for unusual scans, or ``coverage`` for scans that represent many uncertain scans. ``out`` is a CSV
-    file. With ``on``, groups of scans are tasks on the Ray cluster ``ray`` or ``ray://HOST:PORT``.
+    data: prepared store or folder of scans, by default the training data of the run
+    by: ``uncertainty`` for unusual scans, or ``coverage`` for scans that represent many uncertain scans
+    out: CSV file to write
+    on: Ray cluster that measures groups of scans as tasks, ``ray`` or ``ray://HOST:PORT``
     """
     folder, _ = folder_of_network(RunFolder(Path(run)), "shipped", None)
     with open_executor(on) as executor:
@@ -375,7 +392,7 @@ def rank_run(
         check_ranking_path(out)
     measured = measure(run, data or find_store(run), device, executor)
     observed = (measured.unlabeled, measured.labeled, measured.classes)
-    ranking = Ranking(rank_cases(*observed, by), measured.failures, unlearned(*observed))
+    ranking = Ranking(rank_cases(*observed, by), measured.failures, describe_unlearned(*observed))
     if out is not None:
         ranking.write_csv(out)
     return ranking
