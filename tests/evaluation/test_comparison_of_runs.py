@@ -209,7 +209,7 @@ def test_equal_weights_are_noted(tmp_path: Path) -> None:
     assert words not in compare_runs(plain)[0].notes()
 
 
-def test_folders_of_every_kind(runs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_runs_records_and_folders_of_label_maps_are_compared(runs: tuple[Path, Path], tmp_path: Path) -> None:
     """A run folder has its scores in predictions/ and its facts in run.json."""
     write_run(tmp_path / "run" / "predictions", {"a": 0.5}, about={"checkpoint": "best on test, step 4"})
     write_json(tmp_path / "run" / "run.json", {"store": {"identity": "f00"}})

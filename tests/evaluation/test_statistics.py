@@ -37,7 +37,7 @@ def pairs_of(differences: list[float], metric: str = "dice") -> Pairs:
     return Pairs(metric, 1, "ring", cases, np.zeros(len(second)), second)
 
 
-def test_every_number_by_hand() -> None:
+def test_effects_by_hand() -> None:
     first = evaluation(row("a", 1, 0.5, 4), row("b", 1, 0.6, 2), row("c", 1, 0.9, 1), row("only", 1, 0.1))
     second = evaluation(row("a", 1, 0.7, 1), row("b", 1, 0.5, 2), row("c", 1, 1.0, 3), row("other", 1, 0.1))
     found = {pairs.metric: pairs for pairs in paired(first, second)}
@@ -108,7 +108,7 @@ def test_intervals_of_few_cases_are_as_wide_as_those_of_student(count: int) -> N
     assert missed / trials < (0.3 if count == 3 else 0.09)
 
 
-def test_percentiles_go_further_out_the_fewer_the_cases() -> None:
+def test_fewer_cases_use_wider_percentiles() -> None:
     assert _tail(10**6) == pytest.approx(2.5, abs=1e-3)
     # t(0.975, 9) = 2.2622, times sqrt(10 / 9) = 2.3846, of which the normal tail is 0.855 %
     assert _tail(10) == pytest.approx(0.855, abs=1e-3)

@@ -28,7 +28,7 @@ def test_the_deviation_divides_by_one_less_than_the_count(values: list[float]) -
     assert over.std == pytest.approx(np.std(values, ddof=1), abs=1e-6)
 
 
-def test_one_run_has_no_deviation_and_a_missing_value_leaves_none() -> None:
+def test_one_run_has_no_deviation_and_nan_makes_the_mean_nan() -> None:
     assert spread([3.0]).mean == 3.0 and math.isnan(spread([3.0]).std)
     assert math.isnan(spread([3.0, math.nan]).mean)
     assert math.isnan(spread([]).mean)

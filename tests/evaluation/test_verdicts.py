@@ -40,8 +40,8 @@ def test_meaning(found: Effect, meaning: str) -> None:
 
 def test_no_conclusion_if_the_unlabeled_scans_were_not_used() -> None:
     unused = UnlabeledUse("they were not used", is_supervised_only=True)
-    said = "mean Dice 81.25 % of the run and 80.00 % of its baseline, +1.25 points; they were not used"
-    assert verdict(effect(1.25, 0.5, 2.0), use=unused) == said
+    sentence = "mean Dice 81.25 % of the run and 80.00 % of its baseline, +1.25 points; they were not used"
+    assert verdict(effect(1.25, 0.5, 2.0), use=unused) == sentence
     assert verdict_between(scored(0.8, 0.0), scored(0.9, 0.0), use=unused) == (
         "leaving out gallbladder, which neither network finds: mean Dice 93.50 % of the run and 83.50 % of its "
         "baseline, +10.00 points; they were not used"
@@ -49,8 +49,8 @@ def test_no_conclusion_if_the_unlabeled_scans_were_not_used() -> None:
 
 
 def test_unlabeled_scans_that_were_used_in_part() -> None:
-    said = verdict(effect(1.25, 0.5, 2.0), use=UnlabeledUse("they were used until step 5"))
-    assert said.endswith("the unlabeled scans helped, in this one run; they were used until step 5")
+    sentence = verdict(effect(1.25, 0.5, 2.0), use=UnlabeledUse("they were used until step 5"))
+    assert sentence.endswith("the unlabeled scans helped, in this one run; they were used until step 5")
 
 
 def test_several_runs() -> None:
@@ -91,27 +91,27 @@ def scored(liver: float, gallbladder: float, cases: int = 8) -> Evaluation:
     return Evaluation(tuple(rows), "standard")
 
 
-def test_a_class_that_neither_finds_does_not_hide_the_others() -> None:
-    said = verdict_between(scored(0.8, 0.0), scored(0.9, 0.0))
-    assert said.startswith(
+def test_a_class_that_neither_network_finds_is_left_out() -> None:
+    sentence = verdict_between(scored(0.8, 0.0), scored(0.9, 0.0))
+    assert sentence.startswith(
         "leaving out gallbladder, which neither network finds: mean Dice 93.50 % with the unlabeled scans and 83.50 % "
         "without, +10.00 points"
     )
-    assert said.endswith("better in 8 of 8 cases: the unlabeled scans helped, in this one run")
+    assert sentence.endswith("better in 8 of 8 cases: the unlabeled scans helped, in this one run")
 
 
-def test_a_class_that_one_of_them_finds_counts() -> None:
-    said = verdict_between(scored(0.8, 0.0), scored(0.8, 0.4))
-    assert said.startswith("mean Dice 63.50 % with the unlabeled scans and 41.75 % without")
+def test_a_class_that_one_network_finds_is_not_left_out() -> None:
+    sentence = verdict_between(scored(0.8, 0.0), scored(0.8, 0.4))
+    assert sentence.startswith("mean Dice 63.50 % with the unlabeled scans and 41.75 % without")
 
 
 def test_no_class_found_by_either_network() -> None:
-    said = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL_RUNS)
-    assert said.startswith("mean Dice 0.00 %") and said.endswith(
+    sentence = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL_RUNS)
+    assert sentence.startswith("mean Dice 0.00 %") and sentence.endswith(
         "neither network is good enough for a meaningful comparison"
     )
 
 
 def test_classes_that_are_never_found() -> None:
     assert never_found(scored(0.5, 0.0)) == {2: "gallbladder"}
-    assert never_found(scored(0.5, math.nan)) == {}, "what could not be scored was not missed"
+    assert never_found(scored(0.5, math.nan)) == {}, "cases without a score are ignored"

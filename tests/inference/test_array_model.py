@@ -57,7 +57,7 @@ def from_file(run: Path, array: NDArray[Any], affine: NDArray[Any], folder: Path
     return read_label(folder / "out" / "scan.nii.gz").array
 
 
-def test_a_volume_gets_the_voxels_of_its_file(volume_run: Path, tmp_path: Path) -> None:
+def test_a_volume_gets_the_label_map_of_its_file(volume_run: Path, tmp_path: Path) -> None:
     array, affine = noise(20, 18, 13), OBLIQUE.astype(np.float32)
     before = array.copy()
     expected = from_file(volume_run, array, affine, tmp_path)
@@ -71,7 +71,7 @@ def test_a_volume_gets_the_voxels_of_its_file(volume_run: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("shape", [(20, 17), (16, 16, 4)])
-def test_a_slice_and_its_volume_get_the_voxels_of_their_files(
+def test_a_slice_and_its_volume_get_the_label_maps_of_their_files(
     run: Path, shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     array = noise(*shape)

@@ -1,4 +1,4 @@
-"""Prediction in bfloat16: verified on each scan, switched off by a setting, and equal to 0.1 % of voxels."""
+"""Prediction in bfloat16: checked on each scan, switched off by a setting, and at most 0.1 % of labels changed."""
 
 import shutil
 from pathlib import Path

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from test_ranking import CLASSES, LABELED, POOL, seen
 
 from graftseg.inference.ranking.coverage import Covering, cover
+from graftseg.inference.ranking.features import similar_above
 from graftseg.inference.ranking.observe import Observation
 from graftseg.inference.ranking.rank import HEAD, order_by_coverage, rank_cases
 
@@ -90,7 +91,7 @@ def test_the_order_is_that_of_exhaustive_search(pool: list[tuple[int, int]], lab
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 3))
-def test_points_in_the_plane(seed: int, count: int, known: int) -> None:
+def test_random_points_are_ordered_as_by_exhaustive_search(seed: int, count: int, known: int) -> None:
     rng = np.random.default_rng(seed)
     points, labeled, weights = rng.normal(size=(count, 2)), rng.normal(size=(known, 2)), rng.random(count)
     covering = cover(points, labeled, weights)
@@ -106,7 +107,7 @@ def test_scores_of_scans_by_hand() -> None:
     total = 15 + 11 + 2
     assert [place.index for place in places] == [0, 2, 1]
     assert [place.score for place in places] == pytest.approx([25 / total, 2 / total, 1 / total])
-    assert [place.similar_to for place in places] == [None, None, 0]
+    assert similar_above([0, 2, 1], line(10, 11, -4)) == [None, 0, None]
     assert [place.reasons for place in places] == [("represents 1 other scan",), (), ()]
     same = order_by_coverage(line(10, 11, -4, 0), np.zeros(3))
     assert [place.score for place in same] == pytest.approx([20 / 25, 4 / 25, 1 / 25])

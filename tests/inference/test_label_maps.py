@@ -184,9 +184,9 @@ def test_the_uncertainty_segment_changes_uncertainty_only(fit: Fit) -> None:
     ],
 )
 def test_every_window_is_reported(shape: tuple[int, ...], patch: tuple[int, ...], fit: Fit, windows: int) -> None:
-    told: list[int] = []
+    counts: list[int] = []
     chosen = InferenceSettings(windows_per_forward=3, flips=True)
-    predictor = Predictor(softmax, patch, chosen, 2, CPU, fit, on_windows=told.append)
+    predictor = Predictor(softmax, patch, chosen, 2, CPU, fit, on_windows=counts.append)
     predictor.maps(torch.zeros(2, *shape), Grid.identity(shape))
-    assert predictor.windows_in(shape) == sum(told) == windows
-    assert max(told) <= 3
+    assert predictor.windows_in(shape) == sum(counts) == windows
+    assert max(counts) <= 3

@@ -1,4 +1,4 @@
-"""Memory that a prediction takes, told before it begins."""
+"""Estimate of the memory that a prediction needs."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def predictor(patch: tuple[int, ...] = (96, 96, 96), device: str = "cpu", **chos
 
 @pytest.mark.parametrize("wanted", [ExtraMaps(), ALL])
 @pytest.mark.parametrize("patch", [(96, 96, 96), (128, 128, 64), (512, 512)])
-def test_a_large_ct_of_five_classes_takes_less_than_eight_gibibytes(wanted: ExtraMaps, patch: tuple[int, ...]) -> None:
+def test_a_large_ct_of_five_classes_needs_less_than_six_gibibytes(wanted: ExtraMaps, patch: tuple[int, ...]) -> None:
     assert host_bytes(CT, 1, predictor(patch, largest_component=True), wanted) < 6 * 2**30
 
 

@@ -117,7 +117,7 @@ def test_a_long_name_fails_only_if_its_files_need_longer_names(run: Path, images
         assert not (out / f"{name}.nii.gz").exists()
 
 
-def test_two_numbers_are_two_cases_where_the_training_numbered_its_cases(
+def test_numbers_are_cases_if_the_training_cases_are_numbered(
     run: Path, images: Path, out: Path, tmp_path: Path
 ) -> None:
     (images / "test_000_0000.nii.gz").rename(images / "p_0000.nii.gz")
@@ -232,7 +232,7 @@ def test_another_network_is_refused(run: Path, other: Path, images: Path, out: P
     assert content(out) == before
 
 
-def test_the_same_network_elsewhere_is_not_another(run: Path, images: Path, tmp_path: Path) -> None:
+def test_a_copy_of_the_network_is_the_same_network(run: Path, images: Path, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(run, tmp_path / "moved"))
     api.predict(moved, images / "test_000_0000.nii.gz", device="cpu")
     again = moved.rename(tmp_path / "again")

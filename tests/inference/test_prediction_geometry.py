@@ -65,7 +65,7 @@ def predict(folder: Path, scan: Path, patch: tuple[int, ...], spacing: tuple[flo
     )
     source = scan_source(Case("scan", (scan,), None, "test"), prepare)
     read = source.read()
-    assert read.grid == source.grid(), "the header alone tells the grid"
+    assert read.grid == source.grid(), "the header is enough for the grid"
     maps = Predictor(copying, patch, InferenceSettings(), 2, torch.device("cpu")).maps(read.image, read.grid, ALL)
     write_maps(folder, NAMES, maps, read.geometry)
 
@@ -115,7 +115,7 @@ def test_a_resampled_scan_gives_maps_of_its_own_geometry(
 
 @given(shape=st.tuples(lengths, lengths), matrix=matrices, seed=st.integers(0, 99))
 @few
-def test_a_copied_image_of_two_axes_comes_back(
+def test_a_2d_image_keeps_its_geometry(
     tmp_path: Path, shape: tuple[int, ...], matrix: NDArray[np.float64], seed: int
 ) -> None:
     voxels = noise(shape, seed)

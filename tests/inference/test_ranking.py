@@ -11,20 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg.core.errors import Code
+from graftseg.inference.ranking.features import scale_measures, shrunken_covariance, similar_above, spread_out, whitened
 from graftseg.inference.ranking.observe import Observation
-from graftseg.inference.ranking.rank import (
-    HEAD,
-    Ranked,
-    Ranking,
-    describe_unlearned,
-    doublings,
-    rank_cases,
-    scale_measures,
-    shrunken_covariance,
-    specks,
-    spread_out,
-    whitened,
-)
+from graftseg.inference.ranking.rank import HEAD, Ranked, Ranking, rank_cases
+from graftseg.inference.ranking.reasons import describe_unlearned, doublings, specks
 from loops import for_each
 from user_errors import user_error
 
@@ -122,15 +112,16 @@ def test_doublings_and_specks_by_hand() -> None:
 
 
 def test_the_greedy_order_by_hand() -> None:
-    order, scores, above = spread_out(np.array([1.0, 0.9, 0.5, 0.1]), np.array([[0.0], [0.1], [10.0], [20.0]]))
-    assert order == [0, 2, 3, 1] and above == [None, 0, None, None]
+    points = np.array([[0.0], [0.1], [10.0], [20.0]])
+    order, scores = spread_out(np.array([1.0, 0.9, 0.5, 0.1]), points)
+    assert order == [0, 2, 3, 1] and similar_above(order, points) == [None, 0, None, None]
     np.testing.assert_allclose(scores, [1.0, 0.9 * 0.1 / 10, 0.5, 0.1])
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=12))
 def test_the_printed_scores_are_sorted(scans: list[tuple[float, float, float]]) -> None:
     values = np.array(scans)
-    order, scores, _ = spread_out(values[:, 0], values[:, 1:])
+    order, scores = spread_out(values[:, 0], values[:, 1:])
     assert sorted(order) == list(range(len(scans)))
     assert (np.diff(scores[order]) <= 0).all() and (scores <= values[:, 0]).all()
 
@@ -152,7 +143,7 @@ def test_the_covariance_is_shrunken_between_two_bounds() -> None:
 
 
 @for_each(
-    ("reasons", "said"),
+    ("reasons", "shared"),
     [
         ([("no core found", "uncertain at the boundary"), ("no core found",)], "no core found"),
         (
@@ -176,14 +167,14 @@ def test_the_covariance_is_shrunken_between_two_bounds() -> None:
         ([("no core found",)], None),
     ],
 )
-def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[str, ...]], said: str | None) -> None:
+def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[str, ...]], shared: str | None) -> None:
     rows = [Ranked(f"case{place}", 0.5, 0.1, 1.0, 0.0, 0, one) for place, one in enumerate(reasons)]
     sentence = Ranking(tuple(rows)).in_common()
-    assert sentence is None if said is None else sentence is not None and f"({said})" in sentence
+    assert sentence is None if shared is None else sentence is not None and f"({shared})" in sentence
 
 
 @for_each(
-    ("found", "of", "shown", "said"),
+    ("found", "unlabeled", "labeled", "expected"),
     [
         (0, 12, 5, "core is found in none of 12 unlabeled scans and labeled in 5 of 5 scans: it has not been learned."),
         (1, 12, 3, "core is found in 1 of 12 unlabeled scans and labeled in 3 of 5 scans: it has not been learned."),
@@ -200,11 +191,14 @@ def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[
         (0, 1, 5, None),
     ],
 )
-def test_a_rarely_found_class_is_reported_as_unlearned(found: int, of: int, shown: int, said: str | None) -> None:
-    pool = [seen(f"u{i}", sizes=(100.0, 9.0 * (i < found))) for i in range(of)]
-    labeled = [seen(f"l{i}", sizes=(100.0, 9.0 * (i < shown))) for i in range(5)]
-    sentences = describe_unlearned(pool, labeled, CLASSES)
-    assert len(sentences) == (said is not None) and all(one.startswith(str(said)) for one in sentences)
+def test_a_rarely_found_class_is_reported_as_unlearned(
+    found: int, unlabeled: int, labeled: int, expected: str | None
+) -> None:
+    pool = [seen(f"u{i}", sizes=(100.0, 9.0 * (i < found))) for i in range(unlabeled)]
+    with_labels = [seen(f"l{i}", sizes=(100.0, 9.0 * (i < labeled))) for i in range(5)]
+    sentences = describe_unlearned(pool, with_labels, CLASSES)
+    assert len(sentences) == (expected is not None)
+    assert all(sentence.startswith(str(expected)) for sentence in sentences)
 
 
 def test_every_unlearned_class_is_reported() -> None:

@@ -1,4 +1,4 @@
-"""Predictions of archives: finished scans are skipped, shards share a folder, and failures stop nothing."""
+"""Predictions of archives: skipped scans, shards that share a folder, and scans that fail."""
 
 import json
 import shutil
@@ -161,7 +161,7 @@ def test_two_shards_at_the_same_time(run: Path, images: Path, out: Path, monkeyp
     assert read_json(out / "manifest.json")["unfinished"] == []
 
 
-def test_a_shard_waits_only_a_while_for_the_manifest(
+def test_a_shard_does_not_wait_forever_for_the_manifest(
     run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("graftseg.inference.output_folder.LOCK_ATTEMPTS", 2)

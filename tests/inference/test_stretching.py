@@ -95,7 +95,7 @@ def test_small_slices_are_zoomed_as_scipy_does(size: Plane, patch: Plane) -> Non
 
 
 @pytest.mark.parametrize("size", [(216, 256), (154, 224)])
-def test_a_slice_of_acdc_there_and_back(size: Plane) -> None:
+def test_a_slice_of_acdc_is_stretched_and_resized_back(size: Plane) -> None:
     image = colors((1, *size, 2))
     labels = predict(image, (256, 256))
     for z in range(2):
@@ -104,7 +104,9 @@ def test_a_slice_of_acdc_there_and_back(size: Plane) -> None:
 
 @given(size=sizes, patch=sizes, slices=st.integers(0, 5), together=st.integers(1, 4), channels=st.integers(1, 2))
 @settings(deadline=None, max_examples=60)
-def test_labels_there_and_back(size: Plane, patch: Plane, slices: int, together: int, channels: int) -> None:
+def test_labels_are_stretched_and_resized_back(
+    size: Plane, patch: Plane, slices: int, together: int, channels: int
+) -> None:
     """Scans are 2-D images or volumes."""
     image = colors((channels, *size, slices) if slices else (channels, *size))
     labels = predict(image, patch, windows_per_forward=together)

@@ -348,15 +348,15 @@ def test_other_packages_print_no_personal_data(
     with warnings.catch_warnings(record=True) as warned, caplog.at_level(logging.DEBUG):
         warnings.simplefilter("always")
         try:
-            told = export(run, tmp_path / "a", tmp_path / "out")
+            lines = export(run, tmp_path / "a", tmp_path / "out")
         except UserError as error:
-            told = [str(error)]
-            assert "PatientBirthDate" in tags and "(ValueError)" in told[0]
+            lines = [str(error)]
+            assert "PatientBirthDate" in tags and "(ValueError)" in lines[0]
         else:
             with silence_dicom_packages():
                 assert pydicom.dcmread(tmp_path / "out" / "a.dcm").PatientName == PERSON["PatientName"]
-    said = [*told, *(str(one.message) for one in warned), caplog.text, *capfd.readouterr()]
-    assert not [text for text in said if "JANE" in text]
+    printed = [*lines, *(str(one.message) for one in warned), caplog.text, *capfd.readouterr()]
+    assert not [text for text in printed if "JANE" in text]
     assert levels == [logging.getLogger(name).level for name in ("pydicom", "highdicom")]
 
 
