@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graftseg.core.text_tables import format_table
+from graftseg.data.checks.findings import counted
 
 if TYPE_CHECKING:
     from graftseg.evaluation.scores import Evaluation
@@ -112,7 +113,7 @@ def scores_text(evaluation: "Evaluation") -> str:
 def extent_of(evaluation: "Evaluation") -> str:
     """Describe the numbers of cases and classes and the protocol."""
     cases, classes = {row.case for row in evaluation.rows}, {row.label for row in evaluation.rows}
-    counts = f"{len(cases)} case{'s' * (len(cases) != 1)}, {len(classes)} class{'es' * (len(classes) != 1)}"
+    counts = f"{counted(len(cases), 'case')}, {counted(len(classes), 'class', 'classes')}"
     return f"{counts}, {evaluation.protocol} protocol"
 
 

@@ -58,9 +58,10 @@ def find_test_scans(
 def has_test_scans(run: RunFolder) -> bool:
     """Return whether the run's training data contains test scans with labels."""
     try:
-        return bool(_of_training_data(run))
+        _of_training_data(run)
     except (UserError, OSError):
         return False
+    return True
 
 
 def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: bool) -> set[str]:

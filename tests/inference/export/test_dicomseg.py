@@ -110,7 +110,7 @@ def test_round_trip(run: RunFolder, tmp_path: Path) -> None:
     array, geometry = turned(labels, (2, 0, 1), (True, False, True))
     write_label(run.predictions / "liver_07.nii.gz", array, geometry)
     lines = export(run, tmp_path / "cases" / "liver_07", tmp_path / "out")
-    assert lines == [f"{tmp_path / 'out'}: 1 DICOM segmentations of ring, core"]
+    assert lines == [f"{tmp_path / 'out'}: 1 DICOM segmentation of ring, core"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["liver_07.dcm"]
     found = highdicom.seg.segread(tmp_path / "out" / "liver_07.dcm")
     assert [found.get_segment_description(number).segment_label for number in (1, 2)] == ["ring", "core"]
@@ -215,7 +215,7 @@ def test_several_cases_and_an_empty_label_map(run: RunFolder, tmp_path: Path) ->
     write_label(run.predictions / "a.nii.gz", array, geometry)
     write_label(run.predictions / "b.nii.gz", np.zeros_like(array), geometry)
     lines = export(run, tmp_path / "cases", tmp_path / "out")
-    assert lines[1] == f"1 cases have no label map in {run.predictions} and are left out"
+    assert lines[1] == f"left out 1 case without a label map in {run.predictions}"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.dcm", "b.dcm"]
     assert not highdicom.seg.segread(tmp_path / "out" / "b.dcm").pixel_array.any()
 

@@ -56,7 +56,7 @@ def test_given_and_predicted_labels_are_exported(run: RunFolder, data: Path, tmp
     lines = export_run("nnunet", Request(run, out))
     assert lines[:2] == [
         f"{out}: 3 labeled cases and 2 cases with label maps of the run",
-        f"1 unlabeled cases have no label map in {run.predictions} and are left out",
+        f"left out 1 unlabeled case without a label map in {run.predictions}",
     ]
     folds, warning = lines[2:]
     assert folds.startswith("splits_final.json: folds 0 to 2 ") and folds.endswith(f"nnUNet_preprocessed/{out.name}")
@@ -137,7 +137,7 @@ def test_a_run_moved_with_its_store(run: RunFolder, data: Path, tmp_path: Path) 
     (tmp_path / "store").rename(run.store)
     moved = RunFolder(run.path.rename(tmp_path / "moved"))
     (first, *_) = export_run("nnunet", Request(moved, tmp_path / "Dataset501_Phantoms"))
-    assert first.endswith("3 labeled cases and 1 cases with label maps of the run")
+    assert first.endswith("3 labeled cases and 1 case with label maps of the run")
     data.rename(tmp_path / "elsewhere")
     with user_error(Code.FOLDER_MISSING, data, "--data"):
         export_run("nnunet", Request(moved, tmp_path / "Dataset502_Phantoms"))

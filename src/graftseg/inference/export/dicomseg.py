@@ -18,6 +18,7 @@ from graftseg.core.files import atomic_folder
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.version import __version__
+from graftseg.data.checks.findings import counted
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem
@@ -57,9 +58,9 @@ def write(request: Request) -> list[str]:
             check_label_values(path, label.array, range(len(classes)))
             with _private_errors(cases[name]):
                 _segmentation(cases[name], path.name, label, segments).save_as(out / f"{name}.dcm")
-    lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]
-    if skipped := len(cases) - len(maps):
-        lines.append(f"{skipped} cases have no label map in {request.label_maps} and are left out")
+    lines = [f"{request.out}: {counted(len(maps), 'DICOM segmentation')} of {', '.join(classes[1:])}"]
+    if missing := len(cases) - len(maps):
+        lines.append(f"left out {counted(missing, 'case')} without a label map in {request.label_maps}")
     if codes and (generic := [name for name in segments if nfc(name) not in codes]):
         lines.append(f"classes without SNOMED CT codes, exported as tissue: {', '.join(generic)}")
     return lines

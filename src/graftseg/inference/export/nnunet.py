@@ -14,6 +14,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, link_or_copy, read_json, write_json
 from graftseg.core.names import nfc
 from graftseg.core.types import Case, Geometry
+from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
@@ -61,9 +62,10 @@ def write(request: Request) -> list[str]:
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
         write_json(folder / PSEUDO_LABELS, {"pseudo_labeled": [case.name for case in pseudo]})
         write_json(folder / SPLITS, folds)
-    lines = [f"{request.out}: {len(labeled)} labeled cases and {len(pseudo)} cases with label maps of the run"]
+    counts = f"{counted(len(labeled), 'labeled case')} and {counted(len(pseudo), 'case')} with label maps of the run"
+    lines = [f"{request.out}: {counts}"]
     if missing := len(unlabeled) - len(pseudo):
-        lines.append(f"{missing} unlabeled cases have no label map in {request.label_maps} and are left out")
+        lines.append(f"left out {counted(missing, 'unlabeled case')} without a label map in {request.label_maps}")
     subject = "fold 0 validates" if len(folds) == 1 else f"folds 0 to {len(folds) - 1} validate"
     lines.append(f"{SPLITS}: {subject} on labeled cases only; copy the file to nnUNet_preprocessed/{request.out.name}")
     if absent := [name for value, name in enumerate(classes) if value not in values]:

@@ -17,6 +17,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import LOCAL, Executor, open_executor
+from graftseg.data.checks.findings import counted
 from graftseg.data.store import find_store
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.ranking.coverage import cover
@@ -166,8 +167,7 @@ def order_by_coverage(points: Floats, uncertainties: Floats) -> list[Place]:
     covering = cover(points[:count], points[count:], weights)
     places = []
     for index, share, represented in zip(covering.order, covering.shares, covering.represented, strict=True):
-        noun = "scan" if represented == 1 else "scans"
-        reasons = (f"represents {represented} other {noun}",) if represented else ()
+        reasons = (f"represents {counted(represented, 'other scan')}",) if represented else ()
         places.append(Place(index, share, reasons))
     return places
 
