@@ -48,7 +48,7 @@ class OutputFolder:
     maps and partial files may also be replaced or removed. Shards write into one folder at the same time. Each shard
     has its own lock and its own journal.
 
-    planned: manifest of this prediction, without cases
+    new_manifest: manifest of this prediction, without cases
     names: names of the cases to predict
     files: names of all files to write
     remedy: end of errors about the content of the folder
@@ -56,7 +56,7 @@ class OutputFolder:
     """
 
     path: Path
-    planned: Manifest
+    new_manifest: Manifest
     names: tuple[str, ...]
     files: set[str]
     remedy: str = OTHER_FOLDER
@@ -169,14 +169,14 @@ class OutputFolder:
         """Return the manifest to start with, which contains earlier cases, and the earlier manifest if one exists."""
         check_classes(self.path, self.remedy)
         earlier = read_manifest(self.path, self.remedy)
-        if earlier is not None and earlier.weights != self.planned.weights:
+        if earlier is not None and earlier.weights != self.new_manifest.weights:
             finding = f"contains label maps of another network, trained in {earlier.run}"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
         for name in sorted(self.files - (earlier.outputs if earlier else set())):
             if (self.path / name).exists():
                 finding = "the file exists and is not a label map of this run"
                 raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.remedy)
-        manifest = replace(self.planned, unfinished=tuple(sorted(self.files)))
+        manifest = replace(self.new_manifest, unfinished=tuple(sorted(self.files)))
         return (manifest if earlier is None else self._with_earlier_cases(manifest, earlier)), earlier
 
     def _with_earlier_cases(self, manifest: Manifest, earlier: Manifest) -> Manifest:

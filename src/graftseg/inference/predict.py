@@ -1,7 +1,7 @@
 """Predict scans with a trained run and write label maps in the geometry of the scans."""
 
 import resource
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -117,10 +117,7 @@ def plan_prediction(
     cases, failures = sources_in(
         scans, networks.recipe.data, networks.channels, settings.only, runs[0].training_case_names()
     )
-    if scans.is_file() and not is_scan(scans) and not is_list(scans):
-        remedy = f"use {READABLE} files with their usual endings"
-        remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", remedy)
-        raise UserError(Code.NOT_A_SCAN, scans, "the file ending is not a supported scan format", remedy)
+    _check_ending(scans)
     failures |= find_long_names(cases, settings.extras)
     if settings.shard is not None:
         cases = [case for case in cases if settings.shard.contains(case.name)]
@@ -136,6 +133,14 @@ def plan_prediction(
     manifest, extras = _new_manifest(run, networks, settings.extras), settings.extras
     target = OutputFolder(out, manifest, names, files, settings.remedy, extras, settings.is_resumed, settings.shard)
     return PlannedPrediction(networks, extras, cases, failures, target)
+
+
+def _check_ending(scans: Path) -> None:
+    """Raise a UserError if the input is a file with an unsupported ending."""
+    if scans.is_file() and not is_scan(scans) and not is_list(scans):
+        remedy = f"use {READABLE} files with their usual endings"
+        remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", remedy)
+        raise UserError(Code.NOT_A_SCAN, scans, "the file ending is not a supported scan format", remedy)
 
 
 @dataclass(frozen=True)
@@ -184,11 +189,14 @@ class PlannedPrediction:
             finally:
                 remove_scores(*failures)
                 self.target.end(manifest, done, failures, _peak_memory(self.networks.device))
-        warnings = [*self._flip_warnings(), *([SCORES_REMOVED.format(out)] if any(removed) else [])]
+        warnings = (*self._flip_warnings(), *([SCORES_REMOVED.format(out)] if any(removed) else []))
         cases, errors = (*done, *skipped), tuple(failures.values())
+        return Predicted(out, cases, errors, warnings, self._unfound(cases), others=others, skipped=len(skipped))
+
+    def _unfound(self, cases: Sequence[PredictedCase]) -> tuple[str, ...]:
+        """Return the classes that none of the cases contains, or none without cases."""
         found = {0, *(value for case in cases for value in case.found)}
-        unfound = tuple(name for value, name in enumerate(self.networks.classes) if cases and value not in found)
-        return Predicted(out, cases, errors, tuple(warnings), unfound, others=others, skipped=len(skipped))
+        return tuple(name for value, name in enumerate(self.networks.classes) if cases and value not in found)
 
     def _flip_warnings(self) -> list[str]:
         if not self.networks.recipe.inference.flips or self.networks.mirrored_axes:

@@ -40,9 +40,10 @@ def predict_in_tasks(
     """Predict groups of scans as tasks of an executor. The result is that of ``predict_scans``."""
     if executor is LOCAL:
         return plan_prediction(run, scans, out, device, settings).predict()
+    # The machine that starts the tasks may have no GPU.
     here = device if device.type == "cpu" or torch.cuda.is_available() else torch.device("cpu")
     planned = plan_prediction(run, scans, out, here, settings)
-    target = replace(planned.target, planned=replace(planned.target.planned, device=str(device)))
+    target = replace(planned.target, new_manifest=replace(planned.target.new_manifest, device=str(device)))
     settings = replace(settings, overrides=tuple(settings.overrides))
     request = _Request(uuid4().hex, run, scans, out, str(device), settings)
     return replace(planned, target=target).predict(partial(_predict_groups, request, planned, executor))

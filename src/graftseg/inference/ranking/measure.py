@@ -39,6 +39,7 @@ class _Request:
 
 def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor) -> Measured:
     """Measure all scans. Raise a UserError if no labeled or no unlabeled scan can be read."""
+    # The machine that starts the tasks may have no GPU.
     here = device if device.type == "cpu" or torch.cuda.is_available() else torch.device("cpu")
     request = _Request(uuid4().hex, run, data, str(here))
     try:
