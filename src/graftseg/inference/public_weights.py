@@ -68,14 +68,14 @@ def import_public_weights(file: Path, out: Path, recipe: str | Path | None, over
     first, head = state.get(public.first_layer), state.get("head.weight")
     if first is None or first.ndim < 4 or head is None or head.ndim < 4:
         raise UserError(Code.WEIGHTS_DAMAGED, file, "the first or the last layer is missing", REMEDY)
-    chosen = load_recipe(recipe or public.recipe, overrides)
-    settings = changed(chosen, [f"network.width={len(first)}", "published=null"])
-    about = f"settings of {chosen.name} for imported weights"
-    settings = settings.model_copy(update={"name": "imported", "about": about, "baseline": False, "folds": None})
-    numbered = ("background", *(f"class {value}" for value in range(1, len(head))))
-    classes = public.classes if len(head) == len(public.classes) else numbered
+    template = load_recipe(recipe or public.recipe, overrides)
+    imported = changed(template, [f"network.width={len(first)}", "published=null"])
+    about = f"settings of {template.name} for imported weights"
+    imported = imported.model_copy(update={"name": "imported", "about": about, "baseline": False, "folds": None})
+    numbered_classes = ("background", *(f"class {value}" for value in range(1, len(head))))
+    classes = public.classes if len(head) == len(public.classes) else numbered_classes
     store = {"identity": "", "classes": list(classes), "channels": int(first.shape[1])}
-    return _write_run(out, settings, store, _fitted(file, settings, store, state))
+    return _write_run(out, imported, store, _loaded_state(file, imported, store, state))
 
 
 def _read_state(file: Path) -> State:
@@ -101,14 +101,15 @@ def _read_state(file: Path) -> State:
 
 def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
     """Return the network of a state dict, and its tensors with the names of graftseg."""
-    used = {name: value for name, value in state.items() if not name.startswith(ONLY_TRAINING)}
-    is_unet = any(UNET_LAYER.fullmatch(name) for name in used)
+    tensors = {name: value for name, value in state.items() if not name.startswith(ONLY_TRAINING)}
+    is_unet = any(UNET_LAYER.fullmatch(name) for name in tensors)
     rename = _unet_name if is_unet else _vnet_name
-    names = {name: rename(name) for name in used}
-    if unknown := [name for name, new in names.items() if new is None]:
+    names = {name: rename(name) for name in tensors}
+    if unknown := [name for name, new_name in names.items() if new_name is None]:
         finding = f"neither the V-Net nor the 2-D U-Net of the public code (unknown layer {unknown[0]})"
         raise UserError(Code.WEIGHTS_DAMAGED, file, finding, REMEDY)
-    return UNET if is_unet else VNET, {new: used[name] for name, new in names.items() if new is not None}
+    renamed = {new_name: tensors[name] for name, new_name in names.items() if new_name is not None}
+    return UNET if is_unet else VNET, renamed
 
 
 def _vnet_name(name: str) -> str | None:
@@ -145,7 +146,7 @@ def _unet_name(name: str) -> str | None:
     return f"{stage}.{2 * unit}.{layer}.{match['part']}"
 
 
-def _fitted(file: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> State:
+def _loaded_state(file: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> State:
     """Return the state dict of the recipe's network with these tensors. Raise an error if they do not fit."""
     student = build_network(recipe, store, torch.device("cpu")).method.student
     try:

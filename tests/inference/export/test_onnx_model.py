@@ -98,7 +98,7 @@ def test_a_network_that_differs_from_pytorch_is_not_written(tmp_path: Path, monk
 
 
 def test_the_center_of_a_scan_of_any_size(tmp_path: Path) -> None:
-    assert onnx_model._middle((5, 20), [5, 16]) == (slice(0, 5), slice(2, 18))
+    assert onnx_model._center((5, 20), [5, 16]) == (slice(0, 5), slice(2, 18))
 
 
 def test_a_scan_with_other_channels_is_an_error(tmp_path: Path, scans: Path) -> None:
