@@ -82,16 +82,15 @@ class Comparison:
                 yield f"cases left out, since only the {position} run has them: {', '.join(cases)}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
-        """Return the rows of the table under ``HEAD``."""
+        """Return the rows of the table with the header ``HEAD``."""
         return [_table_row(pairs, effect) for pairs, effect in self.effects]
 
 
 def read_scored_run(folder: Path) -> ScoredRun:
     """Read the scores in a run folder, a record or a folder of label maps."""
     run = RunFolder(folder)
-    table = next(
-        (parent / "metrics.csv" for parent in (run.predictions, folder) if (parent / "metrics.csv").is_file()), None
-    )
+    tables = (run.predictions / "metrics.csv", folder / "metrics.csv")
+    table = next((table for table in tables if table.is_file()), None)
     if table is None:
         raise _not_scored(folder)
     description = _read_optional(table.with_suffix(".json"))
