@@ -55,7 +55,7 @@ from graftseg.planning.plans import make_plan
 from graftseg.recipes.baseline import own_baseline
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
-from graftseg.reporting.differences import picture
+from graftseg.reporting.differences import differences_svg
 from graftseg.reporting.figures.figure import figure
 from graftseg.reporting.methods_page import render_methods
 from graftseg.reporting.notebook import view
@@ -326,7 +326,7 @@ def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
     """
     comparison = compare_runs([Path(run) for run in runs], read_scored)
     if out is not None:
-        write_comparison(comparison, Path(out), picture(comparison))
+        write_comparison(comparison, Path(out), differences_svg(comparison))
     return comparison
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from report_fakes import Page
 
-from graftseg.reporting.curves import Curve, Frame, Stage, panel, smooth, split, thin, window
+from graftseg.reporting.curves import Curve, Frame, Stage, panel, running_mean_width, smooth, split, thin
 
 # Plot area from x = 52 to 152 and from y = 126 up to 26.
 FRAME = Frame(162.0, 148.0, 0.0, 100.0)
@@ -15,11 +15,12 @@ def curve(*values: float) -> Curve:
 
 
 def lines(html: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    """Return the points of all lines by class."""
+    points: dict[str, list[str]] = {}
     for tag, attributes in Page(html).elements:
         if tag == "polyline":
-            found.setdefault(attributes["class"], []).append(attributes["points"])
-    return found
+            points.setdefault(attributes["class"], []).append(attributes["points"])
+    return points
 
 
 def test_positions() -> None:
@@ -51,7 +52,7 @@ def test_thinning_keeps_every_spike(length: int, place: int, half: int) -> None:
 
 @pytest.mark.parametrize(("count", "width"), [(1, 1), (7, 1), (8, 2), (39, 9), (40, 10), (200, 10), (400, 20)])
 def test_width_of_the_running_mean(count: int, width: int) -> None:
-    assert window(count) == width
+    assert running_mean_width(count) == width
 
 
 def test_smoothing_takes_means_of_the_last_values() -> None:

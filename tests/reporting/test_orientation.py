@@ -56,11 +56,11 @@ def test_scan_and_stored_array_have_the_same_orientation(source: str, stored: st
     orientation = Orientation(stored, is_volume=True, is_placed=True)
     grid = plan_grid(geometry, orientation=stored, spacing=None)
     array = to_grid(volume, grid, labels=False)
-    planes = [orientation.plane(array[..., index]) for index in range(array.shape[2])]
-    cut = orientation.cut(geometry)
+    planes = [orientation.training_plane(array[..., index]) for index in range(array.shape[2])]
+    cut = orientation.scan_cut(geometry)
     shown = [cut.plane(volume, index).astype(np.float32) for index in range(array.shape[2])]
     assert any(np.array_equal(planes[0], plane) for plane in (shown[0], shown[-1]))
-    assert orientation.sides(cut, geometry) == orientation.marks(augmented=False)
+    assert orientation.scan_marks(cut, geometry) == orientation.training_marks(augmented=False)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_orientation_of_slices(codes: str, corner: tuple[int, int], marks: tuple
     plane = np.zeros((4, 5))
     plane[corner] = 1
     orientation = Orientation(codes, is_volume=True, is_placed=True)
-    assert orientation.plane(plane)[0, 0] == 1 and orientation.marks(augmented=True) == marks
+    assert orientation.training_plane(plane)[0, 0] == 1 and orientation.training_marks(augmented=True) == marks
 
 
 def test_unknown_orientation_is_shown_as_stored() -> None:
@@ -85,16 +85,19 @@ def test_unknown_orientation_is_shown_as_stored() -> None:
     labels = np.zeros(SHAPE, np.uint8)
     labels[..., 2] = 1
     (shown,) = slices_of(volume, labels, labels, pointing("RAS", thick=0), UNKNOWN_ORIENTATION)
-    np.testing.assert_array_equal(shown.image, UNKNOWN_ORIENTATION.plane(volume[..., 2]))
-    assert shown.marks is None and UNKNOWN_ORIENTATION.marks(augmented=False) is None
+    np.testing.assert_array_equal(shown.image, UNKNOWN_ORIENTATION.training_plane(volume[..., 2]))
+    assert shown.marks is None and UNKNOWN_ORIENTATION.training_marks(augmented=False) is None
     assert view_sentence([shown.axis], True, False) == SIDES_UNKNOWN
 
 
 def test_no_marks_without_a_position_in_the_header() -> None:
     orientation = Orientation("RAS", is_volume=True, is_placed=False)
     unplaced = Geometry(SHAPE, pointing("RAS").affine, qform_code=0, sform_code=0)
-    assert orientation.sides(orientation.cut(unplaced), unplaced) is None and orientation.marks(augmented=False) is None
-    assert orientation.sentence(augmented=False) == SIDES_UNKNOWN
+    assert (
+        orientation.scan_marks(orientation.scan_cut(unplaced), unplaced) is None
+        and orientation.training_marks(augmented=False) is None
+    )
+    assert orientation.training_sentence(augmented=False) == SIDES_UNKNOWN
 
 
 def test_no_marks_on_a_scan_without_a_position_in_its_file(tmp_path: Path) -> None:
@@ -110,13 +113,14 @@ def test_no_marks_on_a_scan_without_a_position_in_its_file(tmp_path: Path) -> No
 def test_mirrored_training_images_have_no_marks() -> None:
     orientation = Orientation("RAS", is_volume=True, is_placed=True, is_mirrored=True)
     assert (
-        orientation.marks(augmented=True) is None
-        and orientation.sentence(augmented=True) == f"{MIRRORED}, so they have no marks."
+        orientation.training_marks(augmented=True) is None
+        and orientation.training_sentence(augmented=True) == f"{MIRRORED}, so they have no marks."
     )
-    assert Orientation(is_mirrored=True).sentence(augmented=True) == f"{MIRRORED}."
-    assert orientation.marks(augmented=False) == ("R", "L") and "right (R) on the left" in orientation.sentence(
-        augmented=False
-    )
+    assert Orientation(is_mirrored=True).training_sentence(augmented=True) == f"{MIRRORED}."
+    assert orientation.training_marks(augmented=False) == (
+        "R",
+        "L",
+    ) and "right (R) on the left" in orientation.training_sentence(augmented=False)
 
 
 @pytest.mark.parametrize(
@@ -128,18 +132,21 @@ def test_training_images_rotated_by_large_angles_have_no_marks(
     augment = {"rotate_flip": 0.0, "rotate": rotate, "degrees": degrees}
     recipe = {"data": {"dimensions": 3, "orientation": "RAS"}, "batches": {"augment": augment}}
     orientation = orientation_of(recipe, stored(pointing("RAS")), True)
-    assert orientation.marks(augmented=True) == marks and orientation.marks(augmented=False) == ("R", "L")
-    expected = orientation.sentence(augmented=False) if marks else f"{TURNED}, so they have no marks."
-    assert orientation.sentence(augmented=True) == expected
+    assert orientation.training_marks(augmented=True) == marks and orientation.training_marks(augmented=False) == (
+        "R",
+        "L",
+    )
+    expected = orientation.training_sentence(augmented=False) if marks else f"{TURNED}, so they have no marks."
+    assert orientation.training_sentence(augmented=True) == expected
 
 
 def test_aspect_follows_the_voxel_spacing() -> None:
     def oriented(**data: Any) -> Orientation:
         return orientation_of({"data": data}, None, False)
 
-    assert oriented(dimensions=3, orientation="RAS", spacing=[1, 2, 5]).aspect == 2
-    assert oriented(dimensions=3, orientation="ARS", spacing=[1, 2, 5]).aspect == 0.5
-    assert oriented(dimensions=3, orientation="RAS", spacing=[1, None, 5]).aspect == 1
+    assert oriented(dimensions=3, orientation="RAS", spacing=[1, 2, 5]).training_aspect == 2
+    assert oriented(dimensions=3, orientation="ARS", spacing=[1, 2, 5]).training_aspect == 0.5
+    assert oriented(dimensions=3, orientation="RAS", spacing=[1, None, 5]).training_aspect == 1
     assert oriented(dimensions=2, orientation="RAS", spacing=[1, 2]).codes is None
 
 
@@ -162,9 +169,9 @@ def stored(*scans: Geometry) -> Store:
 def test_unset_spacing_is_the_median_of_the_scans(spacing: list[float | None] | None, aspect: float) -> None:
     store = stored(*(pointing("RAS", thick=axis) for axis in (1, 1, 0)))
     recipe = {"data": {"dimensions": 3, "orientation": "RAS", "spacing": spacing}}
-    assert orientation_of(recipe, store, False).aspect == aspect
-    assert orientation_of(recipe | {"batches": {"fit": "stretch"}}, store, False).aspect == 1
-    assert orientation_of({"data": recipe["data"] | {"spacing": [2, 1, 1]}}, store, False).aspect == 0.5
+    assert orientation_of(recipe, store, False).training_aspect == aspect
+    assert orientation_of(recipe | {"batches": {"fit": "stretch"}}, store, False).training_aspect == 1
+    assert orientation_of({"data": recipe["data"] | {"spacing": [2, 1, 1]}}, store, False).training_aspect == 0.5
 
 
 @pytest.mark.parametrize("recipe", [None, {}, {"data": {}, "batches": {}}])
@@ -176,7 +183,10 @@ def test_orientation_is_unknown_without_settings(recipe: dict[str, Any] | None) 
 def test_2d_run_without_store_has_pictures_only_if_pictures_were_tested(tested: bool | None, sentence: str) -> None:
     recipe = {"data": {"dimensions": 2, "orientation": "RAS", "spacing": None}}
     orientation = orientation_of(recipe, None, tested)
-    assert orientation.sentence(augmented=False) == sentence and orientation.marks(augmented=False) is None
+    assert (
+        orientation.training_sentence(augmented=False) == sentence
+        and orientation.training_marks(augmented=False) is None
+    )
 
 
 def test_untested_run_without_store_has_unknown_sides(tmp_path: Path) -> None:
@@ -188,7 +198,10 @@ def test_untested_run_without_store_has_unknown_sides(tmp_path: Path) -> None:
 
 def test_caption_names_the_shown_channel() -> None:
     one, two = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
-    assert two.sentence(augmented=False) == f"{one.sentence(augmented=False)} The first of 2 channels is shown."
+    assert (
+        two.training_sentence(augmented=False)
+        == f"{one.training_sentence(augmented=False)} The first of 2 channels is shown."
+    )
 
 
 def marks_of(page: Page) -> list[str]:

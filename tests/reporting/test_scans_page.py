@@ -16,7 +16,7 @@ from graftseg.data.scans import read_label, write_label
 from graftseg.data.slices import Thumbnail
 from graftseg.reporting.scans_page import render_check
 
-SECTIONS = ["findings", "together", "spacing", "classes", "pictures", "labels"]
+SECTIONS = ["findings", "scan-comparison", "spacing", "classes", "pictures", "labels"]
 NASTY = 'case<script>alert("1")</script>'
 
 

@@ -160,8 +160,8 @@ def slices_of(
     Arrays are ``(*space)``. Slices are perpendicular to the axis with the largest spacing. An axial slice shows the
     patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
     """
-    cut, arrays = orientation.cut(geometry), (image, reference, prediction)
-    style = orientation.sides(cut, geometry), gray_window(image)
+    cut, arrays = orientation.scan_cut(geometry), (image, reference, prediction)
+    style = orientation.scan_marks(cut, geometry), gray_window(image)
     first = _slice_at(cut, cut.fullest(reference, prediction), arrays, *style)
     indices = cut.through(first.number - 1, MAX_SLICES, reference, prediction)
     if len(indices) > 1:

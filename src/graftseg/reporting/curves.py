@@ -1,4 +1,4 @@
-"""Charts of training curves. Thinning keeps spikes, and a mark shows where each stage begins."""
+"""Charts of training curves. Long curves are thinned, but keep their spikes. A mark shows where each stage begins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Style = Literal["noisy", "plain", "dots"]
 
 MAX_POINTS = 400
 SMOOTH_POINTS = 100
-SMOOTH_FRACTION, SMOOTH_MINIMUM = 0.05, 10  # see ``window``
+MEAN_FRACTION, MIN_MEAN_WIDTH = 0.05, 10  # see ``running_mean_width``
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 26.0, 22.0  # margins of a chart
 CHARACTER_WIDTH = 6.2
 
@@ -67,41 +67,42 @@ def thin(curve: Curve, limit: int = MAX_POINTS) -> Curve:
     """Return at most ``limit`` points: the lowest and the highest point of every group of neighbors."""
     if len(curve.steps) <= limit:
         return curve
-    kept: list[int] = []
-    for bucket in np.array_split(np.arange(len(curve.steps)), limit // 2):
-        values = curve.values[bucket]
-        kept.extend(sorted({int(bucket[values.argmin()]), int(bucket[values.argmax()])}))
-    return Curve(curve.steps[kept], curve.values[kept])
+    indices: list[int] = []
+    for group in np.array_split(np.arange(len(curve.steps)), limit // 2):
+        values = curve.values[group]
+        indices.extend(sorted({int(group[values.argmin()]), int(group[values.argmax()])}))
+    return Curve(curve.steps[indices], curve.values[indices])
 
 
-def window(count: int) -> int:
-    """Return the width of a running mean: a quarter of ``count``, but at most 10. Above 200, it is 5 % of ``count``."""
-    return max(1, round(count * SMOOTH_FRACTION), min(SMOOTH_MINIMUM, count // 4))
+def running_mean_width(count: int) -> int:
+    """Return a quarter of ``count``, but at most 10. Above 200, return 5 % of ``count``."""
+    return max(1, round(count * MEAN_FRACTION), min(MIN_MEAN_WIDTH, count // 4))
 
 
 def smooth(curve: Curve, points: int = SMOOTH_POINTS) -> Curve:
     """Return the running mean at ``points`` steps, including the last step. Short curves are unchanged."""
     count = len(curve.steps)
-    width = window(count)
+    width = running_mean_width(count)
     if width == 1:
         return curve
-    kept = np.unique(np.linspace(0, count - 1, min(points, count)).round().astype(np.int64))
-    means = [curve.values[max(0, index + 1 - width) : index + 1].mean() for index in kept]
-    return Curve(curve.steps[kept], np.array(means))
+    indices = np.unique(np.linspace(0, count - 1, min(points, count)).round().astype(np.int64))
+    means = [curve.values[max(0, index + 1 - width) : index + 1].mean() for index in indices]
+    return Curve(curve.steps[indices], np.array(means))
 
 
 def split(curve: Curve, stages: Sequence[Stage]) -> list[Curve]:
-    """Return the part of a curve in each stage, so that no line connects two stages."""
+    """Return the part of a curve in each stage. They are drawn one by one, so that no line connects two stages."""
     cuts = np.searchsorted(curve.steps, [stage.first for stage in stages[1:]])
     parts = zip(np.split(curve.steps, cuts), np.split(curve.values, cuts), strict=True)
     return [Curve(steps, values) for steps, values in parts if len(steps)]
 
 
 def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (), style: Style = "noisy") -> Markup:
-    """Draw one chart.
+    """Draw a chart of a curve in one of these styles.
 
-    A ``noisy`` curve is drawn as a faint line of values and a strong line of their running mean. A ``plain`` curve is
-    one line. ``dots`` also marks each point, for curves of a few measurements.
+    noisy: a faint line of the values and a strong line of their running mean
+    plain: one line
+    dots: one line with a dot for each value, for curves of a few measurements
     """
     steps, values = frame.steps, frame.values(curve)
     parts = [curve] if style == "dots" else split(curve, stages)
@@ -133,8 +134,8 @@ def _dots(curve: Curve, steps: Axis, values: Axis) -> list[Markup]:
 
 
 def _end_label(part: Curve, style: Style) -> str:
-    """Return a text with the last value of a curve, or with the mean of the last steps of a noisy curve."""
-    width = window(len(part.steps)) if style == "noisy" else 1
+    """Return a label with the last value of a curve, or with the last running mean of a noisy curve."""
+    width = running_mean_width(len(part.steps)) if style == "noisy" else 1
     mean = format_number(part.values[-width:].mean())
     return f"last {mean}" if width == 1 else f"mean of last {width} steps {mean}"
 

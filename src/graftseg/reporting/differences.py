@@ -21,15 +21,15 @@ svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 """
 
 
-def picture(comparisons: Sequence[Comparison]) -> str:
-    """Return an SVG file with a panel for each metric. A panel has a row for each class, and their mean, of each pair.
+def differences_svg(comparisons: Sequence[Comparison]) -> str:
+    """Return an SVG file with a panel for each metric. In a panel, each comparison has a row for each class and a mean.
 
-    A pair consists of the two runs of a comparison.
+    Comparisons are numbered if there are several.
     """
     content: list[Markup] = []
     top = 8.0
-    for place, comparison in enumerate(comparisons, start=1):
-        run = f" ({place})" if len(comparisons) > 1 else ""
+    for number, comparison in enumerate(comparisons, start=1):
+        run = f" ({number})" if len(comparisons) > 1 else ""
         names = f"{comparison.second.path}{run} minus {comparison.first.path}"
         content.append(element("text", names, x=8, y=f"{top + 12:g}"))
         top += 18
@@ -57,8 +57,8 @@ def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[
     title = f"{METRIC_NAMES[metric]}, {unit_of(metric)}: {better}"
     drawn = [element("text", title, class_="name", x=8, y=f"{top + 12:g}")]
     drawn += axis.columns(top + TITLE - 6, bottom, bottom + 14, number_class="small", marks_zero=True)
-    for place, (name, pairs, effect) in enumerate(rows):
-        middle = top + TITLE + ROW * (place + 0.5)
+    for index, (name, pairs, effect) in enumerate(rows):
+        middle = top + TITLE + ROW * (index + 0.5)
         drawn.append(element("text", name, x=LEFT - 12, y=f"{middle:g}", dy="0.32em", text_anchor="end"))
         drawn += _row(pairs, effect, axis, middle)
     return drawn, bottom + AXIS - 12 - top
@@ -67,8 +67,8 @@ def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[
 def _rows(metric: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
     """Return the name, the values of both runs by case, and the effect of each row of a panel."""
     rows = []
-    for place, comparison in enumerate(comparisons, start=1):
-        run = f"({place}) " if len(comparisons) > 1 else ""
+    for number, comparison in enumerate(comparisons, start=1):
+        run = f"({number}) " if len(comparisons) > 1 else ""
         rows += [(run + pairs.name, pairs, effect) for pairs, effect in comparison.effects if pairs.metric == metric]
     return rows
 

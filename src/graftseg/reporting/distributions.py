@@ -22,7 +22,7 @@ TICK_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)  # percentiles with a label on the a
 
 @dataclass(frozen=True)
 class Strip:
-    """A row of dots with values by case. ``kind`` sets the color: ``labeled``, ``unlabeled`` and so on."""
+    """A row with a dot for the value of each case. ``kind`` is the CSS class of the color, such as ``labeled``."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Band:
-    """Intensity quantiles ``(case, level)`` of a group of cases, drawn as median and interquartile range."""
+    """Quantiles ``(case, level)`` of a group of cases, drawn as median and interquartile range over the cases."""
 
     kind: str
     curves: Floats

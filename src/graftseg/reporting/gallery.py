@@ -36,13 +36,13 @@ class Gallery:
 
     def picture(self, image: Plane, layer: Pixels | None, alt: str, *, augmented: bool) -> Markup:
         """Draw an image of a snapshot. ``augmented`` is true if training may have flipped or rotated the image."""
-        aspect, marks = self.orientation.aspect, self.orientation.marks(augmented=augmented)
-        plane = self.orientation.plane(image)
+        aspect, marks = self.orientation.training_aspect, self.orientation.training_marks(augmented=augmented)
+        plane = self.orientation.training_plane(image)
         return self.album.picture(plane, layer, alt=alt, limit=MAX_SIDE, aspect=aspect, marks=marks)
 
     def section(self, template: str, *, augmented: bool, **view: Any) -> Markup:
         """Render a section with a legend, and a sentence on the orientation of its pictures."""
-        orientation, classes = self.orientation.sentence(augmented=augmented), [*enumerate(self.classes)]
+        orientation, classes = self.orientation.training_sentence(augmented=augmented), [*enumerate(self.classes)]
         return render(template, orientation=orientation, classes=classes, **view)
 
 
@@ -84,9 +84,9 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     labels = snapshot.arrays.get(f"Y{suffix}")
     layers: dict[str, Pixels | None] = {"image": None}
     if _fits(mask, image):
-        layers["edge of the pasted region"] = outline_layer(gallery.orientation.plane(mask))
+        layers["edge of the pasted region"] = outline_layer(gallery.orientation.training_plane(mask))
     if _fits(labels, image):
-        layers["target labels"] = label_layer(gallery.orientation.plane(labels))
+        layers["target labels"] = label_layer(gallery.orientation.training_plane(labels))
     step = f"step {snapshot.step:,}"
     pictures = [
         gallery.picture(image, layer, f"{name}, {step}: {content}", augmented=True) for content, layer in layers.items()
@@ -101,7 +101,7 @@ def _watched_picture(snapshot: Snapshot, name: str, gallery: Gallery) -> Markup:
         return Markup()
     labels = snapshot.arrays.get("Y" + name[1:])
     alt = f"Unlabeled scan {name.removeprefix(WATCHED)} at step {snapshot.step:,}"
-    layer = label_layer(gallery.orientation.plane(labels)) if _fits(labels, image) else None
+    layer = label_layer(gallery.orientation.training_plane(labels)) if _fits(labels, image) else None
     return gallery.picture(image, layer, alt, augmented=False)
 
 

@@ -9,7 +9,7 @@ from graftseg.reporting.rendering import render, write_page
 
 
 def render_methods(run: RunFolder, head: Sequence[str], rows: Sequence[Sequence[str]], verdicts: Sequence[str]) -> Path:
-    """Write ``report.html`` of a comparison, and of the folds of each method. A row starts with the method."""
+    """Write ``report.html`` of a comparison, and of the folds of each method. Each row begins with a method."""
     for method, *_ in rows:
         render_folds(RunFolder(run.path / method))
     summary = render("method_summary", verdicts=verdicts)

@@ -17,9 +17,9 @@ from graftseg.reporting.viewer.volumes import as_nifti
 
 LABEL_LAYERS = ("reference", "prediction", "difference")
 DIFFERENCES = {"missed": 1, "extra": 4, "another class": 8}
-"""Names of the differences with the values 1, 2 and 3, each with the class whose color is used."""
+"""The meanings of the values 1, 2 and 3 of a difference map, each with the class from which it has its color."""
 OPACITY = 0.5
-SCREEN: dict[str, Any] = {
+VIEWER_OPTIONS: dict[str, Any] = {
     "is_radiological_convention": True,
     "multiplanar_force_render": True,
     "crosshair_width": 0.8,
@@ -31,7 +31,13 @@ SCREEN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """A scan or a label map as NIfTI bytes. ``names`` are the names of the values of a label map, background first."""
+    """A scan or a label map as a NIfTI file.
+
+    content: the bytes of the file
+    window: the gray window of a scan, None for a label map
+    names: names of the values of a label map, background first
+    colors: colors of the values of a label map, background first
+    """
 
     name: str
     content: bytes
@@ -47,50 +53,49 @@ def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
     case with the lowest Dice. ``height`` is in pixels.
     """
     niivue, widgets = _import("ipyniivue"), _import("ipywidgets")
-    shown = collect(Path(what))
-    require_case(shown, case, Path(what))
-    first = next((number for number, viewed in enumerate(shown.cases) if viewed.name == case), 0)
-    reader, screen = CaseReader(shown.cases), niivue.NiiVue(height=height, **SCREEN)
-    cases = widgets.Dropdown(
-        options=[(_title(viewed), number) for number, viewed in enumerate(shown.cases)], value=first, description="Case"
-    )
+    collection = collect(Path(what))
+    require_case(collection, case, Path(what))
+    first = next((number for number, viewed in enumerate(collection.cases) if viewed.name == case), 0)
+    reader, viewer = CaseReader(collection.cases), niivue.NiiVue(height=height, **VIEWER_OPTIONS)
+    titles = [(_title(viewed), number) for number, viewed in enumerate(collection.cases)]
+    cases = widgets.Dropdown(options=titles, value=first, description="Case")
     layer = widgets.ToggleButtons(options=["none"], style={"button_width": "auto"})
 
     def show_layer(*_: Any) -> None:
-        for volume in screen.volumes[1:]:
+        for volume in viewer.volumes[1:]:
             volume.opacity = OPACITY if volume.name == _file(layer.value) else 0.0
 
     def show_case(*_: Any) -> None:
-        layers = layers_of(shown, reader, cases.value)
-        is_flat = len(reader.scan(cases.value).geometry.shape) == 2
-        screen.set_slice_type(niivue.SliceType.AXIAL if is_flat else niivue.SliceType.MULTIPLANAR)
+        layers = layers_of(collection, reader, cases.value)
+        is_2d = len(reader.scan(cases.value).geometry.shape) == 2
+        viewer.set_slice_type(niivue.SliceType.AXIAL if is_2d else niivue.SliceType.MULTIPLANAR)
         names = [label_layer.name for label_layer in layers[1:]]
         layer.options = [*names, "none"]
         layer.value = "prediction" if "prediction" in names else layer.options[0]
-        screen.load_volumes([_volume(niivue, each) for each in layers])
+        viewer.load_volumes([_volume(niivue, each) for each in layers])
         show_layer()
 
     show_case()
     cases.observe(show_case, names="value")
     layer.observe(show_layer, names="value")
-    return widgets.VBox([widgets.HBox([cases, layer]), screen])
+    return widgets.VBox([widgets.HBox([cases, layer]), viewer])
 
 
-def layers_of(shown: Collection, reader: CaseReader, number: int) -> list[Layer]:
+def layers_of(collection: Collection, reader: CaseReader, number: int) -> list[Layer]:
     """Return the first channel of a scan and its label maps, with axes that point right, anterior and superior."""
     scan, turn = reader.scan(number), reader.turn(number)
     image = scan.array[0]
     low, high = gray_window(image)
     layers = [Layer("scan", as_nifti(turn.to_volume(image), turn.spacing), (float(low), float(high)))]
     for name in LABEL_LAYERS:
-        if name not in shown.cases[number].layers:
+        if name not in collection.cases[number].layers:
             continue
         labels = reader.layer(number, name).astype(np.uint8)
         if name == "difference":
             names, colors = tuple(DIFFERENCES), tuple(map(color_of, DIFFERENCES.values()))
         else:
-            count = max(len(shown.classes), int(labels.max(initial=0)) + 1)
-            names = tuple(_class_name(shown.classes, value) for value in range(1, count))
+            count = max(len(collection.classes), int(labels.max(initial=0)) + 1)
+            names = tuple(_class_name(collection.classes, value) for value in range(1, count))
             colors = tuple(color_of(value) for value in range(1, count))
         content = as_nifti(turn.to_volume(labels), turn.spacing)
         layers.append(Layer(name, content, names=("background", *names), colors=("#000000", *colors)))
@@ -128,8 +133,5 @@ def _import(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        finding, remedy = (
-            "the notebook view needs the package",
-            "run pip install '.[notebook]' in the folder of graftseg",
-        )
-        raise UserError(Code.PACKAGE_MISSING, package, finding, remedy) from None
+        remedy = "run pip install '.[notebook]' in the folder of graftseg"
+        raise UserError(Code.PACKAGE_MISSING, package, "the notebook view needs the package", remedy) from None

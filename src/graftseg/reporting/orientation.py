@@ -32,10 +32,13 @@ MAX_ANGLE = 45
 class Orientation:
     """The orientation of the arrays that a run was trained on.
 
-    ``codes`` are the directions of the three axes, such as ``RAS``, or None for 2-D scans and for volumes of unknown
-    orientation. ``is_volume`` is true unless the arrays are known to be 2-D scans. ``is_placed`` is true if every file
-    contains its position in the patient. ``is_mirrored`` and ``is_turned`` describe the augmentation. ``spacing`` is
-    the spacing of the first two axes in mm. The first of several ``channels`` is shown.
+    codes: directions of the three axes, such as ``RAS``; None for 2-D scans and for volumes of unknown orientation
+    is_volume: false only if the arrays are known to be 2-D scans
+    is_placed: whether every scan file contains its position in the patient
+    is_mirrored: whether training flipped images or rotated them by multiples of 90 degrees
+    is_turned: whether training rotated images by large angles
+    spacing: spacing of the first two axes in mm
+    channels: number of channels; the first one is shown
     """
 
     codes: str | None = None
@@ -46,17 +49,17 @@ class Orientation:
     spacing: tuple[float, float] = (1.0, 1.0)
     channels: int = 1
 
-    def cut(self, geometry: Geometry) -> Cut:
-        """Return how to slice a scan so that it has the orientation of the training images."""
+    def scan_cut(self, geometry: Geometry) -> Cut:
+        """Return how to slice a scan: across its largest spacing, or as stored if the orientation is unknown."""
         return Cut.as_stored(geometry) if self.codes is None else Cut.across_largest_spacing(geometry)
 
-    def sides(self, cut: Cut, geometry: Geometry) -> Marks | None:
-        """Return the sides of the patient at the left and the right edge of a slice of a scan, if known."""
+    def scan_marks(self, cut: Cut, geometry: Geometry) -> Marks | None:
+        """Return the marks of a slice of a scan, if its orientation is known."""
         return None if self.codes is None or cut.axis is None or not geometry.is_placed else SIDES[cut.axis]
 
     @property
     def training_cut(self) -> Cut | None:
-        """Return how to show slices perpendicular to the last axis of the arrays, or None to show them as stored."""
+        """Return how to slice training arrays across their last axis, or None to show slices as stored."""
         if self.codes is None:
             return None
         affine = np.zeros((4, 4))
@@ -65,25 +68,25 @@ class Orientation:
         affine[3, 3] = 1.0
         return Cut.across(Geometry((1, 1, 1), tuple(tuple(row) for row in affine.tolist())), 2)
 
-    def plane(self, plane: Plane) -> Plane:
-        """Return a slice of the training arrays in the orientation of the page."""
+    def training_plane(self, plane: Plane) -> Plane:
+        """Return a slice of a training array in the orientation of the page."""
         cut = self.training_cut
         return plane.T if cut is None else cut.plane(plane[:, :, None], 0)
 
     @property
-    def aspect(self) -> float:
+    def training_aspect(self) -> float:
         """Return the height of a pixel of a training slice divided by its width."""
         return 1.0 if self.training_cut is None else self.training_cut.aspect
 
-    def marks(self, *, augmented: bool) -> Marks | None:
-        """Return the marks of a training slice, if its orientation is known."""
+    def training_marks(self, *, augmented: bool) -> Marks | None:
+        """Return the marks of a training slice, if its orientation is known. ``augmented`` images may be turned."""
         cut = self.training_cut
         if cut is None or cut.axis is None or not self.is_placed or (augmented and self._disoriented):
             return None
         return SIDES[cut.axis]
 
-    def sentence(self, *, augmented: bool) -> str:
-        """Return a sentence on the orientation of slices of training images."""
+    def training_sentence(self, *, augmented: bool) -> str:
+        """Return a sentence on the orientation of training slices."""
         if augmented and self._disoriented:
             marks = ", so they have no marks" if self.is_volume else ""
             return self.with_channel(f"{self._disoriented}{marks}.")
@@ -92,7 +95,7 @@ class Orientation:
 
     @property
     def _disoriented(self) -> str | None:
-        """Return a phrase on an augmentation that would make marks wrong, or None."""
+        """Return a clause about an augmentation that would make marks wrong, or None."""
         return MIRRORED if self.is_mirrored else TURNED if self.is_turned else None
 
     def with_channel(self, sentence: str) -> str:
@@ -101,35 +104,35 @@ class Orientation:
 
 
 UNKNOWN_ORIENTATION = Orientation()
-"""Unknown orientation: slices are shown as stored."""
+"""Slices are shown as stored."""
 
 
 def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:
     """Return a sentence on the orientation of slices that are perpendicular to these axes of the patient."""
-    across = sorted({axis for axis in axes if axis is not None}, reverse=True)
+    distinct = sorted({axis for axis in axes if axis is not None}, reverse=True)
     if not is_volume:
         return AS_STORED
-    if not across or not is_known:
+    if not distinct or not is_known:
         return SIDES_UNKNOWN
-    return f"Radiological view: {'; '.join(VIEWS[axis] for axis in across)}."
+    return f"Radiological view: {'; '.join(VIEWS[axis] for axis in distinct)}."
 
 
 def orientation_of(
     recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool | None, channels: int = 1
 ) -> Orientation:
-    """Return the orientation from the settings of a run, its store if it still exists, and its predictions.
+    """Derive the orientation from the recipe of a run, its store if it still exists, and its predictions.
 
-    ``has_volumes`` is true if the tested scans are volumes, and None if nothing was tested. In this case, only the
-    store shows whether a 2-D network was trained on slices of volumes.
+    ``has_volumes`` says whether the tested scans are volumes, or is None if nothing was tested. Then only the store
+    shows whether a 2-D network was trained on slices of volumes.
     """
     data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
     augment = batches.get("augment", {})
     cases: tuple[StoredCase, ...] = () if store is None else store.cases
     is_volume = data.get("dimensions") == 3 or bool(has_volumes) or any(len(case.shape) == 3 for case in cases)
-    is_unknown = not is_volume and store is None and has_volumes is None
+    could_be_volume = store is None and has_volumes is None
     return Orientation(
         codes=data.get("orientation") if is_volume else None,
-        is_volume=is_volume or is_unknown,
+        is_volume=is_volume or could_be_volume,
         is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
         is_mirrored=augment.get("rotate_flip", 0) > 0,
         is_turned=augment.get("rotate", 0) > 0 and augment.get("degrees", 0) > MAX_ANGLE,
@@ -139,10 +142,12 @@ def orientation_of(
 
 
 def _spacing(steps: Sequence[float | None] | None, cases: Sequence[StoredCase]) -> tuple[float, float]:
-    """Return the spacing in the recipe. For an axis without a spacing, return the median of the scans, or else 1 mm."""
-    spacings = []
-    for axis, step in enumerate([*(steps or ()), None, None][:2]):
-        if not step and not cases:
-            return 1.0, 1.0
-        spacings.append(float(step or median(case.grid.prepared_spacing[axis] for case in cases)))
-    return spacings[0], spacings[1]
+    """Return the spacing of two axes: as in the recipe, else the median over the scans. Without either, it is 1 mm."""
+    first, second = [*(steps or ()), None, None][:2]
+    if not cases and not (first and second):
+        return 1.0, 1.0
+
+    def median_spacing(axis: int) -> float:
+        return median(case.grid.prepared_spacing[axis] for case in cases)
+
+    return float(first or median_spacing(0)), float(second or median_spacing(1))

@@ -19,7 +19,7 @@ from graftseg.reporting.rendering import SELF_CONTAINED, render, write_page
 
 CONTENTS = {
     "findings": "Findings",
-    "together": "Comparison of scans",
+    "scan-comparison": "Comparison of scans",
     "spacing": "Spacing",
     "classes": "Classes",
     "pictures": "Pictures",
@@ -27,11 +27,12 @@ CONTENTS = {
 }
 MAX_PICTURES = 12
 MAX_LABEL_MAPS = 500
+MAX_LISTED_CASES = 3
+"""Largest number of cases of a finding that are shown with a picture, and without an extra list of names."""
 LABEL_MAP_SIDE = 96
 """Longer side of the scans on the contact sheet, in pixels."""
 COMPARED: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 LABEL_SPLITS: tuple[Split, ...] = ("labeled", "validation", "test")
-LISTED_CASES = 3
 TITLES: dict[Severity, str] = {
     "error": "Errors: fix these before training",
     "warning": "Warnings: check these",
@@ -48,7 +49,7 @@ def render_check(examination: Examination, out: Path) -> Path:
     album = Album()
     sections = [
         _findings(examination.findings),
-        _together(examination),
+        _scan_comparison(examination),
         _spacing(examination.fingerprint),
         _classes(examination),
         _pictures(examination, album),
@@ -77,50 +78,48 @@ def _summary(examination: Examination) -> Markup:
 def _findings(findings: Sequence[Finding]) -> Markup:
     """Render a table of findings for each severity, errors first."""
     by_severity = {each: [finding for finding in findings if finding.severity == each] for each in SEVERITIES}
-    tables = [(severity, TITLES[severity], listed) for severity, listed in by_severity.items() if listed]
-    return render("findings", tables=tables, listed_cases=LISTED_CASES)
+    tables = [(severity, TITLES[severity], same) for severity, same in by_severity.items() if same]
+    return render("findings", tables=tables, max_listed_cases=MAX_LISTED_CASES)
 
 
-def _together(examination: Examination) -> Markup:
-    """Render the comparisons of labeled scans with unlabeled and test scans, and their intensities."""
-    summaries, likenesses = examination.fingerprint, [examination.likeness]
+def _scan_comparison(examination: Examination) -> Markup:
+    """Render the comparisons of labeled scans with unlabeled and test scans, and the intensities of all groups."""
+    fingerprint, likenesses = examination.fingerprint, [examination.likeness]
     if examination.test_likeness.kind != "alone":
         likenesses.append(examination.test_likeness)
     return render(
-        "together",
+        "scan_comparison",
         comparisons=[(likeness, max(likeness.spacing, default=0.0)) for likeness in likenesses],
-        kinds=[split for split in COMPARED if summaries.of(split)],
-        charts=[*_intensities(summaries)],
+        kinds=[split for split in COMPARED if fingerprint.of(split)],
+        charts=[*_intensities(fingerprint)],
     )
 
 
-def _intensities(summaries: Fingerprint) -> Iterator[Markup]:
-    channels = min((len(case.mean) for split in COMPARED for case in summaries.of(split)), default=0)
+def _intensities(fingerprint: Fingerprint) -> Iterator[Markup]:
+    """Draw two charts for each channel: intensities as stored, and after normalizing each scan."""
+    groups = {split: cases for split in COMPARED if (cases := fingerprint.of(split))}
+    channels = min((len(case.mean) for cases in groups.values() for case in cases), default=0)
     for channel in range(channels):
         name = f", channel {channel:04d}" if channels > 1 else ""
-        for state, scaled in (("as stored", False), ("after z-scores", True)):
-            groups = [
-                Band(split, _quantiles(summaries.of(split), channel, scaled))
-                for split in COMPARED
-                if summaries.of(split)
-            ]
-            yield bands(f"Intensities {state}{name}", PERCENTILES, groups)
+        for state, is_normalized in (("as stored", False), ("after z-scores", True)):
+            quantiles = [Band(split, _quantiles(cases, channel, is_normalized)) for split, cases in groups.items()]
+            yield bands(f"Intensities {state}{name}", PERCENTILES, quantiles)
 
 
-def _quantiles(cases: Sequence[CaseFingerprint], channel: int, scaled: bool) -> Floats:
+def _quantiles(cases: Sequence[CaseFingerprint], channel: int, is_normalized: bool) -> Floats:
     rows = []
     for case in cases:
-        levels = np.array(case.percentiles[channel])
-        rows.append((levels - case.mean[channel]) / (case.std[channel] or 1.0) if scaled else levels)
+        values = np.array(case.percentiles[channel])
+        rows.append((values - case.mean[channel]) / (case.std[channel] or 1.0) if is_normalized else values)
     return np.array(rows, dtype=np.float64)
 
 
-def _spacing(summaries: Fingerprint) -> Markup:
-    """Render the spacing along each axis, and sizes and orientations."""
-    if not summaries.cases:
+def _spacing(fingerprint: Fingerprint) -> Markup:
+    """Render charts of the spacing along each axis, and a table of sizes and orientations."""
+    if not fingerprint.cases:
         return render("spacing", empty=NO_SCAN)
-    axes = max(len(case.shape) for case in summaries.cases)
-    cases = [case for case in summaries.cases if len(case.shape) == axes]
+    axes = max(len(case.shape) for case in fingerprint.cases)
+    cases = [case for case in fingerprint.cases if len(case.shape) == axes]
     charts = []
     for axis in range(axes):
         rows = [
@@ -134,18 +133,18 @@ def _spacing(summaries: Fingerprint) -> Markup:
 def _sizes(cases: Sequence[CaseFingerprint]) -> Iterator[list[str]]:
     """Yield the smallest, the median and the largest size of each split, and its orientations."""
     for split in SPLITS:
-        of_split = [case for case in cases if case.split == split]
-        if of_split:
-            sizes = np.percentile(np.array([case.canonical_shape for case in of_split]), (0, 50, 100), axis=0)
-            orientations = ", ".join(sorted({case.orientation for case in of_split}))
+        split_cases = [case for case in cases if case.split == split]
+        if split_cases:
+            sizes = np.percentile(np.array([case.canonical_shape for case in split_cases]), (0, 50, 100), axis=0)
+            orientations = ", ".join(sorted({case.orientation for case in split_cases}))
             yield [split, *("×".join(f"{value:.0f}" for value in size) for size in sizes), orientations]
 
 
 def _classes(examination: Examination) -> Markup:
     """Render the size of every class in the label maps of each split."""
-    summaries = examination.fingerprint
-    with_labels = {split: [case for case in summaries.of(split) if case.label_counts] for split in LABEL_SPLITS}
-    groups = {split: cases for split, cases in with_labels.items() if cases}
+    fingerprint = examination.fingerprint
+    labeled = {split: [case for case in fingerprint.of(split) if case.label_counts] for split in LABEL_SPLITS}
+    groups = {split: cases for split, cases in labeled.items() if cases}
     values = sorted({value for cases in groups.values() for case in cases for value in case.class_sizes})
     if not values:
         return render("classes", empty=NO_LABEL)
@@ -153,12 +152,12 @@ def _classes(examination: Examination) -> Markup:
     view: dict[str, Any] = {"unit": unit, "charts": [], "rows": []}
     for value in values:
         name = examination.dataset.classes.get(value, f"class {value}")
-        dots = []
+        rows = []
         for split, cases in groups.items():
             sizes = {case.name: case.class_sizes[value] for case in cases if value in case.class_sizes}
-            dots.append(Strip(split, split, sizes))
+            rows.append(Strip(split, split, sizes))
             view["rows"].append([name, split, f"{len(sizes)} of {len(cases)}", *_class_row(sizes, cases, value)])
-        view["charts"].append(strips(f"{name}, {unit}", dots))
+        view["charts"].append(strips(f"{name}, {unit}", rows))
     return render("classes", **view)
 
 
@@ -171,14 +170,13 @@ def _class_row(sizes: dict[str, float], cases: Sequence[CaseFingerprint], value:
 
 
 def _pictures(examination: Examination, album: Album) -> Markup:
-    """Render one slice, with its label map, of each of the first cases that are named in findings."""
+    """Render one slice with its label map for each of the first cases that are named in findings."""
     reasons: dict[str, list[str]] = {}
     for finding in examination.findings:
-        for name in finding.cases[:LISTED_CASES]:
+        for name in finding.cases[:MAX_LISTED_CASES]:
             reasons.setdefault(name, []).append(finding.what)
-    shown = [name for name in reasons if name in examination.thumbnails][:MAX_PICTURES]
     figures = []
-    for name in shown:
+    for name in [name for name in reasons if name in examination.thumbnails][:MAX_PICTURES]:
         thumbnail, reason = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
         layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
         picture = album.picture(thumbnail.image, layer, alt=f"{name}: {reason}", aspect=thumbnail.aspect)
@@ -187,18 +185,18 @@ def _pictures(examination: Examination, album: Album) -> Markup:
 
 
 def _contact_sheet(examination: Examination, album: Album) -> Markup:
-    """Render one slice of every label map, so that mistakes that no check finds can be seen."""
-    named = examination.thumbnails.items()
+    """Render one slice of every label map, so that people can see mistakes that no check finds."""
     splits = {case.name: case.split for case in examination.fingerprint.cases if case.label_counts}
-    labeled = {name: thumbnail for name, thumbnail in named if name in splits and thumbnail.labels is not None}
-    figures = []
-    for name in [*labeled][:MAX_LABEL_MAPS]:
-        thumbnail = labeled[name]
-        layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
-        alt, aspect = f"label map of {name}", thumbnail.aspect
-        picture = album.picture(thumbnail.image, layer, alt=alt, aspect=aspect, limit=LABEL_MAP_SIDE)
-        figures.append((name, splits[name], picture))
-    return render("contact_sheet", figures=figures, total=len(labeled), classes=_class_legend(examination))
+    figures, total = [], 0
+    for name, thumbnail in examination.thumbnails.items():
+        if name not in splits or thumbnail.labels is None:
+            continue
+        total += 1
+        if total <= MAX_LABEL_MAPS:
+            layer, alt = label_layer(thumbnail.labels), f"label map of {name}"
+            picture = album.picture(thumbnail.image, layer, alt=alt, aspect=thumbnail.aspect, limit=LABEL_MAP_SIDE)
+            figures.append((name, splits[name], picture))
+    return render("contact_sheet", figures=figures, total=total, classes=_class_legend(examination))
 
 
 def _class_legend(examination: Examination) -> list[tuple[int, str]]:

@@ -76,7 +76,7 @@ class Axis:
 
     @classmethod
     def between(cls, low: float, high: float, start: float, end: float, count: int) -> "Axis":
-        """Return an axis from ``low`` to ``high``, or from ``low`` to ``low + 1`` if ``high`` is smaller."""
+        """Return an axis that begins at ``low`` and ends at ``high``, but is at least 1 long."""
         ticks = (tick for tick in nice_ticks(low, high, count) if low <= tick <= high)
         return cls(low, max(high, low + 1.0), start, end, tuple(ticks))
 

@@ -48,13 +48,13 @@ def counted(number: int | None) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names to a phrase. A long list is shortened to the first names and the number of the remaining names."""
-    many = len(names) > LISTED_NAMES + 1
-    return joined([*names[:LISTED_NAMES], f"{len(names) - LISTED_NAMES} more"] if many else names)
+    """Join names to a phrase. Of a long list, keep the first names and count the rest: ``a, b, c and 7 more``."""
+    is_long = len(names) > LISTED_NAMES + 1
+    return joined([*names[:LISTED_NAMES], f"{len(names) - LISTED_NAMES} more"] if is_long else names)
 
 
 def joined(names: Sequence[str]) -> str:
-    """Join all names to a phrase."""
+    """Join all names to a phrase such as ``a, b and c``."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 

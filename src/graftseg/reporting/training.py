@@ -1,4 +1,4 @@
-"""The training section: curves of losses, validation scores and learning rate, and the time of each phase of a step."""
+"""The training section: curves of losses, scores and learning rate, and the duration of each phase of a step."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from graftseg.reporting.curves import Curve, Frame, Stage, Style, panel, split, window
+from graftseg.reporting.curves import Curve, Frame, Stage, Style, panel, running_mean_width, split
 from graftseg.reporting.folder import Log
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
@@ -74,15 +74,18 @@ def _term_curves(log: Log) -> list[Markup]:
 
 
 def _caption(log: Log) -> dict[str, Any]:
-    """Collect the values of the caption: stages, widths of the running means, jumps, and number of dropped values.
+    """Collect the values of the caption.
 
-    The total loss may jump where a stage has more or fewer loss terms than the previous stage.
+    stages: the stages of the training
+    widths: widths of the running means, in steps
+    jumps: pairs of stages with different numbers of loss terms, between which the total loss may jump
+    dropped: number of values that are not finite
     """
     parts = [] if log.total is None else split(log.total, log.stages)
     terms = [(stage.method, _terms_of(log, stage)) for stage in log.stages]
     return {
         "stages": log.stages,
-        "widths": sorted({window(len(part.steps)) for part in parts} - {1}),
+        "widths": sorted({running_mean_width(len(part.steps)) for part in parts} - {1}),
         "jumps": [pair for pair in pairwise(terms) if len({len(names) for _, names in pair} - {0}) == 2],
         "dropped": log.dropped,
     }
@@ -96,7 +99,7 @@ def _terms_of(log: Log, stage: Stage) -> list[str]:
 
 
 def _score_title(name: str) -> str:
-    """Return the title of a chart of scores. Names of scores on test cases start with ``test``."""
+    """Return the title of a chart of scores. The names of scores of test cases start with ``test``."""
     return name.capitalize() if name.startswith("test ") else f"Validation {name}"
 
 
@@ -105,5 +108,5 @@ def _span(log: Log) -> tuple[float, float]:
 
 
 def _unnamed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages without names, for charts that do not show the names of methods."""
+    """Return the stages without the names of methods, which small charts do not show."""
     return tuple(Stage("", stage.first, stage.last) for stage in stages)

@@ -27,17 +27,17 @@ from graftseg.reporting.figures.result import FigureResult
 VOXELS = 4000
 """Sampled voxels of a class from labeled scans, and from unlabeled scans."""
 MIN_VOXELS = 10
-"""Number of voxels below which no density is drawn."""
-SHOWN = (0.5, 99.5)
-"""Percentiles of the values between which the densities are drawn."""
+"""Smallest number of voxels for which a density is drawn."""
+SHOWN_PERCENTILES = (0.5, 99.5)
+"""Densities are drawn between these percentiles of the values."""
 HEAD = ("run", "class", "labeled voxels", "unlabeled voxels", "overlap")
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Projected features of a class: values of labeled and of unlabeled scans, and the overlap of their densities.
+    """One value for each sampled voxel of a class, from labeled and from unlabeled scans.
 
-    With too few voxels, ``overlap`` is None and the values are not projected.
+    ``overlap`` is that of the two densities, or None if there are too few voxels.
     """
 
     labeled: Floats
@@ -72,10 +72,10 @@ def panel_of(features: RunFeatures, label: int) -> Panel:
     if min(len(labeled), len(unlabeled)) < MIN_VOXELS:
         return Panel(labeled[:, 0], unlabeled[:, 0], None)
     center, axis = labeled.mean(axis=0), principal_component(labeled)
-    first, second = (labeled - center) @ axis, (unlabeled - center) @ axis
-    unit = float(first.std(ddof=1)) or 1.0
-    first, second = first / unit, second / unit
-    return Panel(first, second, overlap(first, second))
+    projected, projected_unlabeled = (labeled - center) @ axis, (unlabeled - center) @ axis
+    unit = float(projected.std(ddof=1)) or 1.0
+    projected, projected_unlabeled = projected / unit, projected_unlabeled / unit
+    return Panel(projected, projected_unlabeled, overlap(projected, projected_unlabeled))
 
 
 def principal_component(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -126,7 +126,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.text(0.5, 0.5, "too few voxels", transform=axes.transAxes, ha="center", va="center")
         return
     both = np.concatenate([panel.labeled, panel.unlabeled])
-    low, high = np.percentile(both, SHOWN)
+    low, high = np.percentile(both, SHOWN_PERCENTILES)
     grid = np.linspace(low - 0.5, high + 0.5, 400)
     curves = []
     for values, color, style in ((panel.labeled, LABELED, "-"), (panel.unlabeled, UNLABELED, "--")):
@@ -137,8 +137,8 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.set_ylim(bottom=0)
     axes.margins(x=0)
     third = len(grid) // 3
-    is_free_left = max(curve[:third].max() for curve in curves) < max(curve[-third:].max() for curve in curves)
-    x, side = (0.01, "left") if is_free_left else (0.99, "right")
+    has_space_left = max(curve[:third].max() for curve in curves) < max(curve[-third:].max() for curve in curves)
+    x, side = (0.01, "left") if has_space_left else (0.99, "right")
     where = {"transform": axes.transAxes, "ha": side, "va": "top", "fontsize": 7.5}
     axes.text(x, 0.98, f"overlap\n{panel.overlap:.2f}", **where)
 

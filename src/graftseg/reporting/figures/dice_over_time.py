@@ -25,7 +25,7 @@ MAX_COLUMNS = 3
 
 @dataclass(frozen=True)
 class Scores:
-    """Dice of labeled and of unlabeled training scans, from 0 to 1, after some steps of training."""
+    """Mean Dice of the labeled and of the unlabeled training scans, from 0 to 1, after each of some ``steps``."""
 
     steps: tuple[int, ...]
     labeled: tuple[float, ...]
@@ -33,7 +33,7 @@ class Scores:
 
     @property
     def gap(self) -> float:
-        """Labeled minus unlabeled Dice after the last step."""
+        """Return labeled minus unlabeled Dice after the last step."""
         return self.labeled[-1] - self.unlabeled[-1]
 
 
@@ -41,10 +41,10 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
     """Draw a panel for each run. Return the scores after the last step."""
     names, scores = run_names(runs), [read_scores(RunFolder(path)) for path in runs]
     columns = min(MAX_COLUMNS, len(runs))
-    lines = -(-len(runs) // columns)
-    width, height = TEXT_WIDTH * (0.3 + 0.7 * columns / MAX_COLUMNS), 1.8 * lines + 0.5
+    rows = -(-len(runs) // columns)
+    width, height = TEXT_WIDTH * (0.3 + 0.7 * columns / MAX_COLUMNS), 1.8 * rows + 0.5
     with drawing(width, height) as figure:
-        grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for number, axes in enumerate(grid.flat):
             if number < len(runs):
                 _draw_panel(axes, names[number], scores[number])
@@ -66,7 +66,7 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
             hspace=0.5,
         )
         save(figure, out)
-    rows = [
+    table = [
         (name, str(run.steps[-1]), f"{100 * run.labeled[-1]:.1f}", f"{100 * run.unlabeled[-1]:.1f}", _points(run.gap))
         for name, run in zip(names, scores, strict=True)
     ]
@@ -74,7 +74,7 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
         "Mean Dice of the labeled and of the unlabeled training scans during training. Training did not use the labels "
         "of the unlabeled scans. The gap is the difference after the last step."
     )
-    return FigureResult(out, caption, HEAD, tuple(rows))
+    return FigureResult(out, caption, HEAD, tuple(table))
 
 
 def read_scores(run: RunFolder) -> Scores:

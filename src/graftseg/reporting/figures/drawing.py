@@ -42,7 +42,7 @@ STYLE: dict[str, Any] = {
     "text.color": INK,
     "axes.labelcolor": INK,
     "legend.frameon": False,
-    "text.parse_math": False,  # a dollar sign in the name of a class is only a dollar sign
+    "text.parse_math": False,  # a name may contain dollar signs
     "svg.hashsalt": "graftseg",
     "pdf.fonttype": 42,  # journals reject fonts of type 3
 }
@@ -50,7 +50,7 @@ STYLE: dict[str, Any] = {
 
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[Any]:
-    """Yield an empty matplotlib figure of this size in inches. User settings of matplotlib have no effect inside."""
+    """Yield an empty matplotlib figure of this size in inches. The user's settings of matplotlib have no effect."""
     matplotlib = _import_matplotlib()
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -88,8 +88,8 @@ def color_patch(color: str, name: str) -> Any:
     return import_module("matplotlib.patches").Patch(color=color, label=shortened(name))
 
 
-def plain(axes: Any) -> None:
-    """Remove the frame and the ticks of a picture."""
+def hide_frame(axes: Any) -> None:
+    """Hide the frame and the ticks of a picture."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -109,10 +109,10 @@ def shortened(text: str, length: int = 24) -> str:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """Return different names for all paths: their last parts, as few as possible, such as ``run-1/bcp``."""
-    parts = [path.resolve().parts for path in paths]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(of_path[-length:]) for of_path in parts]
+    """Return a different name for each path. Names are the last parts of the paths, such as ``run-1/bcp``."""
+    all_parts = [path.resolve().parts for path in paths]
+    for length in range(1, max(map(len, all_parts)) + 1):
+        names = ["/".join(parts[-length:]) for parts in all_parts]
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]

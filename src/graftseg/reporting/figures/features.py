@@ -27,9 +27,12 @@ HIDDEN_REMEDY = "omit --hidden-labels, or train on a store that was prepared wit
 
 @dataclass(frozen=True)
 class RunFeatures:
-    """Features ``(n, channels)`` of sampled voxels by label value, from labeled and from unlabeled scans.
+    """Features of sampled voxels of a run.
 
-    ``scans`` are the numbers of labeled and of unlabeled scans.
+    classes: names of the classes, background first
+    labeled: features ``(n, channels)`` from labeled scans, by label value
+    unlabeled: features ``(n, channels)`` from unlabeled scans, by label value
+    scans: number of labeled and of unlabeled scans
     """
 
     classes: tuple[str, ...]
@@ -41,11 +44,11 @@ class RunFeatures:
 def sample_features(
     run: RunFolder, device: torch.device, *, voxels: int, seed: int, hidden_labels: bool = False
 ) -> RunFeatures:
-    """Sample about ``voxels`` voxels of every class from the labeled and from the unlabeled scans of a run.
+    """Sample about ``voxels`` voxels of every class from the labeled scans of a run, and as many from the unlabeled.
 
-    Voxels of labeled scans are grouped by their true label. Voxels of unlabeled scans are grouped by the prediction of
-    the run. With ``hidden_labels``, they are grouped by labels in the store that training did not use. Every scan
-    contributes the same number of voxels if it has enough voxels of the class.
+    Voxels of labeled scans are grouped by their true label, and voxels of unlabeled scans by the prediction of the run.
+    With ``hidden_labels``, the latter are grouped by labels in the store that training did not use. Scans with enough
+    voxels of a class contribute equal numbers.
     """
     network, store = load_network(run, device), open_store(find_store(run, "restore the store of the run"))
     cases = training_cases(store, network.recipe.batches)
@@ -55,12 +58,12 @@ def sample_features(
         remedy = HIDDEN_REMEDY if hidden_labels else "choose a run whose data has unlabeled scans"
         raise UserError(Code.TOO_FEW_CASES, store.path, finding, remedy)
 
-    def collect(chosen: Sequence[StoredCase], split: int, has_labels: bool) -> dict[int, Features]:
+    def collect(chosen: Sequence[StoredCase], split: int, uses_labels: bool) -> dict[int, Features]:
         collected: dict[int, list[Features]] = {label: [] for label in range(1, len(store.classes))}
         quota = -(-voxels // len(chosen))
         for number, case in enumerate(track(chosen, f"Features of {run.path.name}", len(chosen))):
             image = _image(store, case)
-            labels = _label(store, case) if has_labels else predicted_labels(network, image, case)
+            labels = _label(store, case) if uses_labels else predicted_labels(network, image, case)
             rng = np.random.default_rng((seed, split, number))
             for label, features in features_at(network, image, labels, quota, rng).items():
                 collected[label].append(features)

@@ -10,7 +10,7 @@ from graftseg.reporting.figures.density import draw_density
 from graftseg.reporting.figures.dice_over_time import draw_dice_over_time
 from graftseg.reporting.figures.drawing import check_target
 from graftseg.reporting.figures.masks import draw_masks
-from graftseg.reporting.figures.methods import Shown, draw_methods
+from graftseg.reporting.figures.methods import MethodsView, draw_methods
 from graftseg.reporting.figures.result import FigureResult
 
 FigureName = Literal["density", "dice-over-time", "methods", "masks"]
@@ -20,7 +20,7 @@ OPTIONS: dict[str, tuple[str, FigureName]] = {
     "view": ("--view", "methods"),
     "hidden_labels": ("--hidden-labels", "density"),
 }
-"""Options that only one figure has: the option on the command line, and the figure."""
+"""Arguments that only one figure uses: the option on the command line, and the figure."""
 
 
 def figure(
@@ -28,17 +28,18 @@ def figure(
     *runs: str | Path,
     out: str | Path,
     cases: Sequence[str] = (),
-    view: Shown | None = None,
+    view: MethodsView | None = None,
     seed: int = 0,
     hidden_labels: bool = False,
     device: str = "auto",
 ) -> FigureResult:
     """Draw a figure of the paper for one or several runs, as SVG, PNG or PDF according to the suffix of ``out``.
 
-    ``cases`` are the test cases of ``methods``, by default the worst, the median and the best case. ``view`` is
-    ``slices``, ``surfaces`` or ``both``, by default both for volumes. ``seed`` is for the masks of ``masks`` and for
-    the sampled voxels of ``density``. With ``hidden_labels``, ``density`` groups voxels of unlabeled scans by labels in
-    the store that training did not use.
+    cases: test cases of ``methods``, by default the worst, the median and the best case
+    view: what ``methods`` shows of volumes, by default slices and surfaces
+    seed: seed of the masks of ``masks`` and of the sampled voxels of ``density``
+    hidden_labels: ``density`` groups voxels of unlabeled scans by labels in the store that training did not use,
+        instead of the predictions of the run
     """
     paths, target = [Path(run) for run in runs], Path(out)
     if not paths:

@@ -40,6 +40,6 @@ def overlap(first: Floats, second: Floats) -> float:
 
 
 def _grid(values: Floats) -> Floats:
-    """Return the points of integration of one density, which are closer together than its bandwidth."""
+    """Return points at which to integrate one density. They are closer together than its bandwidth."""
     margin = MARGIN * bandwidth(values)
     return np.linspace(values.min() - margin, values.max() + margin, GRID_POINTS)

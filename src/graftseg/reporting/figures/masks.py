@@ -15,7 +15,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS
 from graftseg.ops.masks import Box, ContactSlab, MaskSettings, RandomCubes
 from graftseg.recipes.recipe import Recipe, load_recipe
-from graftseg.reporting.figures.drawing import FAINT, TEXT_WIDTH, drawing, plain, row_label, run_names, save
+from graftseg.reporting.figures.drawing import FAINT, TEXT_WIDTH, drawing, hide_frame, row_label, run_names, save
 from graftseg.reporting.figures.result import FigureResult
 from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
 
@@ -85,7 +85,7 @@ def _used_mask(path: Path, recipe: Recipe) -> tuple[MaskSettings, float]:
 
 
 def _draw(axes: Any, pasted: Mask) -> None:
-    plain(axes)
+    hide_frame(axes)
     if pasted.ndim == 2:
         picture = np.where(pasted.T[..., None], PASTED_COLOR, (0.93, 0.93, 0.93))
         axes.imshow(picture, interpolation="nearest")

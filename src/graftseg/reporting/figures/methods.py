@@ -20,7 +20,7 @@ from graftseg.reporting.figures.drawing import (
     TEXT_WIDTH,
     color_patch,
     drawing,
-    plain,
+    hide_frame,
     row_label,
     run_names,
     save,
@@ -32,12 +32,12 @@ from graftseg.reporting.folder import class_names
 from graftseg.reporting.pictures import label_layer, rgb_table
 from graftseg.reporting.results import Results, case_dice, read_results
 
-Shown = Literal["slices", "surfaces", "both"]
+MethodsView = Literal["slices", "surfaces", "both"]
 HEAD = ("case", "rank", "run", "Dice %")
 CAMERA = Camera()
 SURFACE_SIDE = 320
 MARGIN = 0.2
-"""Margin around the labels of a slice, as a share of their size."""
+"""Margin around the labels of a slice, as a fraction of their size."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RunScores:
 
 @dataclass(frozen=True)
 class Row:
-    """A case with its rank, the arrays of the scan, and the label map of every run."""
+    """A case with its rank, its arrays, and the label map and the Dice of every run."""
 
     case: str
     rank: str
@@ -62,12 +62,12 @@ class Row:
 
     @property
     def label_maps(self) -> tuple[Any, ...]:
-        """The reference and the label maps of all runs."""
+        """Return the reference and the label maps of all runs."""
         return (self.arrays.reference, *self.predictions)
 
 
 def draw_methods(
-    runs: Sequence[Path], out: Path, cases: Sequence[str] = (), shown: Shown | None = None
+    runs: Sequence[Path], out: Path, cases: Sequence[str] = (), view: MethodsView | None = None
 ) -> FigureResult:
     """Draw a row for each case, with the scan, the reference and the label map of each run.
 
@@ -78,21 +78,21 @@ def draw_methods(
     classes = class_names(RunFolder(runs[0]).manifest())
     rows = [_row(case, rank, tested, classes) for case, rank in chosen.items()]
     has_volumes = all(row.arrays.reference.ndim == 3 for row in rows)
-    if shown in ("surfaces", "both") and not has_volumes:
-        raise UserError(Code.OPTION_INVALID, f"--view {shown}", "the scans are 2-D", "use --view slices")
-    kinds = {"slices": ("slices",), "surfaces": ("surfaces",)}.get(str(shown), ("slices", "surfaces"))
-    _draw(out, rows, tested, classes, kinds if has_volumes else ("slices",))
+    if view in ("surfaces", "both") and not has_volumes:
+        raise UserError(Code.OPTION_INVALID, f"--view {view}", "the scans are 2-D", "use --view slices")
+    kinds = (view,) if view in ("slices", "surfaces") else ("slices", "surfaces") if has_volumes else ("slices",)
+    _draw(out, rows, tested, classes, kinds)
     table = [
         (row.case, row.rank, run.name, f"{100 * dice:.1f}")
         for row in rows
         for run, dice in zip(tested, row.dice, strict=True)
     ]
-    return FigureResult(out, _caption(rows, bool(cases), kinds if has_volumes else ("slices",)), HEAD, tuple(table))
+    return FigureResult(out, _caption(rows, bool(cases), kinds), HEAD, tuple(table))
 
 
 def chosen_cases(tested: Sequence[RunScores]) -> dict[str, str]:
     """Return the worst, the median and the best case with their ranks, by the mean Dice of all runs."""
-    scores = {case: float(np.mean([run.dice[case] for run in tested])) for case in _common(tested)}
+    scores = {case: float(np.mean([run.dice[case] for run in tested])) for case in _common_cases(tested)}
     ranking = sorted(scores, key=lambda case: (scores[case], case))
     last = len(ranking) - 1
     places = {0: "worst", last // 2: "median", last: "best"} if last > 1 else {0: "worst", last: "best"}
@@ -108,7 +108,7 @@ def _tested(name: str, path: Path) -> RunScores:
     return RunScores(name, path, results, {nfc(case): dice for case, dice in case_dice(results.evaluation).items()})
 
 
-def _common(tested: Sequence[RunScores]) -> list[str]:
+def _common_cases(tested: Sequence[RunScores]) -> list[str]:
     common = sorted(set.intersection(*(set(run.dice) for run in tested)))
     if not common:
         finding = "the runs have no test case in common"
@@ -117,7 +117,7 @@ def _common(tested: Sequence[RunScores]) -> list[str]:
 
 
 def _requested_cases(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[str, str]:
-    common = _common(tested)
+    common = _common_cases(tested)
     if unknown := [case for case in cases if nfc(case) not in common]:
         examples = ", ".join(common[:3])
         raise UserError(
@@ -144,14 +144,14 @@ def _row(case: str, rank: str, tested: Sequence[RunScores], classes: Sequence[st
 def _draw(
     out: Path, rows: Sequence[Row], tested: Sequence[RunScores], classes: Sequence[str], kinds: Sequence[str]
 ) -> None:
-    columns, lines = 2 + len(tested), [(row, kind) for row in rows for kind in kinds]
+    columns, grid_rows = 2 + len(tested), [(row, kind) for row in rows for kind in kinds]
     side = min(TEXT_WIDTH, 1.6 * columns) / columns
-    width, height = side * columns, (side + 0.16) * len(lines) + 0.55
+    width, height = side * columns, (side + 0.16) * len(grid_rows) + 0.55
     with drawing(width, height) as figure:
-        grid = figure.subplots(len(lines), columns, squeeze=False)
-        for panels, (row, kind) in zip(grid, lines, strict=True):
+        grid = figure.subplots(len(grid_rows), columns, squeeze=False)
+        for panels, (row, kind) in zip(grid, grid_rows, strict=True):
             for axes in panels:
-                plain(axes)
+                hide_frame(axes)
             (_draw_slices if kind == "slices" else _draw_surfaces)(panels, row, len(classes))
             if kind == kinds[0]:
                 row_label(panels[0], *filter(None, (shortened(row.case, 18), row.rank)))
@@ -174,13 +174,13 @@ def _draw_slices(panels: Sequence[Any], row: Row, classes: int) -> None:
     index = cut.fullest(*row.label_maps)
     image = cut.plane(row.arrays.image, index)
     maps = [cut.plane(labels, index) for labels in row.label_maps]
-    low, high = _window(maps, image.shape)
+    low, high = _crop(maps, image.shape)
     gray = to_gray(image, gray_window(row.arrays.image))
     for axes, labels in zip(panels, [None, *maps], strict=True):
-        place = {"extent": (0, gray.shape[1], gray.shape[0], 0), "aspect": cut.aspect}
-        axes.imshow(gray, cmap="gray", vmin=0, vmax=255, interpolation="bilinear", **place)
+        geometry = {"extent": (0, gray.shape[1], gray.shape[0], 0), "aspect": cut.aspect}
+        axes.imshow(gray, cmap="gray", vmin=0, vmax=255, interpolation="bilinear", **geometry)
         if labels is not None:
-            axes.imshow(label_layer(np.asarray(labels)), interpolation="antialiased", **place)
+            axes.imshow(label_layer(np.asarray(labels)), interpolation="antialiased", **geometry)
         axes.set_xlim(low[1], high[1])
         axes.set_ylim(high[0], low[0])
 
@@ -205,7 +205,7 @@ def _upright(volumes: Sequence[Any], geometry: Geometry) -> tuple[list[Any], tup
     return [to_grid(volume, grid, labels=True) for volume in volumes], grid.prepared_spacing
 
 
-def _window(maps: Sequence[Any], shape: Sequence[int]) -> tuple[Floats, Floats]:
+def _crop(maps: Sequence[Any], shape: Sequence[int]) -> tuple[Floats, Floats]:
     """Return the first and the last row and column of a square around the labels of all maps, or of the slice."""
     labeled = np.argwhere(np.logical_or.reduce([labels > 0 for labels in maps]))
     if not len(labeled):

@@ -1,8 +1,7 @@
 """Shaded pictures of label surfaces, by casting parallel rays through a volume.
 
-The depth of a pixel is the distance from the front of the view to the first point of its ray inside the surface.
-Surfaces of several classes are combined by depth. Nearer surfaces are translucent, so that enclosed classes can be
-seen.
+Each pixel has a ray. The depth of a pixel is the distance from the start of its ray to the surface. Surfaces of several
+classes are combined by depth. Nearer surfaces are translucent, so that enclosed classes can be seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +40,7 @@ class Camera:
 
     @property
     def axes(self) -> Floats:
-        """Unit vectors toward the viewer, up and to the right of the picture, as rows."""
+        """Return unit vectors toward the viewer, up and to the right of the picture, as rows."""
         a, e = np.radians(self.azimuth), np.radians(self.elevation)
         toward = np.array([np.sin(a) * np.cos(e), np.cos(a) * np.cos(e), np.sin(e)])
         right = np.array([-np.cos(a), np.sin(a), 0.0])
@@ -50,9 +49,12 @@ class Camera:
 
 @dataclass(frozen=True)
 class View:
-    """A camera and the square that it sees. ``radius`` is half the side in mm, and ``size`` is the side in pixels.
+    """A camera and the square that it sees.
 
-    Rays start ``distance`` mm in front of the center.
+    center: position of the center in mm
+    radius: half the side of the square in mm
+    distance: distance in mm from the center to the start of the rays, toward the viewer
+    size: side of the square in pixels
     """
 
     center: tuple[float, ...]
@@ -68,8 +70,8 @@ class View:
         """Return a view of the union of the masks, or of the whole volume if all masks are empty."""
         inside = np.logical_or.reduce(masks)
         voxels = np.argwhere(inside) if inside.any() else np.indices(inside.shape).reshape(3, -1).T
-        seen = voxels * np.asarray(spacing) @ camera.axes.T
-        low, high = seen.min(axis=0), seen.max(axis=0)
+        positions = voxels * np.asarray(spacing) @ camera.axes.T
+        low, high = positions.min(axis=0), positions.max(axis=0)
         half, voxel = (high - low) / 2, float(np.linalg.norm(spacing))
         center = (low + high) / 2 @ camera.axes
         return cls(tuple(center.tolist()), float(half[1:].max()) + voxel, float(half[0]) + 3 * voxel, size, camera)
@@ -77,7 +79,11 @@ class View:
 
 @dataclass(frozen=True)
 class Surface:
-    """The hits of the rays of a view: ``depth`` in mm ``(H, W)``, infinite without a hit, and ``shade`` from 0 to 1."""
+    """The first hit of each ray of a view.
+
+    depth: distance in mm ``(H, W)`` from the start of the ray to the hit, infinite without a hit
+    shade: brightness ``(H, W)`` from 0 to 1
+    """
 
     depth: Floats
     shade: Floats
@@ -124,9 +130,9 @@ def blend(layers: Sequence[tuple[Surface, Floats]]) -> Floats:
     order = np.argsort(depths, axis=0, kind="stable")
     hits = np.isfinite(depths).sum(axis=0)
     picture, transparency = np.zeros((*hits.shape, 4)), np.ones(hits.shape)
-    for place in range(len(layers)):
-        color = np.take_along_axis(shaded, order[place][None, ..., None], axis=0)[0]
-        opacity = np.where(place + 1 == hits, 1.0, OPACITY) * (place < hits)
+    for rank in range(len(layers)):
+        color = np.take_along_axis(shaded, order[rank][None, ..., None], axis=0)[0]
+        opacity = np.where(rank + 1 == hits, 1.0, OPACITY) * (rank < hits)
         picture[..., :3] += (transparency * opacity)[..., None] * color
         transparency = transparency * (1 - opacity)
     picture[..., 3] = hits > 0
@@ -145,10 +151,11 @@ def antialiased(picture: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Volume:
-    """A smoothed mask, cropped to its content. The surface is where ``field`` is ``LEVEL``.
+    """A smoothed mask, cropped to its content.
 
-    ``distance`` is a lower limit of the distance to the surface in mm, for points outside. ``origin`` is the position
-    of the first voxel in mm.
+    field: the smoothed mask; the surface is where it is ``LEVEL``
+    distance: for points outside, a lower limit of the distance to the surface in mm
+    origin: position of the first voxel in mm
     """
 
     field: Floats

@@ -134,7 +134,7 @@ class SnapshotPictures:
             array = None if path is None else read_snapshot(path).arrays.get(name)
         except UserError:
             return None
-        return None if array is None else encode_png(_pixels(name, self._orientation.plane(array)))
+        return None if array is None else encode_png(_pixels(name, self._orientation.training_plane(array)))
 
 
 def _pixels(name: str, plane: Any) -> Pixels:
