@@ -8,7 +8,7 @@ from viewer_fakes import ACCESS, client_of
 
 from graftseg.core.errors import Code
 from graftseg.reporting.viewer.access import HEADERS, Access, Gate
-from graftseg.reporting.viewer.launch import bind
+from graftseg.reporting.viewer.launch import listen
 from user_errors import user_error
 
 
@@ -70,15 +70,15 @@ def test_every_answer_has_the_security_headers() -> None:
 
 
 def test_the_server_listens_on_this_machine_only() -> None:
-    with bind(0) as bound:
-        assert bound.getsockname()[0] == "127.0.0.1"
+    with listen(0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
 
 
 def test_a_port_that_is_in_use_is_an_error() -> None:
-    with bind(0) as bound:
-        port = bound.getsockname()[1]
+    with listen(0) as listener:
+        port = listener.getsockname()[1]
         with user_error(Code.OPTION_INVALID, f"--port {port}"):
-            bind(port)
+            listen(port)
 
 
 def test_tokens_are_random_and_not_printed() -> None:

@@ -180,8 +180,9 @@ def slices_of(
 def _slice_at(
     cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window
 ) -> CaseSlice:
-    planes = (cut.plane(array, index) for array in arrays)
-    return CaseSlice(*planes, cut.aspect, cut.axis, marks, window, number=index + 1, count=cut.count(arrays[0]))
+    image, reference, prediction = (cut.plane(array, index) for array in arrays)
+    count = cut.count(arrays[0])
+    return CaseSlice(image, reference, prediction, cut.aspect, cut.axis, marks, window, number=index + 1, count=count)
 
 
 def _classes(labels: Labels) -> set[int]:

@@ -25,7 +25,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""Content security policy: no inline script, no other origin."""
+"""Content security policy: no inline script, nothing from other origins."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -35,7 +35,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 REQUEST_HEADER = "x-graftseg"
-"""Required header of all POST requests. Pages of other origins cannot send it, because no CORS response allows it."""
+"""Header that every POST request needs. Pages of other origins cannot send it, because no CORS response allows it."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class Access:
 
     @property
     def url(self) -> str:
-        """The address that opens the page."""
+        """Return the address that opens the page."""
         return f"http://127.0.0.1:{self.port}/?token={self.token}"
 
     @property
     def hosts(self) -> tuple[str, str]:
-        """Allowed values of the Host header. Other names may be rebound to this machine by an attacker."""
+        """Return the allowed values of the Host header. An attacker may point other names to this machine."""
         return f"127.0.0.1:{self.port}", f"localhost:{self.port}"
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie with the token. Cookies are shared by all ports, so the name contains the port."""
+        """Return the name of the cookie with the token. All ports share cookies, so the name contains the port."""
         return f"graftseg-{self.port}"
 
     def is_token(self, text: str | None) -> bool:
@@ -84,10 +84,11 @@ class Gate:
                     headers.setdefault(name, value)
             await send(message)
 
-        answer = self._refusal(scope) or self._opening(scope)
+        answer = self._refusal(scope) or self._redirect(scope)
         await (answer or self._app)(scope, receive, send_secured)
 
     def _refusal(self, scope: Scope) -> Response | None:
+        """Return an error if the request is not allowed."""
         headers = Headers(scope=scope)
         if headers.get("host") not in self._access.hosts:
             return PlainTextResponse("wrong host", 421)
@@ -96,8 +97,8 @@ class Gate:
             return PlainTextResponse("wrong origin", 403)
         if scope["method"] not in ("GET", "HEAD") and headers.get(REQUEST_HEADER) != "1":
             return PlainTextResponse("not a request of the viewer", 403)
-        is_open = self._access.is_token(self._token_in(headers)) or self._opening(scope) is not None
-        return None if is_open else PlainTextResponse("open the address that graftseg printed", 403)
+        has_token = self._access.is_token(self._token_in(headers)) or self._redirect(scope) is not None
+        return None if has_token else PlainTextResponse("open the address that graftseg printed", 403)
 
     def _token_in(self, headers: Headers) -> str | None:
         cookies: SimpleCookie = SimpleCookie()
@@ -108,13 +109,13 @@ class Gate:
         cookie = cookies.get(self._access.cookie)
         return None if cookie is None else cookie.value
 
-    def _opening(self, scope: Scope) -> Response | None:
-        """Return the answer to the address with the token: a cookie, and the same address without the token."""
+    def _redirect(self, scope: Scope) -> Response | None:
+        """For the address with the token, return a redirect to the address without it, and a cookie with the token."""
         query: dict[str, Any] = parse_qs(scope["query_string"].decode("latin-1"))
         tokens = query.pop("token", [])
         if scope["path"] != "/" or len(tokens) != 1 or not self._access.is_token(tokens[0]):
             return None
-        rest = urlencode(query, doseq=True)
-        answer = RedirectResponse(f"/?{rest}" if rest else "/", 303)
+        other_parameters = urlencode(query, doseq=True)
+        answer = RedirectResponse(f"/?{other_parameters}" if other_parameters else "/", 303)
         answer.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="strict")
         return answer

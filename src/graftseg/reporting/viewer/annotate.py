@@ -31,7 +31,7 @@ def annotate(
     port: int = 0,
     browser: bool = True,
 ) -> None:
-    """Correct the predictions of a run in the browser until Ctrl-C, the most useful scan first.
+    """Let the user correct the predictions of a run in the browser until Ctrl-C, the most useful scan first.
 
     ``data`` is the folder of data, by default the folder that the run was trained on.
     """
@@ -44,10 +44,10 @@ def annotate(
         retraining = Retraining(run, root, str(device), folder.path / "train.log", annotator.use_run)
         routes = AnnotationRoutes(annotator, retraining)
         viewer = Viewer(annotator.collection, annotator.reader, report=report_of(run))
-        access, bound = remembered_address(folder.path / "server.json", port)
+        access, listener = remembered_address(folder.path / "server.json", port)
         app = create_app(viewer, access, routes.routes(), routes.session)
         annotator.prefetch()
-        serve(app, bound, access, print_address, case=case, browser=browser)
+        serve(app, listener, access, print_address, case=case, browser=browser)
 
 
 def make_annotator(run: RunFolder, root: Path, folder: AnnotationFolder, device: torch.device) -> Annotator:
@@ -61,8 +61,8 @@ def make_annotator(run: RunFolder, root: Path, folder: AnnotationFolder, device:
 
 def data_folder(run: RunFolder) -> Path:
     """Return the folder of scans that a run was trained on. Label maps are saved in its subfolder ``labelsTr``."""
-    single = run if run.exists else run.fold(0)
-    root = Path(open_store(find_store(single)).root)
+    trained = run if run.exists else run.fold(0)
+    root = Path(open_store(find_store(trained)).root)
     if not (root / "imagesTr").is_dir():
         finding = f"its data folder {root} has no imagesTr"
         raise UserError(Code.FOLDER_MISSING, run.path, finding, "pass the folder of the scans as --data")

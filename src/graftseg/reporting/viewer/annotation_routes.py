@@ -1,4 +1,4 @@
-"""Routes of the annotation: open a case, add strokes, finish a case, and continue the training."""
+"""HTTP routes of the annotation: open a case, add strokes, finish a case, and continue the training."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from graftseg.data.annotation.strokes import RUN, parse_runs
 from graftseg.reporting.viewer.annotator import Annotator
 from graftseg.reporting.viewer.leases import Leases
 from graftseg.reporting.viewer.retraining import Retraining
-from graftseg.reporting.viewer.server import BYTES
+from graftseg.reporting.viewer.server import OCTET_STREAM
 from graftseg.reporting.viewer.volumes import as_nifti
 
 MAX_JSON_BYTES = 1000
@@ -25,17 +25,21 @@ MIN_STROKE_BYTES = 2**16
 
 
 class _TabRequest(BaseModel):
+    """The browser tab that sends a request, and the number of the last stroke that it has sent."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
     tab: str = Field(min_length=1, max_length=64)
     seq: int = 0
 
 
 class _FinishRequest(_TabRequest):
+    """What to do with a case."""
+
     action: Action
 
 
 class AnnotationRoutes:
-    """The routes of an annotator. Only the tab that opened a case may change it."""
+    """The routes of an annotator. Only the tab that has the lease of a case may change the case."""
 
     def __init__(self, annotator: Annotator, retraining: Retraining, leases: Leases | None = None) -> None:
         self._annotator, self._retraining, self._leases = annotator, retraining, leases or Leases()
@@ -53,7 +57,7 @@ class AnnotationRoutes:
         ]
 
     def session(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """Add rank, state and draft of each case to the description of the session, in the order of the ranking."""
+        """Add the rank and the state of each case to the description of the session, most useful case first."""
         cases = []
         for number in self._annotator.order():
             entry = shown["cases"][number]
@@ -69,17 +73,17 @@ class AnnotationRoutes:
         turn = self._annotator.reader.turn(number)
         count, drawing = draft.snapshot()
         volume = drawing.reshape(turn.to_volume(scan.array[0]).shape, order="F")
-        return Response(as_nifti(volume, turn.spacing), media_type=BYTES, headers={"x-seq": str(count)})
+        return Response(as_nifti(volume, turn.spacing), media_type=OCTET_STREAM, headers={"x-seq": str(count)})
 
     async def open(self, request: Request) -> Response:
-        """Give the lease of a case to a tab. Answer whether the tab may change the case."""
+        """Give the lease of a case to a tab, unless another tab has it. Answer whether the tab may change the case."""
         number, body = self._number(request), await _parsed(request, _TabRequest)
         writable = self._leases.take(number, body.tab)
         draft = await run_in_threadpool(self._annotator.draft, number)
         return JSONResponse({"writable": writable, "seq": draft.count})
 
     async def add_stroke(self, request: Request) -> Response:
-        """Add a stroke to a draft. It is on disk when the answer is sent."""
+        """Add a stroke to a draft. When the answer is sent, the stroke is on disk."""
         number, query = self._number(request), request.query_params
         if not query.get("seq", "").isdecimal():
             raise HTTPException(400)

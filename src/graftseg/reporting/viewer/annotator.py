@@ -1,4 +1,4 @@
-"""The cases that can be annotated, with their drafts and states."""
+"""The cases that can be annotated, with their drafts, states and ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,12 @@ from graftseg.reporting.viewer.volumes import Turn
 
 @dataclass(frozen=True)
 class Finished:
-    """The result of a finished case: the saved file, the changed voxels and the next case."""
+    """The result of a finished case.
+
+    file: the saved label map, relative to the folder of data; None if none was saved
+    changed: number of changed voxels
+    next_case: number of the case to annotate next, None if all cases are done
+    """
 
     file: str | None
     changed: int
@@ -44,34 +49,34 @@ class Annotator:
         self.cases, self.folder, self.suggestions = list(cases), folder, suggestions
         self._dataset, self._drafts, self._lock = dataset, dict[int, Draft](), Lock()
         self._opened: dict[int, float] = {}
-        self._states = {case.name: state for case in cases if (state := folder.states().get(case.name))}
+        self._states = folder.states()
         self.collection = self._collect()
         self.reader = CaseReader(self.collection.cases)
         self.ranking = self._rank()
         self._finish_interrupted()
 
     def _collect(self) -> Collection:
+        """Return the cases with the maps that the network predicts when they are read."""
         viewed = []
         for case in self.cases:
-            maps: dict[MapName, ReadScan] = {"prediction": self._reader_of(case, "labels")}
-            maps["uncertainty"] = self._reader_of(case, "uncertainty")
+            maps: dict[MapName, ReadScan] = {
+                "prediction": partial(self._predicted, case, "labels"),
+                "uncertainty": partial(self._predicted, case, "uncertainty"),
+            }
             viewed.append(ViewedCase(case.name, case.split, partial(self._dataset.reader.image, case), maps))
         return Collection("run", self.suggestions.run.path.resolve().name, self.suggestions.classes, tuple(viewed))
 
-    def _reader_of(self, case: Case, name: str) -> ReadScan:
-        def read() -> Scan:
-            array = getattr(self.suggestions.maps(case), name)
-            return Scan(array, self._dataset.reader.image(case).geometry)
-
-        return read
+    def _predicted(self, case: Case, name: str) -> Scan:
+        array = getattr(self.suggestions.maps(case), name)
+        return Scan(array, self._dataset.reader.image(case).geometry)
 
     def _rank(self) -> dict[str, dict[str, Any]]:
         unlabeled = [case.name for case in self.cases if case.label is None]
         return self.suggestions.ranking(self.folder.ranking_file, unlabeled) if unlabeled else {}
 
     def use_run(self, run: RunFolder) -> None:
-        """Predict and rank with the network of another run, after training was continued."""
-        self.suggestions = self.suggestions.of(run)
+        """Predict and rank with the network of another run, such as a continuation of this run."""
+        self.suggestions = self.suggestions.with_run(run)
         for number in range(len(self.cases)):
             self.reader.forget(number)
         self.ranking = self._rank()
@@ -85,7 +90,7 @@ class Annotator:
                 if Draft.exists(folder):
                     self._drafts[number] = Draft(folder, canvas)
                 else:
-                    self._drafts[number] = Draft.begin(folder, canvas, *self._beginning(number))
+                    self._drafts[number] = Draft.begin(folder, canvas, *self._first_labels(number))
                 self._opened[number] = monotonic()
             return self._drafts[number]
 
@@ -105,8 +110,8 @@ class Annotator:
         with self._lock:
             self._drafts.pop(number, None)
 
-    def _beginning(self, number: int) -> tuple[Drawing, dict[str, object]]:
-        """Return the label map that a draft starts from, and a description of its origin."""
+    def _first_labels(self, number: int) -> tuple[Drawing, dict[str, object]]:
+        """Return the label map that a new draft starts from, and a description of its origin."""
         case = self.cases[number]
         if case.label is not None:
             return self._dataset.reader.label(case).array.astype(np.uint8), {"from": "label"}
@@ -123,7 +128,7 @@ class Annotator:
         return Canvas(geometry, lambda labels: turn.to_volume(labels).ravel(order="F"), to_labels)
 
     def finish(self, number: int, action: Action) -> Finished:
-        """Save the label map of an accepted case; log the action; return the next case. Skipped drafts are kept."""
+        """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft."""
         case, draft = self.cases[number], self.draft(number)
         changed, file = draft.changed, None
         if action == "accept":
@@ -148,7 +153,7 @@ class Annotator:
             if case.label is None or not Draft.exists(self.folder.draft(case.name)):
                 continue
             draft = self.draft(number)
-            # an unchanged draft that started from a label map equals that label map, even if it was never accepted
+            # an unchanged draft of a labeled case always equals the label map, so equality does not show a save
             if (draft.changed or draft.about["from"] == "prediction") and self.folder.is_saved(case, draft):
                 self._record(number, "accept", draft.changed)
                 self._remove(number, draft)
@@ -168,11 +173,9 @@ class Annotator:
 
     def next_case(self) -> int | None:
         """Return the most useful case that is neither labeled nor rejected, open cases before skipped cases."""
-        wanted = [number for number in self.order() if self.cases[number].label is None]
-        for state in ("open", "skipped"):
-            if numbers := [number for number in wanted if self.state(number) == state]:
-                return numbers[0]
-        return None
+        unlabeled = [number for number in self.order() if self.cases[number].label is None]
+        candidates = [number for state in ("open", "skipped") for number in unlabeled if self.state(number) == state]
+        return next(iter(candidates), None)
 
     def prefetch(self) -> None:
         """Predict the next case in the background, so that it opens at once."""

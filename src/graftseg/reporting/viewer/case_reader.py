@@ -1,4 +1,4 @@
-"""Reads scans and maps of the viewed cases, and keeps the latest in memory."""
+"""Scans and maps of the viewed cases, read from files when they are needed. The latest are cached in memory."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class CaseReader:
 
     def __init__(self, cases: Sequence[ViewedCase]) -> None:
         self.cases = cases
-        self._kept: OrderedDict[tuple[int, str], Scan] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, str], Scan] = OrderedDict()
         self._lock = Lock()
 
     def scan(self, number: int) -> Scan:
@@ -30,7 +30,7 @@ class CaseReader:
         return self._read(number, "image", self.cases[number].image)
 
     def read_ahead(self, number: int) -> None:
-        """Start to read the scan of a case that will be asked for."""
+        """Start to read a scan in the background, before it is requested."""
         Thread(target=self._try_scan, args=(number,), daemon=True).start()
 
     def _try_scan(self, number: int) -> None:
@@ -59,18 +59,18 @@ class CaseReader:
     def forget(self, number: int) -> None:
         """Read a case again the next time, because its files changed."""
         with self._lock:
-            for key in [key for key in self._kept if key[0] == number]:
-                del self._kept[key]
+            for key in [key for key in self._cache if key[0] == number]:
+                del self._cache[key]
 
     def _read(self, number: int, name: str, read: Callable[[], Scan]) -> Scan:
         with self._lock:
             key = number, name
-            if key not in self._kept:
-                self._kept[key] = _as_bytes_if_possible(read())
-            self._kept.move_to_end(key)
-            while len(self._kept) > 1 and sum(scan.array.nbytes for scan in self._kept.values()) > CACHE_BYTES:
-                self._kept.popitem(last=False)
-            return self._kept[key]
+            if key not in self._cache:
+                self._cache[key] = _as_bytes_if_possible(read())
+            self._cache.move_to_end(key)
+            while len(self._cache) > 1 and sum(scan.array.nbytes for scan in self._cache.values()) > CACHE_BYTES:
+                self._cache.popitem(last=False)
+            return self._cache[key]
 
 
 def _as_bytes_if_possible(scan: Scan) -> Scan:

@@ -33,8 +33,8 @@ MAX_LABEL_VALUES = 64
 """Scans with more different values than this are images, not label maps."""
 MAX_LABEL = 255
 """Scans with larger values are images, not label maps."""
-PEEKED = 2**20
-"""Voxels at the start of a file that may already show that it is an image, because a whole CT takes seconds to read."""
+PEEKED_VOXELS = 2**20
+"""Voxels at the start of a file that are read first. They may show that it is an image. A whole CT takes seconds."""
 REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"
 
 
@@ -49,9 +49,12 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class ViewedCase:
-    """A case with the functions that read its image ``(C, *space)`` and its maps ``(*space)``.
+    """A case to show.
 
-    ``dice`` is the mean over the classes.
+    image: function that reads the image ``(C, *space)``
+    maps: functions that read the maps ``(*space)`` by name
+    dice: mean Dice over the classes
+    uncertainty: mean uncertainty of the prediction
     """
 
     name: str
@@ -64,7 +67,7 @@ class ViewedCase:
 
     @property
     def layers(self) -> list[str]:
-        """Names of the layers that can be shown over the image."""
+        """Return the names of the layers that can be shown over the image."""
         return [*self.maps, *(["difference"] if {"reference", "prediction"} <= self.maps.keys() else [])]
 
 
@@ -100,9 +103,9 @@ def collect(what: Path) -> Collection:
     return _of_scans(what, title)
 
 
-def require_case(shown: Collection, case: str, what: Path) -> None:
+def require_case(collection: Collection, case: str, what: Path) -> None:
     """Raise a UserError if there are no cases, or if the requested case is not among them."""
-    names = [viewed.name for viewed in shown.cases]
+    names = [viewed.name for viewed in collection.cases]
     if not names:
         raise UserError(Code.TOO_FEW_CASES, what, "there is no case to show", "choose a folder with scans")
     if case and case not in names:
@@ -110,11 +113,11 @@ def require_case(shown: Collection, case: str, what: Path) -> None:
         raise UserError(Code.UNKNOWN_NAME, f"--case {case}", finding, f"choose a case such as {names[0]}")
 
 
-def first_case(shown: Collection, case: str) -> int | None:
-    """Return the number of the case that the page opens first, or None if the page chooses by name."""
+def first_case(collection: Collection, case: str) -> int | None:
+    """Return the number of the case that the page opens first, or None if only the page knows it."""
     if case:
-        return next(number for number, one in enumerate(shown.cases) if one.name == case)
-    return 0 if shown.kind in ("run", "scan") else None
+        return next(number for number, viewed in enumerate(collection.cases) if viewed.name == case)
+    return 0 if collection.kind in ("run", "scan") else None  # the page sorts the cases of a folder
 
 
 def collect_run(run: RunFolder) -> Collection:
@@ -123,8 +126,8 @@ def collect_run(run: RunFolder) -> Collection:
     facts = folder.training_manifest() if folder.exists else folder.fold(0).training_manifest()
     tested = _tested_cases(folder.predictions, tuple(facts["store"]["classes"]))
     tested_names = {case.name for case in tested}
-    others = [case for case in _training_cases(folder) if case.name not in tested_names]
-    return Collection("run", run.path.resolve().name, tuple(facts["store"]["classes"]), (*tested, *others))
+    not_tested = [case for case in _training_cases(folder) if case.name not in tested_names]
+    return Collection("run", run.path.resolve().name, tuple(facts["store"]["classes"]), (*tested, *not_tested))
 
 
 def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCase]:
@@ -197,7 +200,7 @@ def _read_levels(path: Path) -> Scan:
 
 
 def _training_cases(run: RunFolder) -> list[ViewedCase]:
-    """Return the training scans of a run, from their files if these are still there, else from the store."""
+    """Return the training scans of a run, from their files if they still exist, else from the store."""
     try:
         store = open_store(find_store(run if run.exists else run.fold(0)))
     except UserError:
@@ -232,7 +235,9 @@ def _of_scans(what: Path, title: str) -> Collection:
 def _label_values(path: Path) -> list[int]:
     """Return the values of a scan if it is a label map, else an empty list."""
     try:
-        if not is_label_map(path) or (is_nifti(path) and not _may_be_labels(np.unique(first_voxels(path, PEEKED)))):
+        if not is_label_map(path) or (
+            is_nifti(path) and not _may_be_labels(np.unique(first_voxels(path, PEEKED_VOXELS)))
+        ):
             return []
         values = np.unique(read_label(path).array)
     except UserError:
@@ -257,8 +262,8 @@ def _of_label(path: Path) -> ViewedCase:
 
 def _class_names(classes: Mapping[int, str]) -> tuple[str, ...]:
     """Return class names by value. Values without a name are numbered."""
-    top = max(classes, default=0)
-    return tuple(classes.get(value, "background" if value == 0 else f"class {value}") for value in range(top + 1))
+    count = max(classes, default=0) + 1
+    return tuple(classes.get(value, "background" if value == 0 else f"class {value}") for value in range(count))
 
 
 def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.uint8]:

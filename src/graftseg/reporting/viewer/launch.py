@@ -26,23 +26,23 @@ def require_front_end() -> None:
         raise UserError(Code.FILE_MISSING, "the viewer", "its web page has not been built", BUILD_REMEDY)
 
 
-def bind(port: int) -> socket.socket:
-    """Return a socket on the loopback interface. Port 0 chooses a free port."""
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def listen(port: int) -> socket.socket:
+    """Return a listening socket on the loopback interface. Port 0 chooses a free port."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((LOOPBACK, port))
-        bound.listen()
+        listener.bind((LOOPBACK, port))
+        listener.listen()
     except OSError as error:
-        bound.close()
+        listener.close()
         finding = f"the port cannot be used ({error.strerror})"
         raise UserError(Code.OPTION_INVALID, f"--port {port}", finding, "choose another port or omit --port") from None
-    return bound
+    return listener
 
 
 def serve(
     app: ASGIApp,
-    bound: socket.socket,
+    listener: socket.socket,
     access: Access,
     print_address: Callable[[str], None],
     *,
@@ -50,7 +50,7 @@ def serve(
     browser: bool,
     should_stop: Callable[[], bool] | None = None,
 ) -> None:
-    """Serve an application until Ctrl-C or until ``should_stop``. ``case`` is shown first."""
+    """Serve an application until Ctrl-C, or until ``should_stop`` returns true. ``case`` is shown first."""
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=2
@@ -60,7 +60,7 @@ def serve(
     def stop(number: int, frame: object) -> None:
         server.should_exit = True
 
-    # Ctrl-C is the usual end, not an error, also before uvicorn installs its own handler
+    # Ctrl-C is the usual end and not an error, even before uvicorn installs its own handler
     signal.signal(signal.SIGINT, stop)
     address = access.url + (f"&case={quote(case)}" if case else "")
     print_address(address)
@@ -70,8 +70,8 @@ def serve(
         timer.start()
     if should_stop is not None:
         Thread(target=_stop_when, args=(server, should_stop), daemon=True).start()
-    with bound:
-        server.run(sockets=[bound])
+    with listener:
+        server.run(sockets=[listener])
 
 
 def _stop_when(server: uvicorn.Server, should_stop: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ from threading import Lock
 from time import monotonic
 
 LEASE_SECONDS = 10.0
-"""A tab that has sent no request for this time is treated as closed."""
+"""A lease ends if its tab sends no request for this time, because the tab may have been closed."""
 
 
 class Leases:
@@ -19,8 +19,8 @@ class Leases:
         """Give the lease of a case to a tab, unless another tab has it. Return whether the tab has the lease."""
         with self._lock:
             now = self._clock()
-            holder, seen = self._held.get(case, (tab, now))
-            if holder != tab and now - seen < LEASE_SECONDS:
+            holder, last_request = self._held.get(case, (tab, now))
+            if holder != tab and now - last_request < LEASE_SECONDS:
                 return False
             self._held[case] = tab, now
             return True

@@ -1,4 +1,4 @@
-"""State, new curve points and new snapshots of a run during training, read from the files of the run."""
+"""Messages about the progress of a run, read from its files: state, new points of curves, new snapshots."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class LiveRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process is training this run."""
+        """Return whether a process is training this run."""
         return self._run.status == "running"
 
     def new_messages(self) -> Iterator[Message]:
@@ -84,8 +84,8 @@ class LiveRun:
         self._times.append((now, self._step))
         while now - self._times[0][0] > RATE_SECONDS and len(self._times) > 2:
             self._times.popleft()
-        began, first = self._times[0]
-        return (self._step - first) / (now - began) if now > began and self._step > first else None
+        then, first = self._times[0]
+        return (self._step - first) / (now - then) if now > then and self._step > first else None
 
 
 def stages_of(recipe: Recipe) -> list[dict[str, Any]]:
@@ -112,8 +112,8 @@ def curves_of(lines: list[dict[str, Any]]) -> dict[str, list[Point]]:
 
 def thinned(curves: dict[str, list[Point]]) -> dict[str, list[Point]]:
     """Return at most ``MAX_POINTS`` evenly spaced points of each curve, including the last."""
-    steps = {name: -(-len(points) // MAX_POINTS) for name, points in curves.items()}
-    return {name: points[(len(points) - 1) % steps[name] :: steps[name]] for name, points in curves.items()}
+    strides = {name: -(-len(points) // MAX_POINTS) for name, points in curves.items()}
+    return {name: points[(len(points) - 1) % strides[name] :: strides[name]] for name, points in curves.items()}
 
 
 class SnapshotPictures:
@@ -124,7 +124,7 @@ class SnapshotPictures:
 
     @cached_property
     def _orientation(self) -> Orientation:
-        """The orientation of all pictures. It is found once, because opening a store of many scans takes long."""
+        """Return the orientation of all pictures. It is cached, because opening a store of many scans takes long."""
         return orientation_of(read_recipe(self._run), read_store(self._run), has_volumes=None)
 
     def png(self, step: int, name: str) -> bytes | None:

@@ -11,13 +11,13 @@ from graftseg.core.run_folder import RunFolder
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 20.0
-"""Seconds that the server stays up after the training, so that open pages can load the report."""
+"""Time for which the server continues after the training, so that open pages can load the report."""
 
 
 def start_live_page(run: Path) -> "subprocess.Popen[bytes]":
-    """Serve the live page of a run until this process ends. The child process prints the address of the page.
+    """Start a child process that serves the live page of a run and prints its address.
 
-    Keep the result: the child process ends some seconds after its input is closed.
+    Keep a reference to the child: it ends some seconds after its input is closed, which happens when this process ends.
     """
     command = [sys.executable, "-m", "graftseg", "view", str(run), "--follow"]
     # a new session, so that Ctrl-C stops the training and not the page
@@ -25,7 +25,7 @@ def start_live_page(run: Path) -> "subprocess.Popen[bytes]":
 
 
 def wait_for_run(run: RunFolder, parent: "Parent") -> bool:
-    """Wait until a run is started or resumed. Return False if the training process ended before."""
+    """Wait until a run has started or resumed. Return False if the training process has ended without it."""
     while not run.exists or run.status not in ("running", "finished"):
         if parent.has_ended():
             return False
@@ -34,7 +34,7 @@ def wait_for_run(run: RunFolder, parent: "Parent") -> bool:
 
 
 class Parent:
-    """The process that trains. It has ended when its end of the pipe is closed."""
+    """The process that trains. Its end of the pipe is closed when it ends."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.ended_at: float | None = None

@@ -1,4 +1,4 @@
-"""Routes of a run while it trains: a stream of events, and pictures of snapshots."""
+"""HTTP routes of a run while it trains: a stream of events, and pictures of snapshots."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -20,8 +20,8 @@ POLL_SECONDS = 1.0
 def live_routes(run: RunFolder, has_ended: Callable[[], bool] | None = None) -> list[Route]:
     """Return the routes of a run.
 
-    With ``has_ended``, the server closes soon after this function returns True. Without it, the events end when no
-    process trains the run any more.
+    ``has_ended`` returns whether the training has ended, if the server belongs to the training and ends with it. By
+    default, the training has ended when no process trains the run.
     """
     pictures = SnapshotPictures(run)
 

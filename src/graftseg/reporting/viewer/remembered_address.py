@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_errors
 from graftseg.reporting.viewer.access import Access
-from graftseg.reporting.viewer.launch import bind
+from graftseg.reporting.viewer.launch import listen
 
 
 class _Address(BaseModel):
@@ -19,25 +19,25 @@ class _Address(BaseModel):
 
 
 def remembered_address(path: Path, port: int) -> tuple[Access, socket]:
-    """Return the access and the socket of a server. Port 0 uses the last port again if it is free.
+    """Return the access and the socket of a server. Port 0 uses the last port again, or a free port if it is in use.
 
-    Only the owner can read the file with the token.
+    The file ``path`` stores the address. Only its owner can read it, because it contains the token.
     """
     last = _read(path)
-    bound = _bind_again(last, port)
-    number = bound.getsockname()[1]
-    access = Access(number, last.token) if last is not None and last.port == number else Access(number)
-    _write(path, {"port": number, "token": access.token})
-    return access, bound
+    listener = _listen_again(last, port)
+    used_port = listener.getsockname()[1]
+    access = Access(used_port, last.token) if last is not None and last.port == used_port else Access(used_port)
+    _write(path, {"port": used_port, "token": access.token})
+    return access, listener
 
 
-def _bind_again(last: _Address | None, port: int) -> socket:
+def _listen_again(last: _Address | None, port: int) -> socket:
     if port or last is None:
-        return bind(port)
+        return listen(port)
     try:
-        return bind(last.port)
+        return listen(last.port)
     except UserError:
-        return bind(0)
+        return listen(0)
 
 
 def _read(path: Path) -> _Address | None:

@@ -15,7 +15,10 @@ SHOWN_LINES = 8
 
 
 class Retraining:
-    """The training that the button starts. ``use`` is called with the finished run, unless its scores are lower."""
+    """The training that a button of the page starts. Its output goes to the file ``log``.
+
+    ``use`` is called with the finished run, unless its Dice is lower than before.
+    """
 
     def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
@@ -56,9 +59,10 @@ class Retraining:
         with self._lock:
             end = monotonic() if self._state == "running" else self._ended
             lines = self._log.read_text(errors="replace").splitlines()[-SHOWN_LINES:] if self._state != "idle" else []
-            run = self._target.name if self._target is not None and self._state == "finished" else None
+            run = RunFolder(self._target) if self._target is not None and self._state == "finished" else None
             facts: dict[str, Any] = {"state": self._state, "lines": lines, "seconds": round(end - self._began, 1)}
-            return facts | {"run": run, "summary": _summary(self._target) if run else None}
+            name, summary = (None, None) if run is None else (run.path.name, _summary(run))
+            return facts | {"run": name, "summary": summary}
 
 
 def next_run(path: Path) -> Path:
@@ -75,9 +79,10 @@ def is_worse(run: RunFolder) -> bool:
     return gain is not None and gain["after"] is not None and gain["after"] < gain["before"]
 
 
-def _summary(run: Path | None) -> str | None:
-    gain = RunFolder(run).manifest().get("gain") if run is not None else None
-    if gain is None or run is None:
+def _summary(run: RunFolder) -> str | None:
+    """Return a sentence on the gain of a continued run, if it is known."""
+    gain = run.manifest().get("gain")
+    if gain is None:
         return None
-    kept = ". The page keeps the earlier network" if is_worse(RunFolder(run)) else ""
-    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}{kept}."
+    addition = ". The page keeps the earlier network" if is_worse(run) else ""
+    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}{addition}."

@@ -27,17 +27,21 @@ from graftseg.reporting.viewer.volumes import Turn, center_slices, nifti_parts, 
 
 STATIC = Path(__file__).with_name("static")
 """The front end, built by ``make web``."""
-BYTES = "application/octet-stream"
+OCTET_STREAM = "application/octet-stream"
 STATUS = {Code.FILE_MISSING: 404, Code.FOLDER_LOCKED: 409, Code.RUN_MISMATCH: 409, Code.SCAN_TOO_LARGE: 413}
 """HTTP status of user errors, 422 by default."""
 
 Describe = Callable[[dict[str, Any]], dict[str, Any]]
-"""A function that adds to the description of the session."""
+"""A function that completes the description of the session."""
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """The content that the server shows. ``report`` renders the report of a run."""
+    """The content that the server shows.
+
+    report: function that renders the report as HTML, None without a run
+    is_live: whether the run is being trained
+    """
 
     collection: Collection
     reader: CaseReader
@@ -48,12 +52,12 @@ class Viewer:
 def create_app(
     viewer: Viewer, access: Access, routes: Sequence[BaseRoute] = (), session: Describe | None = None
 ) -> Starlette:
-    """Return the web application. Annotation and live training add ``routes`` and change the ``session``."""
+    """Return the web application. Annotation and live training add ``routes``. Annotation completes the ``session``."""
     pages = CasePages(viewer)
 
     def show_session(request: Request) -> Response:
-        shown = pages.session()
-        return JSONResponse(shown if session is None else session(shown))
+        description = pages.session()
+        return JSONResponse(description if session is None else session(description))
 
     def show_report(request: Request) -> Response:
         if viewer.report is None:
@@ -85,23 +89,23 @@ class CasePages:
 
     def session(self) -> dict[str, Any]:
         """Describe everything that is shown."""
-        shown = self._viewer.collection
+        collection = self._viewer.collection
         return {
             "mode": "view",
-            "kind": shown.kind,
-            "title": shown.title,
+            "kind": collection.kind,
+            "title": collection.title,
             "classes": [
                 {"value": value, "name": name, "color": color_of(value) if value else None}
-                for value, name in enumerate(shown.classes)
+                for value, name in enumerate(collection.classes)
             ],
-            "cases": [describe_case(number, case) for number, case in enumerate(shown.cases)],
+            "cases": [describe_case(number, case) for number, case in enumerate(collection.cases)],
             "has_report": self._viewer.report is not None,
             "is_live": self._viewer.is_live,
         }
 
     def case(self, request: Request) -> Response:
         """Describe one case."""
-        number = self.number(request)
+        number = self._number(request)
         case, scan, turn = self._reader.cases[number], self._reader.scan(number), self._reader.turn(number)
         scores = [
             {"class": score.name, "dice": _finite(score.dice), "hd95": _finite(score.hd95)} for score in case.scores
@@ -130,10 +134,10 @@ class CasePages:
     def center(self, request: Request) -> Response:
         """Send the middle slices of one channel, which the page shows while it loads all voxels."""
         volume, _ = self._channel(request)
-        return Response(center_slices(volume), media_type=BYTES)
+        return Response(center_slices(volume), media_type=OCTET_STREAM)
 
     def _channel(self, request: Request) -> tuple[NDArray[Any], Turn]:
-        number = self.number(request)
+        number = self._number(request)
         scan, turn = self._reader.scan(number), self._reader.turn(number)
         channel = request.query_params.get("channel", "0")
         if not channel.isdecimal() or int(channel) >= len(scan.array):
@@ -142,14 +146,14 @@ class CasePages:
 
     def layer(self, request: Request) -> Response:
         """Send a map of a case."""
-        number, name = self.number(request), request.path_params["layer"]
+        number, name = self._number(request), request.path_params["layer"]
         if name not in self._reader.cases[number].layers:
             raise HTTPException(404)
         turn = self._reader.turn(number)
         volume = turn.to_volume(self._reader.layer(number, name))
         return _volume_response(volume, turn, 1 / LEVELS if name == "uncertainty" else 1.0)
 
-    def number(self, request: Request) -> int:
+    def _number(self, request: Request) -> int:
         """Return the number of the requested case."""
         number: int = request.path_params["number"]
         if number >= len(self._reader.cases):
@@ -158,7 +162,7 @@ class CasePages:
 
 
 def describe_case(number: int, case: ViewedCase) -> dict[str, Any]:
-    """Return the entry of a case in the list. The annotation adds the rank and its reasons."""
+    """Return the entry of a case in the list. Annotation replaces the rank, its reasons and the state."""
     return {
         "id": number,
         "name": case.name,
@@ -174,9 +178,9 @@ def describe_case(number: int, case: ViewedCase) -> dict[str, Any]:
 
 
 def _volume_response(volume: NDArray[Any], turn: Turn, slope: float = 1.0) -> Response:
-    """Send a volume in parts, each of them converted while the one before is on its way."""
+    """Send a volume in parts. While one part is sent, the next is converted."""
     headers = {"content-length": str(nifti_size(volume))}
-    return StreamingResponse(nifti_parts(volume, turn.spacing, slope), media_type=BYTES, headers=headers)
+    return StreamingResponse(nifti_parts(volume, turn.spacing, slope), media_type=OCTET_STREAM, headers=headers)
 
 
 def _finite(value: float) -> float | None:

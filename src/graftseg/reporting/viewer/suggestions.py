@@ -21,7 +21,7 @@ from graftseg.inference.ranking.orders import DEFAULT_ORDER
 from graftseg.inference.ranking.rank import rank_run
 
 MAPS = ExtraMaps(uncertainty=True)
-KEPT = 4
+CACHED_PREDICTIONS = 4
 """Number of predictions that are kept in memory."""
 
 
@@ -33,31 +33,31 @@ class Suggestions:
         self.run, self._dataset, self._device = run, dataset, device
         self._networks = Ensemble.load(ensemble_members(folder, None), device, (), "shipped")
         self._network_folder = folder
-        self._kept: dict[str, ScanMaps] = {}
+        self._cache: dict[str, ScanMaps] = {}
         self._lock = Lock()
 
-    def of(self, run: RunFolder) -> "Suggestions":
-        """Return the suggestions of another run for the same data."""
+    def with_run(self, run: RunFolder) -> "Suggestions":
+        """Return suggestions for the same data by the network of another run."""
         return Suggestions(run, self._dataset, self._device)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The class names, background first."""
+        """Return the class names, background first."""
         return self._networks.classes
 
     @property
     def model(self) -> str:
-        """The checksum of the weights."""
+        """Return the checksum of the weights."""
         return self._networks.identity()
 
     def maps(self, case: Case) -> ScanMaps:
         """Return the label map and the uncertainty map of a scan."""
         with self._lock:
-            if case.name not in self._kept:
-                while len(self._kept) >= KEPT:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[case.name] = self._predict(self._dataset.reader.image(case), case)
-            return self._kept[case.name]
+            if case.name not in self._cache:
+                while len(self._cache) >= CACHED_PREDICTIONS:
+                    del self._cache[next(iter(self._cache))]
+                self._cache[case.name] = self._predict(self._dataset.reader.image(case), case)
+            return self._cache[case.name]
 
     def _predict(self, scan: Scan, case: Case) -> ScanMaps:
         where, settings, predictor = case.images[0], self._networks.recipe.data, self._networks.predictor
@@ -68,7 +68,7 @@ class Suggestions:
         return predict_maps(predictor, torch.from_numpy(image), grid, MAPS, where)
 
     def ranking(self, file: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return rank, uncertainty and reasons by case. They are kept in ``file`` for the next call."""
+        """Return rank, uncertainty and reasons by case. ``file`` stores the ranking for the next call."""
         ranked = _read_ranking(file, self.model)
         if not set(names) <= ranked.keys():
             rows = rank_run(self._network_folder, self._dataset.root, None, self._device).rows
@@ -81,6 +81,7 @@ class Suggestions:
 
 
 def _read_ranking(path: Path, model: str) -> dict[str, dict[str, Any]]:
+    """Return a stored ranking, or an empty one if it is from another network or in another order."""
     content = read_json(path) if path.is_file() else {}
     is_current = content.get("model") == model and content.get("by", "uncertainty") == DEFAULT_ORDER
     cases: dict[str, dict[str, Any]] = content["cases"] if is_current else {}

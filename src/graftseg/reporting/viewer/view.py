@@ -11,7 +11,7 @@ from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import collect, first_case, require_case
-from graftseg.reporting.viewer.launch import bind, require_front_end, serve
+from graftseg.reporting.viewer.launch import listen, require_front_end, serve
 from graftseg.reporting.viewer.live_page import Parent, wait_for_run
 from graftseg.reporting.viewer.live_routes import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
@@ -20,7 +20,7 @@ from graftseg.reporting.viewer.server import Viewer, create_app
 def view(
     what: Path, print_address: Callable[[str], None], *, case: str = "", port: int = 0, browser: bool = True
 ) -> None:
-    """Show ``what`` in the browser until Ctrl-C. ``print_address`` gets the address of the page."""
+    """Show ``what`` in the browser until Ctrl-C. ``print_address`` is called with the address of the page."""
     require_front_end()
     _serve(what, print_address, case, port, browser)
 
@@ -38,18 +38,18 @@ def follow(
 def _serve(
     what: Path, print_address: Callable[[str], None], case: str, port: int, browser: bool, parent: Parent | None = None
 ) -> None:
-    shown = collect(what)
-    require_case(shown, case, what)
+    collection = collect(what)
+    require_case(collection, case, what)
     run = RunFolder(what)
     is_live = parent is not None or (run.exists and run.status == "running")
-    viewer = Viewer(shown, CaseReader(shown.cases), report_of(run), is_live)
-    if not is_live and (number := first_case(shown, case)) is not None:
+    viewer = Viewer(collection, CaseReader(collection.cases), report_of(run), is_live)
+    if not is_live and (number := first_case(collection, case)) is not None:
         viewer.reader.read_ahead(number)
-    bound = bind(port)
-    access = Access(bound.getsockname()[1])
+    listener = listen(port)
+    access = Access(listener.getsockname()[1])
     has_ended, can_close = (None, None) if parent is None else (parent.has_ended, parent.can_close)
     app = create_app(viewer, access, live_routes(run, has_ended) if run.exists else [])
-    serve(app, bound, access, print_address, case=case, browser=browser, should_stop=can_close)
+    serve(app, listener, access, print_address, case=case, browser=browser, should_stop=can_close)
 
 
 def report_of(run: RunFolder) -> Callable[[], str] | None:

@@ -1,7 +1,6 @@
-"""Volumes as the browser needs them: NIfTI bytes with axes that point right, anterior and superior (RAS).
+"""Volumes in the form that the browser reads: NIfTI bytes with axes that point right, anterior and superior (RAS).
 
-The browser draws into voxels in the order of these bytes, so a drawing can be turned back to the grid of the scan
-exactly.
+The voxels of a drawing have the order of these bytes, so a drawing can be turned back to the grid of the scan exactly.
 """
 
 from collections.abc import Iterator
@@ -59,12 +58,12 @@ class Turn:
 
 
 def as_nifti(volume: NDArray[Any], spacing: tuple[float, ...], slope: float = 1.0) -> bytes:
-    """Return the bytes of a NIfTI file. Its affine contains only the spacing, so that no reader turns the volume."""
+    """Return the bytes of a NIfTI file. The affine contains only the spacing, so that no reader turns the volume."""
     return b"".join(nifti_parts(volume, spacing, slope))
 
 
 def nifti_parts(volume: NDArray[Any], spacing: tuple[float, ...], slope: float = 1.0) -> Iterator[bytes]:
-    """Yield the bytes of ``as_nifti`` in parts: the header, then some slices at a time, so that no copy is made."""
+    """Yield the header and then some slices at a time, so that the whole file is never in memory."""
     steps = (*spacing, *(1.0,) * (3 - len(spacing)), 1.0)
     affine = tuple(tuple(row) for row in np.diag(steps).tolist())
     yield encode_header(shown_type(volume), Geometry(volume.shape, affine), slope)
