@@ -20,7 +20,7 @@ import { ToolPanel } from "./tools.ts";
 import type { ViewerPage } from "./viewer_page.ts";
 
 const AXIS_NAMES = ["sagittal", "coronal", "axial"] as const;
-const DONE: Record<FinishAction, string> = { accept: "Accepted", skip: "Skipped", reject: "Rejected" };
+const FINISHED: Record<FinishAction, string> = { accept: "Accepted", skip: "Skipped", reject: "Rejected" };
 
 /** Everything that belongs to the open case. */
 interface OpenCase {
@@ -32,6 +32,7 @@ interface OpenCase {
   lease: Lease;
   queue: StrokeQueue;
   isWritable: boolean;
+  /** Number of the last stroke in the loaded draft. */
   seq: number;
 }
 
@@ -46,7 +47,8 @@ export class Annotation {
   readonly #banner = element("p", { className: "notice", role: "status", hidden: true });
   readonly #decision = element("div", { className: "decision", role: "group", "aria-label": "Decision about this case" });
   #case: OpenCase | null = null;
-  #drawn: Slice[] = [];
+  /** The last two different slices of one plane that were drawn on, the latest first. */
+  #drawnSlices: Slice[] = [];
 
   private constructor(page: ViewerPage, tab: string, database: IDBDatabase) {
     this.#page = page;
@@ -82,7 +84,7 @@ export class Annotation {
     return new Annotation(page, await tabId(), await openDatabase());
   }
 
-  /** Return a case whose strokes did not reach the server before its tab was closed, or null. */
+  /** Return a case with strokes that have not reached the server, because their tab was closed, or null. */
   async interruptedCase(): Promise<number | null> {
     const waiting = await waitingCases(this.#database);
     return this.#page.session.cases.find(({ name }) => waiting.has(this.#keyOf(name)))?.id ?? null;
@@ -94,19 +96,19 @@ export class Annotation {
   }
 
   undo(): void {
-    const change = this.#writable()?.history.undo();
+    const change = this.#writableCase()?.history.undo();
     if (change) this.#apply(change.undo);
   }
 
   redo(): void {
-    const change = this.#writable()?.history.redo();
+    const change = this.#writableCase()?.history.redo();
     if (change) this.#apply(change.redo);
   }
 
   /** Interpolate the chosen class between the last two slices that were drawn on. */
   interpolate(): void {
-    const open = this.#writable();
-    const slices = this.#pair();
+    const open = this.#writableCase();
+    const slices = this.#slicesToInterpolate();
     if (open === null || slices === null) return;
     const edit = new Edit(open.draft);
     const [from, to] = slices;
@@ -134,17 +136,17 @@ export class Annotation {
     ];
   }
 
-  #writable(): OpenCase | null {
+  #writableCase(): OpenCase | null {
     return this.#case?.isWritable ? this.#case : null;
   }
 
   async #open(details: CaseDetails): Promise<void> {
     const key = this.#keyOf(details.name);
     const queue = this.#newQueue(details.id, key);
-    const lease = new Lease(details.id, this.#tab, (opened) => this.#answer(opened));
+    const lease = new Lease(details.id, this.#tab, (opened) => this.#updateRights(opened));
     const draft: Draft = { labels: new Uint8Array(0), shape: details.shape, spacing: details.spacing };
     this.#case = { details, key, draft, history: new History(), lease, queue, isWritable: false, seq: 0 };
-    this.#drawn = [];
+    this.#drawnSlices = [];
     const opened = await lease.start();
     await this.#load(this.#case, opened.writable);
   }
@@ -157,11 +159,11 @@ export class Annotation {
     const send = async ({ seq, runs }: Stroke): Promise<number> => (await postStroke(id, this.#tab, seq, runs)).seq;
     const queue = new StrokeQueue(new DatabaseStore(this.#database, key, this.#tab), send);
     queue.onState = (state) => this.indicator.show(state);
-    queue.onConflict = (error) => this.#resynchronize(queue, error);
+    queue.onConflict = (error) => this.#stopAfterRefusal(queue, error);
     return queue;
   }
 
-  /** Load the draft. A tab that may write also sends the strokes that an earlier page has left. */
+  /** Load the draft. A tab that may write also applies and sends the strokes that an earlier page has left. */
   async #load(open: OpenCase, isWritable: boolean): Promise<void> {
     const { bytes, seq } = await getDraft(open.details.id);
     if (this.#case !== open) return;
@@ -177,16 +179,17 @@ export class Annotation {
     this.#refresh();
   }
 
-  async #answer(opened: Opened): Promise<void> {
+  /** Load the draft again if this tab got or lost the right to draw, or if another tab has changed the draft. */
+  async #updateRights(opened: Opened): Promise<void> {
     const open = this.#case;
     if (open === null) return;
-    if (open.isWritable && !opened.writable) await this.#lose(open);
+    if (open.isWritable && !opened.writable) await this.#stopDrawing(open);
     const hasChanged = opened.writable !== open.isWritable || (!opened.writable && opened.seq !== open.seq);
     if (hasChanged) await this.#load(open, opened.writable);
   }
 
   /** Stop drawing because another tab has taken over the case. */
-  async #lose(open: OpenCase): Promise<void> {
+  async #stopDrawing(open: OpenCase): Promise<void> {
     this.#pointer.finish();
     open.isWritable = false;
     this.#refresh();
@@ -194,8 +197,8 @@ export class Annotation {
     open.queue = this.#newQueue(open.details.id, open.key);
   }
 
-  /** Stop drawing after the server refused a stroke. The lease then loads the draft again and sends what waits. */
-  #resynchronize(queue: StrokeQueue, error: ApiError): void {
+  /** Stop drawing after the server refused a stroke. The next answer about the lease loads the draft and sends what waits. */
+  #stopAfterRefusal(queue: StrokeQueue, error: ApiError): void {
     const open = this.#case;
     if (open === null || open.queue !== queue) return;
     if (error.status !== 409) this.#page.notify(error.message);
@@ -204,6 +207,7 @@ export class Annotation {
     this.#refresh();
   }
 
+  /** Close the case. Return false to stay, if the server does not have all strokes. */
   async #leave(): Promise<boolean> {
     this.#pointer.finish();
     const open = this.#case;
@@ -220,10 +224,10 @@ export class Annotation {
   }
 
   #finishStroke(change: Change, slice: Slice): void {
-    const open = this.#writable();
+    const open = this.#writableCase();
     if (open === null) return;
     this.#page.notify("");
-    this.#drawn = [slice, ...this.#drawn.filter((other) => other.axis === slice.axis && other.position !== slice.position)].slice(0, 2);
+    this.#drawnSlices = [slice, ...this.#drawnSlices.filter((other) => other.axis === slice.axis && other.position !== slice.position)].slice(0, 2);
     this.#record(open, change);
   }
 
@@ -234,21 +238,22 @@ export class Annotation {
   }
 
   #apply(runs: Run[]): void {
-    const open = this.#writable()!;
+    const open = this.#writableCase()!;
     applyRuns(open.draft.labels, runs);
     open.queue.add(encodeRuns(runs));
     this.#page.stage.view.updateDraft(open.draft.labels, ...boxOfRuns(runs, open.draft.shape));
     this.#refresh();
   }
 
-  #pair(): [Slice, Slice] | null {
-    const [a, b] = this.#drawn;
+  /** Return the last two slices that were drawn on in order, or null if no slice is between them. */
+  #slicesToInterpolate(): [Slice, Slice] | null {
+    const [a, b] = this.#drawnSlices;
     if (a === undefined || b === undefined || Math.abs(a.position - b.position) < 2) return null;
     return a.position < b.position ? [a, b] : [b, a];
   }
 
   async #reset(): Promise<void> {
-    const open = this.#writable();
+    const open = this.#writableCase();
     if (open === null) return;
     const isSure = await confirmDialog("Start over?", "All changes are discarded. The drawing starts again from the prediction, or from the saved label map.", "Start over");
     if (isSure) await this.#restart(open);
@@ -258,7 +263,7 @@ export class Annotation {
     try {
       await open.queue.flushed();
       await resetCase(open.details.id, this.#tab, open.queue.last);
-      this.#drawn = [];
+      this.#drawnSlices = [];
       await this.#load(open, true);
     } catch (error) {
       this.#showError(error);
@@ -266,7 +271,7 @@ export class Annotation {
   }
 
   async #finish(action: FinishAction): Promise<void> {
-    const open = this.#writable();
+    const open = this.#writableCase();
     if (open === null) return;
     this.#pointer.finish();
     if (action === "reject" && !(await confirmDialog("Reject this scan?", "The drawing is deleted, no label is written, and the scan is no longer suggested.", "Reject"))) return;
@@ -274,7 +279,7 @@ export class Annotation {
     try {
       await open.queue.flushed();
       const { file, changed, next } = await finishCase(open.details.id, this.#tab, open.queue.last, action);
-      await this.#goOn(action, open.details.name, file, changed, next);
+      await this.#showFinished(action, open.details.name, file, changed, next);
     } catch (error) {
       this.#showError(error);
     }
@@ -288,7 +293,7 @@ export class Annotation {
   /** Show the ranking of a new network. A drawing without strokes starts again from its prediction. */
   async useNewNetwork(): Promise<void> {
     await this.#updateList();
-    const open = this.#writable();
+    const open = this.#writableCase();
     if (open !== null && open.queue.last === 0) await this.#restart(open);
   }
 
@@ -298,12 +303,13 @@ export class Annotation {
     this.#page.list.update(cases);
   }
 
-  async #goOn(action: FinishAction, name: string, file: string | null, changed: number, next: number | null): Promise<void> {
+  /** Open the next case and say what happened to the finished case. */
+  async #showFinished(action: FinishAction, name: string, file: string | null, changed: number, next: number | null): Promise<void> {
     await this.#updateList();
     if (next !== null) await this.#page.open(next);
     else if (this.#case !== null) await this.#load(this.#case, true);
     const saved = file === null ? "" : `, saved as ${file} (${changed} ${changed === 1 ? "voxel" : "voxels"} changed)`;
-    this.#page.notify(`${DONE[action]}: ${name}${saved}.${next === null ? " All cases are done." : ""}`, true);
+    this.#page.notify(`${FINISHED[action]}: ${name}${saved}.${next === null ? " All cases are done." : ""}`, true);
   }
 
   #setBusy(isBusy: boolean): void {
@@ -318,8 +324,8 @@ export class Annotation {
     this.#tools.setEnabled(open.isWritable);
     this.#tools.setFlat(open.details.is_2d);
     this.#tools.setHistory(open.history.canUndo, open.history.canRedo);
-    const pair = this.#pair();
-    this.#tools.setInterpolation(pair === null ? "" : `Interpolates ${AXIS_NAMES[pair[0].axis]} slices ${pair[0].position + 1} to ${pair[1].position + 1}.`);
+    const slices = this.#slicesToInterpolate();
+    this.#tools.setInterpolation(slices === null ? "" : `Interpolates ${AXIS_NAMES[slices[0].axis]} slices ${slices[0].position + 1} to ${slices[1].position + 1}.`);
     this.#setBusy(false);
     this.#page.stage.node.dataset["writable"] = String(open.isWritable);
     this.#pointer.refreshCursor();

@@ -61,17 +61,20 @@ export interface CaseDetails {
   scores: Score[];
 }
 
+/** Whether the tab may draw on a case, and the number of the last stroke in its draft. */
 export interface Opened {
   writable: boolean;
   seq: number;
 }
 
+/** The saved file (null if none), the number of changed voxels, and the case to annotate next. */
 export interface Finished {
   file: string | null;
   changed: number;
   next: number | null;
 }
 
+/** A training that was started from the page: its state, last lines of output, new run, and gain in Dice as a sentence. */
 export interface Training {
   state: "idle" | "running" | "finished" | "failed";
   lines: string[];

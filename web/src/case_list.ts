@@ -24,19 +24,19 @@ export function filterCases(cases: readonly CaseSummary[], text: string): CaseSu
 }
 
 /** Return the keys that at least one case has a value for. */
-function keysOf(session: Session): SortKey[] {
+function sortKeysOf(session: Session): SortKey[] {
   return (Object.keys(SORT_NAMES) as SortKey[]).filter((key) => key === "name" || session.cases.some((item) => item[key] !== null));
 }
 
-function firstKey(session: Session): SortKey {
-  const keys = keysOf(session);
+function defaultSortKey(session: Session): SortKey {
+  const keys = sortKeysOf(session);
   if (session.mode === "annotate" && keys.includes("rank")) return "rank";
   return keys.includes("dice") ? "dice" : "name";
 }
 
-/** Return the first case of the list that still has to be annotated, or the first of all. */
-export function firstOf(session: Session): number | null {
-  const all = sortCases(session.cases, firstKey(session));
+/** Return the first open case of the list, or the first case if none is open. */
+export function firstCaseOf(session: Session): number | null {
+  const all = sortCases(session.cases, defaultSortKey(session));
   return (all.find(({ state }) => state === "open") ?? all[0])?.id ?? null;
 }
 
@@ -56,8 +56,8 @@ export class CaseList {
   constructor(session: Session) {
     this.#cases = session.cases;
     this.#isAnnotating = session.mode === "annotate";
-    const keys = keysOf(session);
-    this.#key = firstKey(session);
+    const keys = sortKeysOf(session);
+    this.#key = defaultSortKey(session);
     const select = element("select", { id: "sort" });
     for (const key of keys) select.append(element("option", { value: key, textContent: SORT_NAMES[key], selected: key === this.#key }));
     select.addEventListener("change", () => this.#sort(select.value as SortKey));

@@ -81,13 +81,14 @@ export function fillPolygon(edit: Edit, slice: Slice, corners: readonly Point[],
   corners.forEach((corner, i) => drawLine(edit, slice, corner, corners[(i + 1) % corners.length]!, [[0, 0]], value));
 }
 
+/** Return where the sides of a polygon cross row v. */
 function crossingsAt(corners: readonly Point[], v: number): number[] {
-  const found: number[] = [];
+  const crossings: number[] = [];
   corners.forEach(([u0, v0], i) => {
     const [u1, v1] = corners[(i + 1) % corners.length]!;
-    if (v0 <= v !== v1 <= v) found.push(u0 + ((v - v0) / (v1 - v0)) * (u1 - u0));
+    if (v0 <= v !== v1 <= v) crossings.push(u0 + ((v - v0) / (v1 - v0)) * (u1 - u0));
   });
-  return found.sort((a, b) => a - b);
+  return crossings.sort((a, b) => a - b);
 }
 
 /**
@@ -105,20 +106,21 @@ export function fillRegion(draft: Draft, edit: Edit, slice: Slice, start: Point,
   return true;
 }
 
+/** Return the points of equal label that are connected with a point of a slice. */
 function regionAt(draft: Draft, slice: Slice, start: Point): Point[] {
   const { labels, shape } = draft;
   const [u, v] = planeAxes(slice.axis);
   const target = labels[indexOf(shape, inVolume(start, slice))];
   const seen = new Uint8Array(shape[u] * shape[v]);
   const region: Point[] = [];
-  const waiting: Point[] = [start];
-  while (waiting.length > 0) {
-    const [a, b] = waiting.pop()!;
+  const stack: Point[] = [start];
+  while (stack.length > 0) {
+    const [a, b] = stack.pop()!;
     if (a < 0 || b < 0 || a >= shape[u] || b >= shape[v] || seen[a + shape[u] * b]) continue;
     if (labels[indexOf(shape, inVolume([a, b], slice))] !== target) continue;
     seen[a + shape[u] * b] = 1;
     region.push([a, b]);
-    waiting.push([a + 1, b], [a - 1, b], [a, b + 1], [a, b - 1]);
+    stack.push([a + 1, b], [a - 1, b], [a, b + 1], [a, b - 1]);
   }
   return region;
 }

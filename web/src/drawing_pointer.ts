@@ -7,12 +7,12 @@ import type { Stage } from "./stage.ts";
 import { element } from "./dom.ts";
 import type { ToolPanel } from "./tools.ts";
 
-/** Strokes are also saved in parts while they are drawn, so that a crash loses no more than this time. */
+/** Long strokes are saved in parts while they are drawn, so that a crash loses no more than this time. */
 const AUTOSAVE_MS = 2000;
 
 interface ActiveStroke {
   pointer: number;
-  /** Saves parts of the stroke. Short strokes stay in one piece, so that one undo takes them back. */
+  /** Timer that saves parts of the stroke. A short stroke is saved in one piece, so that one undo removes it. */
   timer: number;
   edit: Edit;
   slice: Slice;
@@ -55,7 +55,7 @@ export class DrawingPointer {
     }
     canvas.addEventListener("pointerleave", () => (this.#cursor.hidden = true));
     for (const type of ["mousedown", "mousemove", "mouseup", "touchstart", "touchmove", "touchend"]) {
-      frame.addEventListener(type, (event) => this.#shield(event), { capture: true });
+      frame.addEventListener(type, (event) => this.#hideFromNiiVue(event), { capture: true });
     }
   }
 
@@ -70,13 +70,14 @@ export class DrawingPointer {
     this.#report(stroke.edit, stroke.slice);
   }
 
-  /** Update the circle that shows the brush. */
+  /** Adapt the cursor to the tool. */
   refreshCursor(): void {
     this.#cursor.hidden = true;
     this.#stage.canvas.style.cursor = this.#tools.tool === "navigate" ? "" : "crosshair";
   }
 
-  #shield(event: Event): void {
+  /** Keep NiiVue from moving the crosshair while the user draws. */
+  #hideFromNiiVue(event: Event): void {
     const isPress = event instanceof MouseEvent && event.type === "mousedown" && event.button === 0 && !event.shiftKey;
     const isDrawing = this.#stroke !== null || isPress || event.type.startsWith("touch");
     if (event.target === this.#stage.canvas && this.#tools.tool !== "navigate" && isDrawing && this.#draft() !== null) event.stopPropagation();
@@ -129,7 +130,7 @@ export class DrawingPointer {
     this.#show(stroke.edit);
   }
 
-  /** Report what was drawn so far, and go on with the same stroke. */
+  /** Report the voxels that were drawn so far, and continue the stroke. */
   #savePart(): void {
     const stroke = this.#stroke;
     const draft = this.#draft();

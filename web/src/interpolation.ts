@@ -72,6 +72,7 @@ export function interpolateMasks(a: Uint8Array, b: Uint8Array, size: Point, spac
   return maskBetween(prepare(a, size, spacing), prepare(b, size, spacing), size, t);
 }
 
+/** The signed distances and the center of a mask. */
 interface Prepared {
   distances: Float64Array;
   center: Point;

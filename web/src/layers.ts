@@ -1,4 +1,4 @@
-/** Controls of the overlays: which layers are shown, how, and which classes. */
+/** Controls of the overlays: layers, opacity and classes. */
 
 import type { CaseDetails, ClassInfo, Layer } from "./api.ts";
 import { checkbox, element, fill, section } from "./dom.ts";
@@ -15,7 +15,8 @@ const NAMES: Record<LabelLayer, string> = {
 const ORDER: readonly LabelLayer[] = ["draft", "reference", "prediction", "uncertainty", "difference"];
 const CAN_OUTLINE: ReadonlySet<LabelLayer> = new Set(["draft", "reference", "prediction"]);
 
-interface Choice {
+/** What the user chose for a layer. */
+interface LayerChoice {
   isShown: boolean;
   isOutline: boolean;
 }
@@ -27,8 +28,8 @@ export class LayerPanel {
   onNeeded: (layer: Layer) => void = () => undefined;
   readonly #view: PlaneView;
   readonly #rows = element("div", { className: "layers" });
-  readonly #key = element("ul", { className: "legend" });
-  readonly #choices: Record<LabelLayer, Choice> = {
+  readonly #legend = element("ul", { className: "legend" });
+  readonly #choices: Record<LabelLayer, LayerChoice> = {
     draft: { isShown: true, isOutline: false },
     reference: { isShown: true, isOutline: true },
     prediction: { isShown: true, isOutline: false },
@@ -47,7 +48,7 @@ export class LayerPanel {
     const opacity = element("input", { type: "range", id: "opacity", min: "0", max: "100", value: "45" });
     opacity.addEventListener("input", () => view.setLayerOpacity(Number(opacity.value) / 100));
     view.setLayerOpacity(0.45);
-    this.node = section("Overlays", this.#rows, this.#key,
+    this.node = section("Overlays", this.#rows, this.#legend,
       element("div", { className: "slider" }, element("label", { htmlFor: "opacity", textContent: "Opacity" }), opacity));
   }
 
@@ -76,7 +77,7 @@ export class LayerPanel {
   #draw(): void {
     fill(this.#rows, ...this.#available.map((layer) => this.#row(layer)));
     const isShown = this.#available.includes("difference") && this.#choices.difference.isShown;
-    fill(this.#key, ...(isShown ? DIFFERENCES.map(({ name, color }) => legendEntry(name, color)) : []));
+    fill(this.#legend, ...(isShown ? DIFFERENCES.map(({ name, color }) => legendEntry(name, color)) : []));
     this.node.classList.toggle("is-off", this.#areHidden);
   }
 
@@ -152,7 +153,7 @@ export class ClassPanel {
     return this.#chosen;
   }
 
-  /** Choose the class with this number in the list (annotate) or show and hide it (view). */
+  /** Choose the class with this number in the list for drawing, or show or hide it if there is no drawing. */
   press(number: number): void {
     const entry = this.#classes[number - 1];
     if (entry === undefined) return;

@@ -2,21 +2,21 @@
 
 import { openCase, type Opened } from "./api.ts";
 
-const PERIOD = 3000;
+const RENEWAL_MS = 3000;
 
-/** Asks the server for a case again and again, until it is stopped. */
+/** Requests the right to draw on a case every few seconds, until it is stopped. */
 export class Lease {
   readonly #id: number;
   readonly #tab: string;
-  readonly #changed: (opened: Opened) => Promise<void>;
+  readonly #onAnswer: (opened: Opened) => Promise<void>;
   #timer: number | null = null;
   #isStopped = false;
 
-  /** `changed` is called with each answer of the server. */
-  constructor(id: number, tab: string, changed: (opened: Opened) => Promise<void>) {
+  /** `onAnswer` is called with each answer of the server after the first. */
+  constructor(id: number, tab: string, onAnswer: (opened: Opened) => Promise<void>) {
     this.#id = id;
     this.#tab = tab;
-    this.#changed = changed;
+    this.#onAnswer = onAnswer;
   }
 
   /** Ask now, and then every few seconds. Return the first answer. */
@@ -32,15 +32,15 @@ export class Lease {
   }
 
   #schedule(): void {
-    if (!this.#isStopped) this.#timer = window.setTimeout(() => void this.#repeat(), PERIOD);
+    if (!this.#isStopped) this.#timer = window.setTimeout(() => void this.#renew(), RENEWAL_MS);
   }
 
-  async #repeat(): Promise<void> {
+  async #renew(): Promise<void> {
     try {
       const opened = await openCase(this.#id, this.#tab);
-      if (!this.#isStopped) await this.#changed(opened);
+      if (!this.#isStopped) await this.#onAnswer(opened);
     } catch {
-      // The server is away. The next attempt follows in a few seconds, and waiting strokes show the state.
+      // The server does not answer. The header shows this as soon as strokes wait, and the next request follows soon.
     }
     this.#schedule();
   }

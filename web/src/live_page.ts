@@ -34,7 +34,7 @@ export function curveOrder(name: string): number {
   return name.startsWith("terms/") ? 2 : 1;
 }
 
-/** Follows the events of the server. */
+/** Shows the events that the server sends. */
 export class LivePage {
   readonly node: HTMLElement;
   readonly #status = element("p", { className: "status", role: "status" });
@@ -99,8 +99,8 @@ export class LivePage {
     if (known !== undefined) return known;
     const curve = new Curve(curveTitle(name), name.startsWith("validation/"));
     this.#curves.set(name, curve);
-    const names = [...this.#curves.keys()].sort((a, b) => curveOrder(a) - curveOrder(b) || a.localeCompare(b));
-    this.#charts.replaceChildren(...names.map((other) => this.#curves.get(other)!.node));
+    const sorted = [...this.#curves].sort(([a], [b]) => curveOrder(a) - curveOrder(b) || a.localeCompare(b));
+    this.#charts.replaceChildren(...sorted.map(([, { node }]) => node));
     return curve;
   }
 

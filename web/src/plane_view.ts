@@ -100,12 +100,12 @@ export class PlaneView extends Niivue {
     this.#center = center;
     this.#isCenter = center !== null;
     const sampler = samplerOf(scan.data);
-    const isOther = sampler !== this.#sampler;
+    const hasOtherSampler = sampler !== this.#sampler;
     this.#sampler = sampler;
     this.opts.isOrientationTextVisible = isPlaced;
     this.scene.pan2Dxyzmm = [0, 0, 0, 1] as unknown as typeof this.scene.pan2Dxyzmm;
     this.volumes = [];
-    if (isOther) this.setCustomSliceShader(sliceShader(sampler));
+    if (hasOtherSampler) this.setCustomSliceShader(sliceShader(sampler));
     this.addVolume(imageOf(scan));
     this.goTo(middleOf(scan.shape));
   }
@@ -124,9 +124,9 @@ export class PlaneView extends Niivue {
     if (this.#isCenter) this.#replaceCenter(this.#scan!, this.#center!);
     this.#bind(UNITS.scan);
     uploadBox(this.gl, [0, 0, first], [shape[0], shape[1], count], data.subarray(first * size, (first + count) * size));
-    // The middle slices are shown already, and drawing takes long without a GPU.
-    const isLate = performance.now() - this.#drawnAt > REDRAW_MS || first + count === shape[2];
-    if (isLate && this.voxel.join() !== middleOf(shape).join()) this.drawScene();
+    // The middle slices are shown already. Other slices are not drawn each time, because that takes long without a GPU.
+    const isDue = performance.now() - this.#drawnAt > REDRAW_MS || first + count === shape[2];
+    if (isDue && this.voxel.join() !== middleOf(shape).join()) this.drawScene();
   }
 
   /** Wait until the GPU has drawn everything. */
@@ -230,9 +230,9 @@ export class PlaneView extends Niivue {
 
   /** Return the position of a voxel's center on the canvas in CSS pixels, on the slice of this plane. */
   positionOf(voxel: Triple, plane: Plane): [number, number] | null {
-    const found = this.frac2canvasPosWithTile(this.vox2frac(voxel as unknown as Parameters<Niivue["vox2frac"]>[0]), plane as SLICE_TYPE);
+    const position = this.frac2canvasPosWithTile(this.vox2frac(voxel as unknown as Parameters<Niivue["vox2frac"]>[0]), plane as SLICE_TYPE);
     const ratio = this.uiData.dpr ?? 1;
-    return found === null ? null : [found.pos[0]! / ratio, found.pos[1]! / ratio];
+    return position === null ? null : [position.pos[0]! / ratio, position.pos[1]! / ratio];
   }
 
   /** Return the number of CSS pixels per millimeter in a tile. */
@@ -241,7 +241,7 @@ export class PlaneView extends Niivue {
     return slice === undefined ? 1 : Math.abs(slice.leftTopWidthHeight[2]! / slice.fovMM[0]!) / (this.uiData.dpr ?? 1);
   }
 
-  /** Set up the geometry only: the shader needs none of NiiVue's converted volumes. */
+  /** Set up the geometry only, because the slice shader does not use NiiVue's converted volumes. */
   override refreshLayers(image: NVImage, layer: number): void {
     if (layer !== 0 || this.back === null || this.#scan === null) return;
     this.back.dims = image.dimsRAS!;
@@ -253,7 +253,7 @@ export class PlaneView extends Niivue {
     this.opts.is2DSliceShader = false;
   }
 
-  /** Change the window by a drag: to the right widens it, up brightens the image. */
+  /** Change the window by a drag. A drag to the right widens the window, and a drag up brightens the image. */
   override windowingHandler(x: number, y: number): void {
     const [low, high] = this.#window;
     const step = (high - low) / 300;

@@ -11,7 +11,8 @@ import { coarseGrid, type CoarseGrid } from "./rendering_grid.ts";
 export class Rendering {
   readonly #scene: Niivue;
   readonly #started: Promise<unknown>;
-  #turn = 0;
+  /** Number of calls of `show`. Only the latest call has an effect. */
+  #requests = 0;
 
   constructor(canvas: HTMLCanvasElement) {
     this.#scene = new Niivue({
@@ -29,12 +30,12 @@ export class Rendering {
 
   /** Render a scan with labels. The scan is drawn with the intensities of the window. */
   async show(scan: Volume, window: [number, number], labels: Uint8Array | null, classes: ClassInfo[], shown: { isScan: boolean; isPlaced: boolean }): Promise<void> {
-    const turn = ++this.#turn;
+    const request = ++this.#requests;
     await this.#started;
     const grid = coarseGrid(scan.shape, scan.spacing);
     const image = await imageOf(grid, grayValues(scan, window, grid), "scan.nii");
     const overlay = labels === null ? null : await labelImage(grid, labels, classes);
-    if (turn !== this.#turn) return;
+    if (request !== this.#requests) return;
     this.#scene.volumes = [];
     this.#scene.opts.isOrientCube = shown.isPlaced;
     image.opacity = shown.isScan ? (overlay === null ? 1 : 0.22) : 0;

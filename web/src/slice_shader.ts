@@ -103,7 +103,7 @@ void main() {
   vec3 shown = withMap(gray, uncertainty, ${ROWS.uncertainty}, mapStyles.x);
   shown = withLabels(shown, prediction, labelStyles.y, dx, dy);
   shown = withLabels(shown, draft, labelStyles.z, dx, dy);
-  // differences replace the colors of the classes, which would be mixed with theirs otherwise
+  // where there is a difference, only its color is shown and not that of a class
   bool isDifferent = mapStyles.y != 0 && labelAt(difference, texPos) != 0u;
   shown = withMap(isDifferent ? gray : shown, difference, ${ROWS.difference}, mapStyles.y);
   shown = withLabels(shown, reference, labelStyles.x, dx, dy);

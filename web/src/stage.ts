@@ -28,7 +28,7 @@ export class Stage {
   readonly view = new PlaneView();
   readonly canvas = element("canvas", { id: "planes", "aria-label": "Slices of the scan. Arrow keys change the slice.", role: "img" });
   readonly frame = element("div", { className: "frame" });
-  /** Returns the label maps to name under the crosshair, the first one also for the rendering. */
+  /** Returns the label maps whose classes are named at the crosshair. The first one is also rendered. */
   labelMaps: () => NamedLabels[] = () => [];
   readonly #toolbar = element("div", { className: "toolbar", role: "toolbar", "aria-label": "Planes" });
   readonly #buttons = new Map<Arrangement, HTMLButtonElement>();
@@ -59,7 +59,7 @@ export class Stage {
     this.#channel.addEventListener("change", () => this.onChannel(Number(this.#channel.value)));
     this.frame.append(this.canvas, this.#corner);
     this.node = element("main", { className: "stage" }, this.#toolbar, this.frame, element("div", { className: "under" }, this.#position, this.#hint));
-    this.canvas.addEventListener("pointermove", (event) => this.#follow(event));
+    this.canvas.addEventListener("pointermove", (event) => this.#activatePlane(event));
     this.frame.addEventListener("wheel", (event) => this.#wheel(event), { capture: true, passive: false });
     this.#drawCorner();
   }
@@ -166,7 +166,8 @@ export class Stage {
     );
   }
 
-  #follow(event: PointerEvent): void {
+  /** Let the arrow keys move the plane under the pointer. */
+  #activatePlane(event: PointerEvent): void {
     const point = this.view.pointAt(event.offsetX, event.offsetY);
     if (point === null || point.plane === this.#active) return;
     this.#active = point.plane;

@@ -29,10 +29,10 @@ export type Send = (stroke: Stroke) => Promise<number>;
 
 const FIRST_PAUSE = 300;
 const LONGEST_PAUSE = 3000;
-/** Added to the numbers of strokes that the server has refused, so that they are never taken for stored ones. */
+/** Added to the numbers of refused strokes, so that they differ from the numbers of strokes that the server has. */
 export const REFUSED = 2 ** 40;
 
-/** Return true if the same request may succeed later: the server is starting, or the user must open its new address. */
+/** Return true if the request may succeed later: the server is starting, or the user must open its new address. */
 function isTemporary({ status }: ApiError): boolean {
   return status >= 500 || status === 403;
 }
@@ -50,7 +50,7 @@ export class StrokeQueue {
   #isOffline = false;
   #isStopped = false;
   #running: Promise<void> | null = null;
-  #idle: (() => void)[] = [];
+  #flushCallbacks: (() => void)[] = [];
 
   constructor(store: StrokeStore, send: Send, pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms))) {
     this.#store = store;
@@ -68,16 +68,16 @@ export class StrokeQueue {
   }
 
   /**
-   * Continue from the server's last stroke. Return the kept strokes that the server does not have yet.
+   * Continue after the server's last stroke. Return the stored strokes that the server does not have.
    *
-   * Kept strokes that the server has are forgotten. The others are numbered from the server's last stroke on.
+   * These strokes are renumbered so that they follow the server's last stroke. Other stored strokes are deleted.
    */
   async resume(serverSeq: number): Promise<Stroke[]> {
-    const kept = (await this.#store.load()).sort((a, b) => a.seq - b.seq);
-    const missing = kept.filter((stroke) => stroke.seq > serverSeq);
+    const stored = (await this.#store.load()).sort((a, b) => a.seq - b.seq);
+    const missing = stored.filter((stroke) => stroke.seq > serverSeq);
     this.#waiting = missing.map(({ runs }, i) => ({ seq: serverSeq + 1 + i, runs }));
     this.#last = serverSeq + missing.length;
-    if (kept.length > 0) await this.#store.replace(this.#waiting);
+    if (stored.length > 0) await this.#store.replace(this.#waiting);
     this.#report();
     this.#start();
     return [...this.#waiting];
@@ -94,7 +94,7 @@ export class StrokeQueue {
 
   /** Wait until the server has all strokes. */
   async flushed(): Promise<void> {
-    if (this.#waiting.length > 0) await new Promise<void>((done) => this.#idle.push(done));
+    if (this.#waiting.length > 0) await new Promise<void>((done) => this.#flushCallbacks.push(done));
   }
 
   /** Stop sending. Waiting strokes stay in the store. */
@@ -102,7 +102,7 @@ export class StrokeQueue {
     this.#isStopped = true;
   }
 
-  /** Stop because another tab has the case. Waiting strokes are sent after those of the other tab. */
+  /** Stop because another tab has the case. Waiting strokes stay in the store, to be sent after those of the other tab. */
   async giveUp(): Promise<void> {
     this.stop();
     await this.#running;
@@ -136,7 +136,7 @@ export class StrokeQueue {
         pause = Math.min(LONGEST_PAUSE, pause * 2);
       }
     }
-    if (this.#waiting.length === 0) for (const done of this.#idle.splice(0)) done();
+    if (this.#waiting.length === 0) for (const done of this.#flushCallbacks.splice(0)) done();
   }
 
   async #refuse(error: ApiError): Promise<void> {

@@ -4,12 +4,12 @@ import { button, element, section } from "./dom.ts";
 
 export type Tool = "navigate" | "brush" | "eraser" | "outline" | "fill";
 
-const TOOLS: readonly [Tool, string, string, string][] = [
-  ["navigate", "Navigate", "n", "Move the crosshair"],
-  ["brush", "Brush", "b", "Draw the chosen class"],
-  ["eraser", "Eraser", "e", "Set voxels to background"],
-  ["outline", "Outline", "o", "Draw a closed outline, which is filled with the chosen class"],
-  ["fill", "Fill", "f", "Click a region to fill it with the chosen class"],
+const TOOLS: readonly { tool: Tool; name: string; key: string; hint: string }[] = [
+  { tool: "navigate", name: "Navigate", key: "n", hint: "Move the crosshair" },
+  { tool: "brush", name: "Brush", key: "b", hint: "Draw the chosen class" },
+  { tool: "eraser", name: "Eraser", key: "e", hint: "Set voxels to background" },
+  { tool: "outline", name: "Outline", key: "o", hint: "Draw a closed outline, which is filled with the chosen class" },
+  { tool: "fill", name: "Fill", key: "f", hint: "Click a region to fill it with the chosen class" },
 ];
 
 /** Called by the buttons of the panel. */
@@ -30,14 +30,14 @@ export class ToolPanel {
   readonly #undo: HTMLButtonElement;
   readonly #redo: HTMLButtonElement;
   readonly #interpolate: HTMLButtonElement;
-  readonly #between = element("p", { className: "quiet" });
+  readonly #interpolationText = element("p", { className: "quiet" });
   readonly #reset: HTMLButtonElement;
   #tool: Tool = "navigate";
   #isEnabled = true;
 
   constructor(actions: ToolActions) {
-    for (const [tool, name, key, text] of TOOLS) {
-      this.#buttons.set(tool, button(name, () => this.choose(tool), { title: `${text} (${key})` }));
+    for (const { tool, name, key, hint } of TOOLS) {
+      this.#buttons.set(tool, button(name, () => this.choose(tool), { title: `${hint} (${key})` }));
     }
     this.#size.addEventListener("input", () => (this.#sizeText.textContent = this.#size.value));
     this.#undo = button("Undo", actions.undo, { title: "Undo (Ctrl+Z)" });
@@ -49,7 +49,7 @@ export class ToolPanel {
       element("div", { className: "tools", role: "toolbar", "aria-label": "Tools" }, ...this.#buttons.values()),
       element("div", { className: "slider brush-size" }, element("label", { htmlFor: "brush-size", textContent: "Size" }), this.#size, this.#sizeText),
       element("div", { className: "actions" }, this.#undo, this.#redo, this.#interpolate, this.#reset),
-      this.#between,
+      this.#interpolationText,
     );
     this.choose("brush");
     this.setHistory(false, false);
@@ -72,8 +72,8 @@ export class ToolPanel {
 
   /** Choose the tool with this shortcut. */
   press(key: string): void {
-    const found = TOOLS.find(([, , shortcut]) => shortcut === key);
-    if (found !== undefined) this.choose(found[0]);
+    const pressed = TOOLS.find((entry) => entry.key === key);
+    if (pressed !== undefined) this.choose(pressed.tool);
   }
 
   /** Make the brush larger or smaller. */
@@ -88,16 +88,16 @@ export class ToolPanel {
     this.#redo.disabled = !canRedo || !this.#isEnabled;
   }
 
-  /** Say which slices would be interpolated. An empty text switches the button off. */
+  /** Say which slices would be interpolated. An empty text disables the button. */
   setInterpolation(text: string): void {
     this.#interpolate.disabled = text === "" || !this.#isEnabled;
-    this.#between.textContent = text === "" ? "To interpolate, draw on two slices of the same plane." : text;
+    this.#interpolationText.textContent = text === "" ? "To interpolate, draw on two slices of the same plane." : text;
   }
 
-  /** Hide what a scan with one slice does not need. */
+  /** Hide the interpolation if the scan has one slice. */
   setFlat(isFlat: boolean): void {
     this.#interpolate.hidden = isFlat;
-    this.#between.hidden = isFlat;
+    this.#interpolationText.hidden = isFlat;
   }
 
   /** Switch all tools on or off. */

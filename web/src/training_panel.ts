@@ -3,7 +3,7 @@
 import { getTraining, startTraining, type Training } from "./api.ts";
 import { button, duration, element, section } from "./dom.ts";
 
-const PERIOD = 1000;
+const POLL_MS = 1000;
 
 /** Starts a training and shows its last lines of output and its result. */
 export class TrainingPanel {
@@ -34,12 +34,13 @@ export class TrainingPanel {
     }
   }
 
+  /** Show the progress until no training runs. Return the final state. */
   async #follow(): Promise<Training["state"]> {
     for (;;) {
       const training = await getTraining().catch(() => null);
       if (training !== null) this.#show(training);
       if (training !== null && training.state !== "running") return training.state;
-      await new Promise((done) => setTimeout(done, PERIOD));
+      await new Promise((done) => setTimeout(done, POLL_MS));
     }
   }
 

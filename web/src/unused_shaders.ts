@@ -1,9 +1,9 @@
 /**
- * Shaders that the slices never use.
+ * NiiVue's shaders that the view of the slices does not use.
  *
- * NiiVue compiles about forty shaders when it starts: for volumes, for meshes and for its own slices. Without a fast
- * GPU, this takes longer than the loading of a scan. The view of the slices draws lines and text with NiiVue's shaders
- * and slices with its own, so all others are compiled as empty ones.
+ * NiiVue compiles about forty shaders when it starts: for volumes, meshes, slices, lines and text. Without a fast GPU,
+ * this takes longer than loading a scan. The view of the slices needs those for lines and text only, because it has a
+ * slice shader of its own. The others are replaced by an empty shader.
  */
 
 const EMPTY = `#version 300 es

@@ -1,7 +1,7 @@
 /** The page with the case list, the planes and the side panel. */
 
 import { getCase, getVolume, type CaseDetails, type Layer, type Session } from "./api.ts";
-import { CaseList, firstOf } from "./case_list.ts";
+import { CaseList, firstCaseOf } from "./case_list.ts";
 import { element } from "./dom.ts";
 import { plain, type Shortcut } from "./keyboard.ts";
 import { ClassPanel, LayerPanel } from "./layers.ts";
@@ -13,7 +13,7 @@ import { WindowPanel } from "./window_level.ts";
 
 interface LoadedScan {
   scan: Volume;
-  /** The middle slices, if the voxels of the scan are still missing. */
+  /** The middle slices if the other voxels of the scan are not loaded yet, else null. */
   center: Center | null;
 }
 
@@ -39,7 +39,7 @@ async function loadScan(details: CaseDetails, channel: number): Promise<LoadedSc
 /** Return the case in the address, or the first case of the list. */
 function firstCase(session: Session): number | null {
   const name = nameInAddress();
-  return session.cases.find((item) => item.name === name)?.id ?? firstOf(session);
+  return session.cases.find((item) => item.name === name)?.id ?? firstCaseOf(session);
 }
 
 function loadFirst(session: Session): Loading | null {
@@ -62,7 +62,7 @@ export class ViewerPage {
   readonly #window: WindowPanel;
   readonly #scores = new ScorePanel();
   readonly #notice = element("p", { className: "notice", role: "alert", hidden: true });
-  /** Returns label maps that are shown before those of the server, such as the draft. */
+  /** Returns label maps that are named before those of the server, such as the draft. */
   moreLabels: () => NamedLabels[] = () => [];
   readonly #labels = new Map<Layer, Uint8Array<ArrayBuffer>>();
   /** Called after the scan of a case is shown. */
@@ -70,7 +70,8 @@ export class ViewerPage {
   /** Called before another case is opened. Returns false to stay. */
   onLeave: () => Promise<boolean> = () => Promise.resolve(true);
   #details: CaseDetails | null = null;
-  #turn = 0;
+  /** Number of cases opened so far. A case that is loaded too late is not shown. */
+  #openings = 0;
   #stopStream = new AbortController();
   #loading: Loading | null = null;
 
@@ -114,17 +115,17 @@ export class ViewerPage {
   /** Open a case. */
   async open(id: number): Promise<void> {
     if (id === this.#details?.id || !(await this.onLeave())) return;
-    const turn = ++this.#turn;
+    const opening = ++this.#openings;
     this.#details = null;
     this.stage.node.dataset["state"] = "loading";
     this.list.select(id);
     this.notify("");
     try {
       const loaded = await this.#load(id);
-      if (turn !== this.#turn) return;
+      if (opening !== this.#openings) return;
       await this.#show(loaded);
     } catch (error) {
-      if (turn !== this.#turn) return;
+      if (opening !== this.#openings) return;
       this.stage.node.dataset["state"] = "failed";
       this.#scores.setCase([]);
       this.notify(error instanceof Error ? error.message : String(error));

@@ -35,7 +35,7 @@ export class WindowPanel {
     this.#show(window);
   }
 
-  /** Use the numbers in the fields. A black above white (or a white below black) moves the whole window. */
+  /** Use the numbers in the fields. If the changed number passes the other one, the whole window moves. */
   #apply(isLow: boolean): void {
     const width = this.#view.window[1] - this.#view.window[0];
     let [low, high] = [this.#low.valueAsNumber, this.#high.valueAsNumber];
