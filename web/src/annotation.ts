@@ -1,6 +1,17 @@
 /** Annotation of the open case: draft, strokes, saving, and the decision about the case. */
 
-import { type ApiError, finishCase, getDraft, getSession, OfflineError, postStroke, resetCase, type CaseDetails, type FinishAction, type Opened } from "./api.ts";
+import {
+  type ApiError,
+  finishCase,
+  getDraft,
+  getSession,
+  OfflineError,
+  postStroke,
+  resetCase,
+  type CaseDetails,
+  type FinishAction,
+  type Opened,
+} from "./api.ts";
 import { confirmDialog } from "./confirm.ts";
 import { button, element } from "./dom.ts";
 import { DrawingPointer } from "./drawing_pointer.ts";
@@ -8,7 +19,7 @@ import type { Slice } from "./drawing.ts";
 import { boxOfRuns, Edit, type Change, type Draft } from "./edit.ts";
 import { History } from "./history.ts";
 import { interpolateSlices } from "./interpolation.ts";
-import { control, plain, type Shortcut } from "./keyboard.ts";
+import { control, shortcut, type Shortcut } from "./keyboard.ts";
 import { Lease } from "./lease.ts";
 import { readLabels } from "./nifti.ts";
 import { applyRuns, decodeRuns, encodeRuns, type Run } from "./runs.ts";
@@ -45,7 +56,11 @@ export class Annotation {
   readonly #tools: ToolPanel;
   readonly #pointer: DrawingPointer;
   readonly #banner = element("p", { className: "notice", role: "status", hidden: true });
-  readonly #decision = element("div", { className: "decision", role: "group", "aria-label": "Decision about this case" });
+  readonly #decision = element("div", {
+    className: "decision",
+    role: "group",
+    "aria-label": "Decision about this case",
+  });
   #case: OpenCase | null = null;
   /** The last two different slices of one plane that were drawn on, the latest first. */
   #drawnSlices: Slice[] = [];
@@ -60,19 +75,30 @@ export class Annotation {
       interpolate: () => this.interpolate(),
       reset: () => void this.#reset(),
     });
-    this.#pointer = new DrawingPointer(page.stage, this.#tools, () => (this.#case?.isWritable ? this.#case.draft : null), () => page.classes.chosen);
+    this.#pointer = new DrawingPointer(
+      page.stage,
+      this.#tools,
+      () => (this.#case?.isWritable ? this.#case.draft : null),
+      () => page.classes.chosen,
+    );
     this.#pointer.onChange = (change, slice) => this.#finishStroke(change, slice);
     this.#pointer.onHint = (text) => page.notify(text);
     this.#tools.onTool = () => this.#pointer.refreshCursor();
     page.classes.node.after(this.#tools.node);
     this.#decision.append(
-      button("Accept", () => void this.#finish("accept"), { className: "primary", title: "Save as the label of this scan and go on (Enter)" }),
+      button("Accept", () => void this.#finish("accept"), {
+        className: "primary",
+        title: "Save as the label of this scan and go on (Enter)",
+      }),
       button("Skip", () => void this.#finish("skip"), { title: "Decide later" }),
       button("Reject", () => void this.#finish("reject"), { className: "danger", title: "This scan is unusable" }),
     );
     page.panel.prepend(this.#decision);
     page.stage.node.prepend(this.#banner);
-    page.moreLabels = () => (this.#case === null || this.#case.draft.labels.length === 0 ? [] : [{ name: "drawing", labels: this.#case.draft.labels }]);
+    page.moreLabels = () =>
+      this.#case === null || this.#case.draft.labels.length === 0
+        ? []
+        : [{ name: "drawing", labels: this.#case.draft.labels }];
     page.onShown = (details) => this.#open(details);
     page.onLeave = () => this.#leave();
     window.addEventListener("beforeunload", (event) => {
@@ -126,13 +152,13 @@ export class Annotation {
   /** Return the shortcuts of the tools. */
   shortcuts(): Shortcut[] {
     return [
-      { keys: "n b e o f", text: "Navigate, brush, eraser, outline, fill", matches: plain("n", "b", "e", "o", "f"), action: (event) => this.#tools.press(event.key) },
-      { keys: "[ ]", text: "Smaller or larger brush", matches: plain("[", "]"), action: (event) => this.#tools.resize(event.key === "]" ? 1 : -1) },
-      { keys: "i", text: "Interpolate between the last two slices", matches: plain("i"), action: () => this.interpolate() },
-      { keys: "Ctrl+Z", text: "Undo", matches: control("z", false), action: () => this.undo() },
-      { keys: "Ctrl+Y", text: "Redo (or Ctrl+Shift+Z)", matches: control("y", false), action: () => this.redo() },
-      { keys: "Ctrl+Shift+Z", text: "", matches: control("z", true), action: () => this.redo() },
-      { keys: "Enter", text: "Accept the drawing and go on", matches: plain("Enter"), action: () => void this.#finish("accept") },
+      shortcut("n b e o f", "Navigate, brush, eraser, outline, fill", (event) => this.#tools.press(event.key)),
+      shortcut("[ ]", "Smaller or larger brush", (event) => this.#tools.resize(event.key === "]" ? 1 : -1)),
+      shortcut("i", "Interpolate between the last two slices", () => this.interpolate()),
+      shortcut("Ctrl+Z", "Undo", () => this.undo(), control("z", false)),
+      shortcut("Ctrl+Y", "Redo (or Ctrl+Shift+Z)", () => this.redo(), control("y", false)),
+      shortcut("Ctrl+Shift+Z", "", () => this.redo(), control("z", true)),
+      shortcut("Enter", "Accept the drawing and go on", () => void this.#finish("accept")),
     ];
   }
 
@@ -170,7 +196,9 @@ export class Annotation {
     open.draft.labels = readLabels(bytes, open.details.shape);
     open.seq = seq;
     open.history.clear();
-    if (isWritable) for (const stroke of await open.queue.resume(seq)) applyRuns(open.draft.labels, decodeRuns(stroke.runs));
+    if (isWritable) {
+      for (const stroke of await open.queue.resume(seq)) applyRuns(open.draft.labels, decodeRuns(stroke.runs));
+    }
     if (this.#case !== open) return;
     open.isWritable = isWritable;
     this.#page.stage.view.setLayer("draft", open.draft.labels);
@@ -197,7 +225,7 @@ export class Annotation {
     open.queue = this.#newQueue(open.details.id, open.key);
   }
 
-  /** Stop drawing after the server refused a stroke. The next answer about the lease loads the draft and sends what waits. */
+  /** Stop drawing after the server refused a stroke. The lease then loads the draft again and sends what waits. */
   #stopAfterRefusal(queue: StrokeQueue, error: ApiError): void {
     const open = this.#case;
     if (open === null || open.queue !== queue) return;
@@ -212,7 +240,9 @@ export class Annotation {
     this.#pointer.finish();
     const open = this.#case;
     if (open === null) return true;
-    if (open.queue.waiting > 0) await Promise.race([open.queue.flushed(), new Promise((done) => setTimeout(done, 2000))]);
+    if (open.queue.waiting > 0) {
+      await Promise.race([open.queue.flushed(), new Promise((done) => setTimeout(done, 2000))]);
+    }
     if (open.queue.waiting > 0) {
       this.#page.notify("The last strokes of this case still wait for the server. Stay until they are saved.");
       return false;
@@ -227,7 +257,10 @@ export class Annotation {
     const open = this.#writableCase();
     if (open === null) return;
     this.#page.notify("");
-    this.#drawnSlices = [slice, ...this.#drawnSlices.filter((other) => other.axis === slice.axis && other.position !== slice.position)].slice(0, 2);
+    this.#drawnSlices = [
+      slice,
+      ...this.#drawnSlices.filter((other) => other.axis === slice.axis && other.position !== slice.position),
+    ].slice(0, 2);
     this.#record(open, change);
   }
 
@@ -255,7 +288,11 @@ export class Annotation {
   async #reset(): Promise<void> {
     const open = this.#writableCase();
     if (open === null) return;
-    const isSure = await confirmDialog("Start over?", "All changes are discarded. The drawing starts again from the prediction, or from the saved label map.", "Start over");
+    const isSure = await confirmDialog(
+      "Start over?",
+      "All changes are discarded. The drawing starts again from the prediction, or from the saved label map.",
+      "Start over",
+    );
     if (isSure) await this.#restart(open);
   }
 
@@ -274,7 +311,15 @@ export class Annotation {
     const open = this.#writableCase();
     if (open === null) return;
     this.#pointer.finish();
-    if (action === "reject" && !(await confirmDialog("Reject this scan?", "The drawing is deleted, no label is written, and the scan is no longer suggested.", "Reject"))) return;
+    if (
+      action === "reject" &&
+      !(await confirmDialog(
+        "Reject this scan?",
+        "The drawing is deleted, no label is written, and the scan is no longer suggested.",
+        "Reject",
+      ))
+    )
+      return;
     this.#setBusy(true);
     try {
       await open.queue.flushed();
@@ -287,7 +332,11 @@ export class Annotation {
   }
 
   #showError(error: unknown): void {
-    this.#page.notify(error instanceof OfflineError ? "The server does not answer. Try again when it is back." : String((error as Error).message));
+    this.#page.notify(
+      error instanceof OfflineError
+        ? "The server does not answer. Try again when it is back."
+        : String((error as Error).message),
+    );
   }
 
   /** Show the ranking of a new network. A drawing without strokes starts again from its prediction. */
@@ -304,7 +353,13 @@ export class Annotation {
   }
 
   /** Open the next case and say what happened to the finished case. */
-  async #showFinished(action: FinishAction, name: string, file: string | null, changed: number, next: number | null): Promise<void> {
+  async #showFinished(
+    action: FinishAction,
+    name: string,
+    file: string | null,
+    changed: number,
+    next: number | null,
+  ): Promise<void> {
     await this.#updateList();
     if (next !== null) await this.#page.open(next);
     else if (this.#case !== null) await this.#load(this.#case, true);
@@ -313,19 +368,26 @@ export class Annotation {
   }
 
   #setBusy(isBusy: boolean): void {
-    for (const control of this.#decision.querySelectorAll("button")) control.disabled = isBusy || !this.#case?.isWritable;
+    for (const control of this.#decision.querySelectorAll("button")) {
+      control.disabled = isBusy || !this.#case?.isWritable;
+    }
   }
 
   #refresh(): void {
     const open = this.#case;
     if (open === null) return;
     this.#banner.hidden = open.isWritable;
-    this.#banner.textContent = "This case is open in another tab. You can look, but not draw. This tab takes over when the other one is closed.";
+    this.#banner.textContent =
+      "This case is open in another tab. You can look, but not draw. This tab takes over when the other one is closed.";
     this.#tools.setEnabled(open.isWritable);
     this.#tools.setFlat(open.details.is_2d);
     this.#tools.setHistory(open.history.canUndo, open.history.canRedo);
     const slices = this.#slicesToInterpolate();
-    this.#tools.setInterpolation(slices === null ? "" : `Interpolates ${AXIS_NAMES[slices[0].axis]} slices ${slices[0].position + 1} to ${slices[1].position + 1}.`);
+    this.#tools.setInterpolation(
+      slices === null
+        ? ""
+        : `Interpolates ${AXIS_NAMES[slices[0].axis]} slices ${slices[0].position + 1} to ${slices[1].position + 1}.`,
+    );
     this.#setBusy(false);
     this.#page.stage.node.dataset["writable"] = String(open.isWritable);
     this.#pointer.refreshCursor();

@@ -74,7 +74,7 @@ export interface Finished {
   next: number | null;
 }
 
-/** A training that was started from the page: its state, last lines of output, new run, and gain in Dice as a sentence. */
+/** A training that the page started: its state, its last lines of output, the new run, and a sentence on its gain. */
 export interface Training {
   state: "idle" | "running" | "finished" | "failed";
   lines: string[];
@@ -142,7 +142,12 @@ export function resetCase(id: number, tab: string, seq: number): Promise<{ seq: 
 }
 
 /** Send the runs of one stroke. The server has stored the stroke when it answers. */
-export async function postStroke(id: number, tab: string, seq: number, runs: Uint8Array<ArrayBuffer>): Promise<{ seq: number }> {
+export async function postStroke(
+  id: number,
+  tab: string,
+  seq: number,
+  runs: Uint8Array<ArrayBuffer>,
+): Promise<{ seq: number }> {
   const path = `/api/cases/${id}/strokes?tab=${encodeURIComponent(tab)}&seq=${seq}`;
   const headers = { "Content-Type": "application/octet-stream" };
   return (await (await request(path, { method: "POST", headers, body: runs })).json()) as { seq: number };
@@ -160,7 +165,11 @@ export async function getCenter(id: number, channel: number): Promise<ArrayBuffe
 }
 
 /** Return the bytes of a scan as a stream. */
-export async function openVolume(id: number, channel: number, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+export async function openVolume(
+  id: number,
+  channel: number,
+  signal: AbortSignal,
+): Promise<ReadableStream<Uint8Array>> {
   return (await request(`/api/cases/${id}/image.nii?channel=${channel}`, { signal })).body!;
 }
 

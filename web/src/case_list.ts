@@ -5,8 +5,18 @@ import { decimals, element, fill } from "./dom.ts";
 
 export type SortKey = "rank" | "name" | "dice" | "uncertainty";
 
-const SORT_NAMES: Record<SortKey, string> = { rank: "rank", name: "name", dice: "Dice (low first)", uncertainty: "uncertainty (high first)" };
-const STATE_NAMES: Record<CaseSummary["state"], string> = { open: "", accepted: "accepted", skipped: "skipped", rejected: "rejected" };
+const SORT_NAMES: Record<SortKey, string> = {
+  rank: "rank",
+  name: "name",
+  dice: "Dice (low first)",
+  uncertainty: "uncertainty (high first)",
+};
+const STATE_NAMES: Record<CaseSummary["state"], string> = {
+  open: "",
+  accepted: "accepted",
+  skipped: "skipped",
+  rejected: "rejected",
+};
 
 /** Return the cases in the order of a key. Cases without a value come last. */
 export function sortCases(cases: readonly CaseSummary[], key: SortKey): CaseSummary[] {
@@ -20,12 +30,16 @@ export function sortCases(cases: readonly CaseSummary[], key: SortKey): CaseSumm
 /** Return the cases whose name, split and state together contain all words of the text. */
 export function filterCases(cases: readonly CaseSummary[], text: string): CaseSummary[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return cases.filter(({ name, split, state }) => words.every((word) => `${name} ${split} ${state}`.toLowerCase().includes(word)));
+  return cases.filter(({ name, split, state }) =>
+    words.every((word) => `${name} ${split} ${state}`.toLowerCase().includes(word)),
+  );
 }
 
 /** Return the keys that at least one case has a value for. */
 function sortKeysOf(session: Session): SortKey[] {
-  return (Object.keys(SORT_NAMES) as SortKey[]).filter((key) => key === "name" || session.cases.some((item) => item[key] !== null));
+  return (Object.keys(SORT_NAMES) as SortKey[]).filter(
+    (key) => key === "name" || session.cases.some((item) => item[key] !== null),
+  );
 }
 
 function defaultSortKey(session: Session): SortKey {
@@ -51,7 +65,13 @@ export class CaseList {
   #key: SortKey;
   readonly #list = element("ul", { className: "cases" });
   readonly #count = element("p", { className: "quiet", role: "status" });
-  readonly #filter = element("input", { type: "search", id: "filter", placeholder: "Filter", autocomplete: "off", spellcheck: false });
+  readonly #filter = element("input", {
+    type: "search",
+    id: "filter",
+    placeholder: "Filter",
+    autocomplete: "off",
+    spellcheck: false,
+  });
 
   constructor(session: Session) {
     this.#cases = session.cases;
@@ -59,13 +79,17 @@ export class CaseList {
     const keys = sortKeysOf(session);
     this.#key = defaultSortKey(session);
     const select = element("select", { id: "sort" });
-    for (const key of keys) select.append(element("option", { value: key, textContent: SORT_NAMES[key], selected: key === this.#key }));
+    for (const key of keys) {
+      select.append(element("option", { value: key, textContent: SORT_NAMES[key], selected: key === this.#key }));
+    }
     select.addEventListener("change", () => this.#sort(select.value as SortKey));
     this.#filter.addEventListener("input", () => this.#draw());
     this.node = element(
       "nav",
       { className: "list", "aria-label": "Cases" },
-      element("div", { className: "list-head" },
+      element(
+        "div",
+        { className: "list-head" },
         element("label", { htmlFor: "filter", className: "hidden-label", textContent: "Filter cases" }),
         this.#filter,
         element("label", { htmlFor: "sort", className: "field-name", textContent: "Sort by" }),
@@ -113,17 +137,26 @@ export class CaseList {
     if (focused !== null) this.#list.querySelector<HTMLElement>("[aria-current]")?.focus();
     const total = this.#cases.length;
     const shown = this.#shown.length;
-    this.#count.textContent = shown === total ? `${total} ${total === 1 ? "case" : "cases"}` : `${shown} of ${total} cases`;
+    this.#count.textContent =
+      shown === total ? `${total} ${total === 1 ? "case" : "cases"}` : `${shown} of ${total} cases`;
   }
 
   #row(item: CaseSummary): HTMLElement {
     const isSelected = item.id === this.#selected;
-    const row = element("button", { type: "button", className: "case", title: [item.name, ...item.reasons].join("\n") });
+    const row = element("button", {
+      type: "button",
+      className: "case",
+      title: [item.name, ...item.reasons].join("\n"),
+    });
     if (isSelected) row.setAttribute("aria-current", "true");
     row.append(element("span", { className: "case-name", textContent: item.name }), this.#figures(item));
-    const notes = [item.split, STATE_NAMES[item.state], item.has_draft && item.state === "open" ? "draft" : ""].filter(Boolean).join(", ");
+    const notes = [item.split, STATE_NAMES[item.state], item.has_draft && item.state === "open" ? "draft" : ""]
+      .filter(Boolean)
+      .join(", ");
     if (notes) row.append(element("span", { className: `case-notes state-${item.state}`, textContent: notes }));
-    if (this.#isAnnotating && item.reasons.length > 0) row.append(element("span", { className: "case-reasons", textContent: item.reasons.join(", ") }));
+    if (this.#isAnnotating && item.reasons.length > 0) {
+      row.append(element("span", { className: "case-reasons", textContent: item.reasons.join(", ") }));
+    }
     row.addEventListener("click", () => this.onSelect(item.id));
     return element("li", {}, row);
   }

@@ -13,7 +13,12 @@ export function confirmDialog(title: string, text: string, action: string): Prom
     dialog.append(
       element("h2", { id: "confirm-title", textContent: title }),
       element("p", { textContent: text }),
-      element("div", { className: "actions" }, button(action, () => close(true), { className: "danger" }), button("Cancel", () => close(false), { autofocus: true })),
+      element(
+        "div",
+        { className: "actions" },
+        button(action, () => close(true), { className: "danger" }),
+        button("Cancel", () => close(false), { autofocus: true }),
+      ),
     );
     dialog.addEventListener("cancel", () => close(false));
     document.body.append(dialog);

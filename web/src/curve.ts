@@ -68,8 +68,10 @@ export class Curve {
     if (last === undefined) return;
     const values = this.#points.map(([, value]) => value);
     const [low, high] = padded(Math.min(...values), Math.max(...values));
-    const x = (step: number): number => MARGIN.left + ((WIDTH - MARGIN.left - MARGIN.right) * step) / Math.max(1, total);
-    const y = (value: number): number => HEIGHT - MARGIN.bottom - ((HEIGHT - MARGIN.top - MARGIN.bottom) * (value - low)) / (high - low);
+    const x = (step: number): number =>
+      MARGIN.left + ((WIDTH - MARGIN.left - MARGIN.right) * step) / Math.max(1, total);
+    const y = (value: number): number =>
+      HEIGHT - MARGIN.bottom - ((HEIGHT - MARGIN.top - MARGIN.bottom) * (value - low)) / (high - low);
     const path = thin(this.#points, 400).map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`);
     this.node.setAttribute("aria-label", `${this.name}: ${short(last[1])} at step ${last[0]}`);
     this.node.replaceChildren(
@@ -79,10 +81,16 @@ export class Curve {
         shape("line", { x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: y(value), y2: y(value), class: "grid" }),
         shape("text", { x: MARGIN.left - 6, y: y(value) + 4, "text-anchor": "end" }, short(value)),
       ]),
-      ...ticks(0, total, 5).map((step) => shape("text", { x: x(step), y: HEIGHT - 8, "text-anchor": "middle" }, String(step))),
-      ...stages.map((step) => shape("line", { x1: x(step), x2: x(step), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, class: "border" })),
+      ...ticks(0, total, 5).map((step) =>
+        shape("text", { x: x(step), y: HEIGHT - 8, "text-anchor": "middle" }, String(step)),
+      ),
+      ...stages.map((step) =>
+        shape("line", { x1: x(step), x2: x(step), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, class: "border" }),
+      ),
       shape("polyline", { points: path.join(" "), class: "means" }),
-      ...(this.#hasDots ? this.#points.map(([step, value]) => shape("circle", { cx: x(step), cy: y(value), r: 2.6, class: "dot" })) : []),
+      ...(this.#hasDots
+        ? this.#points.map(([step, value]) => shape("circle", { cx: x(step), cy: y(value), r: 2.6, class: "dot" }))
+        : []),
     );
   }
 }

@@ -1,6 +1,15 @@
 /** Turns movements of the pointer over the planes into strokes. */
 
-import { brushOffsets, drawLine, fillPolygon, fillRegion, onPlane, planeAxes, type Point, type Slice } from "./drawing.ts";
+import {
+  brushOffsets,
+  drawLine,
+  fillPolygon,
+  fillRegion,
+  onPlane,
+  planeAxes,
+  type Point,
+  type Slice,
+} from "./drawing.ts";
 import { Edit, type Change, type Draft } from "./edit.ts";
 import { axisOf, type PlanePoint } from "./plane_view.ts";
 import type { Stage } from "./stage.ts";
@@ -80,12 +89,21 @@ export class DrawingPointer {
   #hideFromNiiVue(event: Event): void {
     const isPress = event instanceof MouseEvent && event.type === "mousedown" && event.button === 0 && !event.shiftKey;
     const isDrawing = this.#stroke !== null || isPress || event.type.startsWith("touch");
-    if (event.target === this.#stage.canvas && this.#tools.tool !== "navigate" && isDrawing && this.#draft() !== null) event.stopPropagation();
+    if (event.target === this.#stage.canvas && this.#tools.tool !== "navigate" && isDrawing && this.#draft() !== null) {
+      event.stopPropagation();
+    }
   }
 
   #down(event: PointerEvent): void {
     const draft = this.#draft();
-    if (event.target !== this.#stage.canvas || event.button !== 0 || event.shiftKey || draft === null || this.#tools.tool === "navigate") return;
+    if (
+      event.target !== this.#stage.canvas ||
+      event.button !== 0 ||
+      event.shiftKey ||
+      draft === null ||
+      this.#tools.tool === "navigate"
+    )
+      return;
     if (this.#stroke !== null) return; // a second finger
     const point = this.#stage.view.pointAt(event.offsetX, event.offsetY);
     if (point === null) return;
@@ -104,7 +122,18 @@ export class DrawingPointer {
     const [u, v] = planeAxes(axis);
     const brush: Point[] = isOutline ? [[0, 0]] : brushOffsets(this.#tools.size, [draft.spacing[u], draft.spacing[v]]);
     const value = tool === "eraser" ? 0 : this.#value();
-    this.#stroke = { pointer, timer: window.setInterval(() => this.#savePart(), AUTOSAVE_MS), edit: new Edit(draft), slice, tile, last: at, corners: [at], brush, value, isOutline };
+    this.#stroke = {
+      pointer,
+      timer: window.setInterval(() => this.#savePart(), AUTOSAVE_MS),
+      edit: new Edit(draft),
+      slice,
+      tile,
+      last: at,
+      corners: [at],
+      brush,
+      value,
+      isOutline,
+    };
     drawLine(this.#stroke.edit, slice, at, at, brush, value);
     this.#show(this.#stroke.edit);
   }
@@ -162,11 +191,22 @@ export class DrawingPointer {
   #moveCursor(event: PointerEvent): void {
     const { tool } = this.#tools;
     const draft = this.#draft();
-    const point = draft === null || (tool !== "brush" && tool !== "eraser") ? null : this.#stage.view.pointAt(event.offsetX, event.offsetY);
+    const point =
+      draft === null || (tool !== "brush" && tool !== "eraser")
+        ? null
+        : this.#stage.view.pointAt(event.offsetX, event.offsetY);
     this.#cursor.hidden = point === null;
     if (point === null || draft === null) return;
     const [u, v] = planeAxes(axisOf(point.plane));
-    const size = Math.max(4, this.#tools.size * Math.min(draft.spacing[u], draft.spacing[v]) * this.#stage.view.scaleOf(point.tile));
-    Object.assign(this.#cursor.style, { width: `${size}px`, height: `${size}px`, left: `${event.offsetX - size / 2}px`, top: `${event.offsetY - size / 2}px` });
+    const size = Math.max(
+      4,
+      this.#tools.size * Math.min(draft.spacing[u], draft.spacing[v]) * this.#stage.view.scaleOf(point.tile),
+    );
+    Object.assign(this.#cursor.style, {
+      width: `${size}px`,
+      height: `${size}px`,
+      left: `${event.offsetX - size / 2}px`,
+      top: `${event.offsetY - size / 2}px`,
+    });
   }
 }

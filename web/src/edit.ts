@@ -50,11 +50,19 @@ export class Edit {
   /** Return the change, or null if no voxel has another value than before. */
   finish(): Change | null {
     const { labels } = this.#draft;
-    const indices = Uint32Array.from([...this.#previous].filter(([index, value]) => labels[index] !== value).map(([index]) => index)).sort();
+    const indices = Uint32Array.from(
+      [...this.#previous].filter(([index, value]) => labels[index] !== value).map(([index]) => index),
+    ).sort();
     if (indices.length === 0) return null;
     return {
-      redo: runsOf(indices, Array.from(indices, (index) => labels[index]!)),
-      undo: runsOf(indices, Array.from(indices, (index) => this.#previous.get(index)!)),
+      redo: runsOf(
+        indices,
+        Array.from(indices, (index) => labels[index]!),
+      ),
+      undo: runsOf(
+        indices,
+        Array.from(indices, (index) => this.#previous.get(index)!),
+      ),
     };
   }
 }

@@ -5,7 +5,7 @@ import type { Draft, Edit } from "./edit.ts";
 
 const FAR = 1e20;
 
-/** Return squared distances of samples on a line to the nearest sample with cost 0 (Felzenszwalb, Huttenlocher 2012). */
+/** Return squared distances of samples on a line to the nearest sample with cost 0 (Felzenszwalb and others 2012). */
 function distancesOnLine(costs: Float64Array, spacing: number): Float64Array {
   const count = costs.length;
   const square = spacing * spacing;
@@ -35,9 +35,14 @@ function crossing(costs: Float64Array, square: number, q: number, p: number): nu
 function distancesTo(isSite: (index: number) => boolean, size: Point, spacing: Point): Float64Array {
   const [width, height] = size;
   const grid = Float64Array.from({ length: width * height }, (_, i) => (isSite(i) ? 0 : FAR));
-  for (let v = 0; v < height; v++) grid.set(distancesOnLine(grid.slice(v * width, (v + 1) * width), spacing[0]), v * width);
+  for (let v = 0; v < height; v++) {
+    grid.set(distancesOnLine(grid.slice(v * width, (v + 1) * width), spacing[0]), v * width);
+  }
   for (let u = 0; u < width; u++) {
-    const column = distancesOnLine(Float64Array.from({ length: height }, (_, v) => grid[u + width * v]!), spacing[1]);
+    const column = distancesOnLine(
+      Float64Array.from({ length: height }, (_, v) => grid[u + width * v]!),
+      spacing[1],
+    );
     column.forEach((value, v) => (grid[u + width * v] = value));
   }
   return grid.map(Math.sqrt);
@@ -108,7 +113,14 @@ function maskOf(draft: Draft, slice: Slice, value: number): Uint8Array {
  *
  * Voxels of the class outside of the interpolated shape become background. Other classes change only inside of it.
  */
-export function interpolateSlices(draft: Draft, edit: Edit, axis: 0 | 1 | 2, from: number, to: number, value: number): boolean {
+export function interpolateSlices(
+  draft: Draft,
+  edit: Edit,
+  axis: 0 | 1 | 2,
+  from: number,
+  to: number,
+  value: number,
+): boolean {
   const [low, high] = [Math.min(from, to), Math.max(from, to)];
   const [u, v] = planeAxes(axis);
   const size: Point = [draft.shape[u], draft.shape[v]];

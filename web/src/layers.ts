@@ -48,8 +48,17 @@ export class LayerPanel {
     const opacity = element("input", { type: "range", id: "opacity", min: "0", max: "100", value: "45" });
     opacity.addEventListener("input", () => view.setLayerOpacity(Number(opacity.value) / 100));
     view.setLayerOpacity(0.45);
-    this.node = section("Overlays", this.#rows, this.#legend,
-      element("div", { className: "slider" }, element("label", { htmlFor: "opacity", textContent: "Opacity" }), opacity));
+    this.node = section(
+      "Overlays",
+      this.#rows,
+      this.#legend,
+      element(
+        "div",
+        { className: "slider" },
+        element("label", { htmlFor: "opacity", textContent: "Opacity" }),
+        opacity,
+      ),
+    );
   }
 
   /** Show the layers of a case. */
@@ -106,7 +115,9 @@ export class LayerPanel {
 
   #apply(): void {
     for (const layer of ORDER) this.#view.setStyle(layer, this.#styleOf(layer));
-    for (const layer of this.#available) if (layer !== "draft" && this.#styleOf(layer) !== "hidden") this.onNeeded(layer);
+    for (const layer of this.#available) {
+      if (layer !== "draft" && this.#styleOf(layer) !== "hidden") this.onNeeded(layer);
+    }
   }
 
   #styleOf(layer: LabelLayer): LayerStyle {
@@ -183,14 +194,38 @@ export class ClassPanel {
     const swatch = element("span", { className: "swatch" });
     swatch.style.backgroundColor = entry.color ?? "transparent";
     const shortcut = number <= 9 ? element("kbd", { textContent: String(number) }) : null;
-    const visible = element("input", { type: "checkbox", checked: !this.#hidden.has(entry.value), id: `class-shown-${entry.value}` });
+    const visible = element("input", {
+      type: "checkbox",
+      checked: !this.#hidden.has(entry.value),
+      id: `class-shown-${entry.value}`,
+    });
     visible.addEventListener("change", () => this.#toggle(entry.value));
-    if (!this.#canChoose) return element("label", { className: "class" }, visible, swatch, element("span", { className: "class-name", textContent: entry.name }), shortcut);
+    if (!this.#canChoose)
+      return element(
+        "label",
+        { className: "class" },
+        visible,
+        swatch,
+        element("span", { className: "class-name", textContent: entry.name }),
+        shortcut,
+      );
     visible.setAttribute("aria-label", `Show ${entry.name}`);
     visible.title = "Show this class";
-    const radio = element("input", { type: "radio", name: "class", id: `class-${entry.value}`, checked: entry.value === this.#chosen });
+    const radio = element("input", {
+      type: "radio",
+      name: "class",
+      id: `class-${entry.value}`,
+      checked: entry.value === this.#chosen,
+    });
     radio.addEventListener("change", () => this.#choose(entry.value));
-    const name = element("label", { className: "class" }, radio, swatch, element("span", { className: "class-name", textContent: entry.name }), shortcut);
+    const name = element(
+      "label",
+      { className: "class" },
+      radio,
+      swatch,
+      element("span", { className: "class-name", textContent: entry.name }),
+      shortcut,
+    );
     return element("div", { className: "class-row" }, name, visible);
   }
 }

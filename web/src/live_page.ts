@@ -49,7 +49,17 @@ export class LivePage {
   #events: EventSource | null = null;
 
   constructor() {
-    this.node = element("main", { className: "live", tabIndex: 0 }, this.#end, this.#status, this.#progress, this.#tiles, this.#charts, this.#pictureHeading, this.#pictures);
+    this.node = element(
+      "main",
+      { className: "live", tabIndex: 0 },
+      this.#end,
+      this.#status,
+      this.#progress,
+      this.#tiles,
+      this.#charts,
+      this.#pictureHeading,
+      this.#pictures,
+    );
     this.#status.textContent = "Waiting for the first steps";
   }
 
@@ -76,16 +86,25 @@ export class LivePage {
   #showState(state: State): void {
     this.#state = state;
     const stage = state.stages.find(({ first, last }) => state.step >= first && state.step <= last);
-    const texts = { running: "Training", finished: "Finished", stopped: "Stopped", failed: "Failed", interrupted: "Interrupted" };
-    const text = `${texts[state.status]}${stage !== undefined && state.status === "running" ? `: ${stage.method}` : ""}`;
+    const texts = {
+      running: "Training",
+      finished: "Finished",
+      stopped: "Stopped",
+      failed: "Failed",
+      interrupted: "Interrupted",
+    };
+    const method = stage !== undefined && state.status === "running" ? `: ${stage.method}` : "";
+    const text = texts[state.status] + method;
     if (this.#status.textContent !== text) this.#status.textContent = text;
     this.#progress.max = Math.max(1, state.total);
     this.#progress.value = state.step;
     const isRunning = state.status === "running";
-    fill(this.#tiles,
+    fill(
+      this.#tiles,
       tile("Step", `${state.step}`, `of ${state.total}`),
-      tile("Speed", state.steps_per_second === null ? "–" : state.steps_per_second.toPrecision(3), "steps per second"),
-      tile("Time left", isRunning && state.remaining !== null ? duration(state.remaining) : "–", ""));
+      tile("Speed", state.steps_per_second?.toPrecision(3) ?? "–", "steps per second"),
+      tile("Time left", isRunning && state.remaining !== null ? duration(state.remaining) : "–", ""),
+    );
     this.#draw();
   }
 
@@ -112,11 +131,17 @@ export class LivePage {
   #showPictures({ step, pictures }: Snapshot): void {
     this.#pictureHeading.hidden = pictures.length === 0;
     this.#pictureHeading.textContent = `Training images of step ${step}`;
-    fill(this.#pictures, ...pictures.map((name) => {
-      const kind = PICTURE_NAMES[name[0] ?? ""] ?? "picture";
-      const image = element("img", { src: `/api/snapshots/${step}/${encodeURIComponent(name)}.png`, alt: `${name}, ${kind} of step ${step}` });
-      return element("figure", {}, image, element("figcaption", { textContent: `${name} (${kind})` }));
-    }));
+    fill(
+      this.#pictures,
+      ...pictures.map((name) => {
+        const kind = PICTURE_NAMES[name[0] ?? ""] ?? "picture";
+        const image = element("img", {
+          src: `/api/snapshots/${step}/${encodeURIComponent(name)}.png`,
+          alt: `${name}, ${kind} of step ${step}`,
+        });
+        return element("figure", {}, image, element("figcaption", { textContent: `${name} (${kind})` }));
+      }),
+    );
   }
 
   /** Link the report, or show it at once if the server is about to close. */
@@ -129,5 +154,10 @@ export class LivePage {
 }
 
 function tile(name: string, value: string, note: string): HTMLElement {
-  return element("div", {}, element("dt", { textContent: name }), element("dd", {}, value, note === "" ? null : element("small", { textContent: ` ${note}` })));
+  return element(
+    "div",
+    {},
+    element("dt", { textContent: name }),
+    element("dd", {}, value, note === "" ? null : element("small", { textContent: ` ${note}` })),
+  );
 }

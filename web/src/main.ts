@@ -26,7 +26,13 @@ async function showScans(app: HTMLElement, header: HTMLElement, session: Session
     page.panel.append(new TrainingPanel(() => annotation.useNewNetwork()).node);
   }
   const keyboard = new Keyboard([...page.shortcuts(), ...(annotation?.shortcuts() ?? [])]);
-  header.append(button("?", () => keyboard.showHelp(), { className: "round", "aria-label": "Keyboard and mouse", title: "Keyboard and mouse" }));
+  header.append(
+    button("?", () => keyboard.showHelp(), {
+      className: "round",
+      "aria-label": "Keyboard and mouse",
+      title: "Keyboard and mouse",
+    }),
+  );
   app.append(keyboard.help);
   // For tests and for the console of the browser.
   Object.assign(window, { graftseg: { page, annotation } });
@@ -34,7 +40,9 @@ async function showScans(app: HTMLElement, header: HTMLElement, session: Session
 }
 
 function headerOf(session: Session): HTMLElement {
-  return element("header", { className: "bar" },
+  return element(
+    "header",
+    { className: "bar" },
     element("p", { className: "brand", textContent: "graftseg" }),
     element("h1", { textContent: session.title }),
     element("span", { className: "mode", textContent: session.mode === "annotate" ? "annotate" : session.kind }),
@@ -66,5 +74,11 @@ function showLivePage(app: HTMLElement, header: HTMLElement, session: Session): 
 
 const app = document.getElementById("app")!;
 start(app).catch((error: unknown) => {
-  app.replaceChildren(element("p", { className: "notice", role: "alert", textContent: error instanceof Error ? error.message : String(error) }));
+  app.replaceChildren(
+    element("p", {
+      className: "notice",
+      role: "alert",
+      textContent: error instanceof Error ? error.message : String(error),
+    }),
+  );
 });

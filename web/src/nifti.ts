@@ -1,6 +1,7 @@
 /** The part of NIfTI-1 that the server sends: uncompressed, little endian, axes in the order closest to RAS. */
 
-export type Voxels = Uint8Array<ArrayBuffer> | Int16Array<ArrayBuffer> | Uint16Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
+export type Voxels =
+  Uint8Array<ArrayBuffer> | Int16Array<ArrayBuffer> | Uint16Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
 export type Triple = [number, number, number];
 
 /** A scan or a label map. The first axis varies fastest in `data`. */
@@ -29,7 +30,14 @@ export function readNifti(bytes: ArrayBuffer): Volume {
   const slope = view.getFloat32(112, true);
   const data = voxels(bytes, view.getInt16(70, true), view.getFloat32(108, true), shape[0] * shape[1] * shape[2]);
   const isScaled = Number.isFinite(slope) && slope !== 0;
-  return { shape, spacing, data, slope: isScaled ? slope : 1, intercept: isScaled ? view.getFloat32(116, true) : 0, isComplete: true };
+  return {
+    shape,
+    spacing,
+    data,
+    slope: isScaled ? slope : 1,
+    intercept: isScaled ? view.getFloat32(116, true) : 0,
+    isComplete: true,
+  };
 }
 
 function voxels(bytes: ArrayBuffer, datatype: number, offset: number, count: number): Voxels {

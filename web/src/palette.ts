@@ -30,7 +30,11 @@ export function heat(value: number): [number, number, number] {
   const place = Math.min(Math.max(value, 0), 1) * (HEAT.length - 1);
   const low = Math.min(Math.floor(place), HEAT.length - 2);
   const part = place - low;
-  return [0, 1, 2].map((i) => Math.round(HEAT[low]![i]! * (1 - part) + HEAT[low + 1]![i]! * part)) as [number, number, number];
+  return [0, 1, 2].map((i) => Math.round(HEAT[low]![i]! * (1 - part) + HEAT[low + 1]![i]! * part)) as [
+    number,
+    number,
+    number,
+  ];
 }
 
 /** Return the pixels of the palette texture. Hidden classes are transparent. */
@@ -38,8 +42,12 @@ export function palettePixels(classes: ClassInfo[], hidden: ReadonlySet<number>)
   const pixels = new Uint8Array(256 * ROWS.count * 4);
   const set = (row: number, value: number, color: [number, number, number], alpha: number): void =>
     pixels.set([...color, alpha], (row * 256 + value) * 4);
-  for (const { value, color } of classes) if (color !== null && value < 256) set(ROWS.classes, value, rgb(color), hidden.has(value) ? 0 : 255);
+  for (const { value, color } of classes) {
+    if (color !== null && value < 256) set(ROWS.classes, value, rgb(color), hidden.has(value) ? 0 : 255);
+  }
   for (const { value, color } of DIFFERENCES) set(ROWS.difference, value, rgb(color), 255);
-  for (let value = 0; value < 256; value++) set(ROWS.uncertainty, value, heat(value / 255), Math.min(255, Math.round(value * 1.4)));
+  for (let value = 0; value < 256; value++) {
+    set(ROWS.uncertainty, value, heat(value / 255), Math.min(255, Math.round(value * 1.4)));
+  }
   return pixels;
 }

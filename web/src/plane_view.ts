@@ -7,7 +7,15 @@ import type { Triple, Volume } from "./nifti.ts";
 import { ROWS, sliceShader, UNITS, type ScanSampler } from "./slice_shader.ts";
 import type { Center } from "./scan_stream.ts";
 import { skipUnusedShaders } from "./unused_shaders.ts";
-import { createVolume, samplerOf, updateBox, uploadBox, uploadCenter, uploadPalette, uploadVolume } from "./volume_texture.ts";
+import {
+  createVolume,
+  samplerOf,
+  updateBox,
+  uploadBox,
+  uploadCenter,
+  uploadPalette,
+  uploadVolume,
+} from "./volume_texture.ts";
 
 export type LabelLayer = Layer | "draft";
 export type LayerStyle = "hidden" | "filled" | "outline" | "both";
@@ -75,7 +83,11 @@ export class PlaneView extends Niivue {
   /** Attach to the canvas and prepare empty textures. */
   async start(canvas: HTMLCanvasElement): Promise<void> {
     await this.attachToCanvas(canvas, false);
-    this.setMouseEventConfig({ leftButton: { primary: DRAG_MODE.crosshair }, rightButton: DRAG_MODE.windowing, centerButton: DRAG_MODE.pan });
+    this.setMouseEventConfig({
+      leftButton: { primary: DRAG_MODE.crosshair },
+      rightButton: DRAG_MODE.windowing,
+      centerButton: DRAG_MODE.pan,
+    });
     for (const layer of LAYERS) this.setLayer(layer, null);
     this.arrange("all");
   }
@@ -134,7 +146,9 @@ export class PlaneView extends Niivue {
     const { gl } = this;
     const fence = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
     gl.flush();
-    while (fence !== null && gl.clientWaitSync(fence, 0, 0) === gl.TIMEOUT_EXPIRED) await new Promise((done) => setTimeout(done, 10));
+    while (fence !== null && gl.clientWaitSync(fence, 0, 0) === gl.TIMEOUT_EXPIRED) {
+      await new Promise((done) => setTimeout(done, 10));
+    }
     gl.deleteSync(fence);
   }
 
@@ -230,7 +244,10 @@ export class PlaneView extends Niivue {
 
   /** Return the position of a voxel's center on the canvas in CSS pixels, on the slice of this plane. */
   positionOf(voxel: Triple, plane: Plane): [number, number] | null {
-    const position = this.frac2canvasPosWithTile(this.vox2frac(voxel as unknown as Parameters<Niivue["vox2frac"]>[0]), plane as SLICE_TYPE);
+    const position = this.frac2canvasPosWithTile(
+      this.vox2frac(voxel as unknown as Parameters<Niivue["vox2frac"]>[0]),
+      plane as SLICE_TYPE,
+    );
     const ratio = this.uiData.dpr ?? 1;
     return position === null ? null : [position.pos[0]! / ratio, position.pos[1]! / ratio];
   }

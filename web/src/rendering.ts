@@ -29,7 +29,13 @@ export class Rendering {
   }
 
   /** Render a scan with labels. The scan is drawn with the intensities of the window. */
-  async show(scan: Volume, window: [number, number], labels: Uint8Array | null, classes: ClassInfo[], shown: { isScan: boolean; isPlaced: boolean }): Promise<void> {
+  async show(
+    scan: Volume,
+    window: [number, number],
+    labels: Uint8Array | null,
+    classes: ClassInfo[],
+    shown: { isScan: boolean; isPlaced: boolean },
+  ): Promise<void> {
     const request = ++this.#requests;
     await this.#started;
     const grid = coarseGrid(scan.shape, scan.spacing);
@@ -54,7 +60,15 @@ function grayValues(scan: Volume, [low, high]: [number, number], grid: CoarseGri
 }
 
 function imageOf(grid: CoarseGrid, data: Uint8Array, name: string): Promise<NVImage> {
-  const load = NVImage.new as (bytes: ArrayBuffer, name: string, map: string, opacity: number, pair: null, low: number, high: number) => Promise<NVImage>;
+  const load = NVImage.new as (
+    bytes: ArrayBuffer,
+    name: string,
+    map: string,
+    opacity: number,
+    pair: null,
+    low: number,
+    high: number,
+  ) => Promise<NVImage>;
   return load(writeNifti(grid.shape, grid.spacing, data), name, "gray", 1, null, 0, 255);
 }
 
@@ -71,7 +85,9 @@ async function labelImage(grid: CoarseGrid, labels: Uint8Array, classes: ClassIn
     table.A[value] = 255;
   }
   const count = table.R.length;
-  for (const name of ["R", "G", "B", "A"] as const) table[name] = Array.from({ length: count }, (_, i) => table[name][i] ?? 0);
+  for (const name of ["R", "G", "B", "A"] as const) {
+    table[name] = Array.from({ length: count }, (_, i) => table[name][i] ?? 0);
+  }
   table.I = Array.from({ length: count }, (_, i) => i);
   table.labels = table.I.map(String);
   image.setColormapLabel(table);

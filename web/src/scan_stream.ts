@@ -24,7 +24,14 @@ export function isStreamed({ shape, voxel_type }: CaseDetails): boolean {
 
 /** Return a scan without its voxels. */
 export function emptyScan({ shape, spacing, voxel_type }: CaseDetails): Volume {
-  return { shape, spacing, data: voxelsOf(voxel_type, new ArrayBuffer(shape[0] * shape[1] * shape[2] * TYPES[voxel_type].BYTES_PER_ELEMENT)), slope: 1, intercept: 0, isComplete: false };
+  return {
+    shape,
+    spacing,
+    data: voxelsOf(voxel_type, new ArrayBuffer(shape[0] * shape[1] * shape[2] * TYPES[voxel_type].BYTES_PER_ELEMENT)),
+    slope: 1,
+    intercept: 0,
+    isComplete: false,
+  };
 }
 
 /** Load the middle slices of a scan. */
@@ -35,16 +42,30 @@ export async function loadCenter({ id, shape, voxel_type }: CaseDetails, channel
 /** Return the slices in the voxels that the server sends: axial, coronal and sagittal. */
 export function splitCenter(all: Voxels, [x, y, z]: Triple): Center {
   const [first, second] = [x * y, x * y + x * z];
-  return { axial: all.subarray(0, first), coronal: all.subarray(first, second), sagittal: all.subarray(second, second + y * z) };
+  return {
+    axial: all.subarray(0, first),
+    coronal: all.subarray(first, second),
+    sagittal: all.subarray(second, second + y * z),
+  };
 }
 
 /** Load all voxels of a scan. `onSlices` is called with the first and the number of the new axial slices. */
-export async function streamScan(scan: Volume, id: number, channel: number, signal: AbortSignal, onSlices: (first: number, count: number) => void): Promise<void> {
+export async function streamScan(
+  scan: Volume,
+  id: number,
+  channel: number,
+  signal: AbortSignal,
+  onSlices: (first: number, count: number) => void,
+): Promise<void> {
   await receive(scan, await openVolume(id, channel, signal), onSlices);
 }
 
 /** Write the voxels of a stream into a scan. Raise an error if the stream ends too early. */
-export async function receive(scan: Volume, stream: ReadableStream<Uint8Array>, onSlices: (first: number, count: number) => void): Promise<void> {
+export async function receive(
+  scan: Volume,
+  stream: ReadableStream<Uint8Array>,
+  onSlices: (first: number, count: number) => void,
+): Promise<void> {
   const bytes = new Uint8Array(scan.data.buffer);
   const sliceBytes = bytes.length / scan.shape[2];
   let position = -HEADER_BYTES;

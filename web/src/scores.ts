@@ -8,19 +8,35 @@ export class ScorePanel {
   readonly #rows = element("tbody");
   readonly node = section(
     "Scores",
-    element("table", { className: "scores" },
-      element("thead", {}, element("tr", {}, ...["Class", "Dice (%)", "HD95 (mm)"].map((name) => element("th", { scope: "col", textContent: name })))),
+    element(
+      "table",
+      { className: "scores" },
+      element(
+        "thead",
+        {},
+        element(
+          "tr",
+          {},
+          ...["Class", "Dice (%)", "HD95 (mm)"].map((name) => element("th", { scope: "col", textContent: name })),
+        ),
+      ),
       this.#rows,
     ),
   );
 
   setCase(scores: Score[]): void {
     this.node.hidden = scores.length === 0;
-    fill(this.#rows, ...scores.map(({ class: name, dice, hd95 }) => element(
-      "tr", {},
-      element("th", { scope: "row", textContent: name }),
-      element("td", { textContent: decimals(dice === null ? null : dice * 100, 1) }),
-      element("td", { textContent: decimals(hd95, 1) }),
-    )));
+    fill(
+      this.#rows,
+      ...scores.map(({ class: name, dice, hd95 }) =>
+        element(
+          "tr",
+          {},
+          element("th", { scope: "row", textContent: name }),
+          element("td", { textContent: decimals(dice === null ? null : dice * 100, 1) }),
+          element("td", { textContent: decimals(hd95, 1) }),
+        ),
+      ),
+    );
   }
 }

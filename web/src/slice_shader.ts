@@ -7,7 +7,15 @@
  */
 
 /** Texture units of the volumes. NiiVue uses the units 0 to 8 for drawing slices. */
-export const UNITS = { palette: 9, scan: 10, reference: 11, prediction: 12, uncertainty: 13, difference: 14, draft: 15 } as const;
+export const UNITS = {
+  palette: 9,
+  scan: 10,
+  reference: 11,
+  prediction: 12,
+  uncertainty: 13,
+  difference: 14,
+  draft: 15,
+} as const;
 
 /** Rows of the palette texture. */
 export const ROWS = { classes: 0, difference: 1, uncertainty: 2, count: 3 } as const;

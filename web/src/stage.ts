@@ -26,7 +26,11 @@ export interface NamedLabels {
 export class Stage {
   readonly node: HTMLElement;
   readonly view = new PlaneView();
-  readonly canvas = element("canvas", { id: "planes", "aria-label": "Slices of the scan. Arrow keys change the slice.", role: "img" });
+  readonly canvas = element("canvas", {
+    id: "planes",
+    "aria-label": "Slices of the scan. Arrow keys change the slice.",
+    role: "img",
+  });
   readonly frame = element("div", { className: "frame" });
   /** Returns the label maps whose classes are named at the crosshair. The first one is also rendered. */
   labelMaps: () => NamedLabels[] = () => [];
@@ -37,7 +41,12 @@ export class Stage {
   readonly #corner = element("div", { className: "corner" });
   readonly #classes: ClassInfo[];
   #channel = element("select", { id: "channel" });
-  readonly #channelField = element("div", { className: "field", hidden: true }, element("label", { htmlFor: "channel", textContent: "Channel" }), this.#channel);
+  readonly #channelField = element(
+    "div",
+    { className: "field", hidden: true },
+    element("label", { htmlFor: "channel", textContent: "Channel" }),
+    this.#channel,
+  );
   onChannel: (channel: number) => void = () => undefined;
   #arrangement: Arrangement = "all";
   #active: Plane = 0;
@@ -58,7 +67,13 @@ export class Stage {
     this.#toolbar.append(this.#zoomButtons(), this.#channelField);
     this.#channel.addEventListener("change", () => this.onChannel(Number(this.#channel.value)));
     this.frame.append(this.canvas, this.#corner);
-    this.node = element("main", { className: "stage" }, this.#toolbar, this.frame, element("div", { className: "under" }, this.#position, this.#hint));
+    this.node = element(
+      "main",
+      { className: "stage" },
+      this.#toolbar,
+      this.frame,
+      element("div", { className: "under" }, this.#position, this.#hint),
+    );
     this.canvas.addEventListener("pointermove", (event) => this.#activatePlane(event));
     this.frame.addEventListener("wheel", (event) => this.#wheel(event), { capture: true, passive: false });
     this.#drawCorner();
@@ -83,7 +98,9 @@ export class Stage {
     this.arrange(details.is_2d ? 0 : this.#arrangement);
     this.#hint.hidden = details.is_placed || details.is_2d;
     this.#hint.textContent = "Left and right are unknown: this scan has no orientation.";
-    for (const control of this.#toolbar.querySelectorAll<HTMLButtonElement>(":scope > button")) control.hidden = details.is_2d;
+    for (const control of this.#toolbar.querySelectorAll<HTMLButtonElement>(":scope > button")) {
+      control.hidden = details.is_2d;
+    }
     this.#setChannels(details.channels);
     this.showPosition();
     this.refreshRendering();
@@ -125,7 +142,10 @@ export class Stage {
   refreshRendering(): void {
     if (!this.#isRendering || this.#rendering === null || !this.#scan?.isComplete || this.#corner.hidden) return;
     const labels = this.labelMaps()[0]?.labels ?? null;
-    void this.#rendering.show(this.#scan, this.view.window, labels, this.#classes, { isScan: this.#isScanShown, isPlaced: this.#hint.hidden });
+    void this.#rendering.show(this.#scan, this.view.window, labels, this.#classes, {
+      isScan: this.#isScanShown,
+      isPlaced: this.#hint.hidden,
+    });
   }
 
   /** Write slice, intensity and labels at the crosshair. */
@@ -137,7 +157,9 @@ export class Stage {
     const parts = [
       `${PLANE_NAMES[this.active]} slice ${voxel[axis] + 1} of ${this.#scan.shape[axis]}`,
       `voxel ${voxel.join(", ")}`,
-      voxel[2] < this.#loaded || this.#scan.isComplete ? `intensity ${this.#intensity(index)}` : `loading, ${Math.floor((100 * this.#loaded) / this.#scan.shape[2])} %`,
+      voxel[2] < this.#loaded || this.#scan.isComplete
+        ? `intensity ${this.#intensity(index)}`
+        : `loading, ${Math.floor((100 * this.#loaded) / this.#scan.shape[2])} %`,
       ...this.labelMaps().map(({ name, labels }) => `${name}: ${this.#className(labels[index]!)}`),
     ];
     this.#position.textContent = parts.join("  ·  ");
@@ -154,12 +176,16 @@ export class Stage {
 
   #setChannels(count: number): void {
     this.#channelField.hidden = count < 2;
-    this.#channel.replaceChildren(...Array.from({ length: count }, (_, i) => element("option", { value: String(i), textContent: String(i + 1) })));
+    this.#channel.replaceChildren(
+      ...Array.from({ length: count }, (_, i) => element("option", { value: String(i), textContent: String(i + 1) })),
+    );
   }
 
   #zoomButtons(): HTMLElement {
     const zoom = (factor: number): void => this.view.zoom(factor);
-    return element("div", { className: "zoom", role: "group", "aria-label": "Zoom" },
+    return element(
+      "div",
+      { className: "zoom", role: "group", "aria-label": "Zoom" },
       button("−", () => zoom(1 / 1.25), { "aria-label": "Zoom out", title: "Zoom out (-)" }),
       button("Fit", () => zoom(0), { "aria-label": "Fit to the window", title: "Fit to the window (0)" }),
       button("+", () => zoom(1.25), { "aria-label": "Zoom in", title: "Zoom in (+)" }),
@@ -195,7 +221,16 @@ export class Stage {
     });
     const update = button("Update", () => this.refreshRendering(), { title: "Render the current labels" });
     const close = button("Close", () => this.#stopRendering());
-    this.#corner.replaceChildren(element("div", { className: "canvas-box" }, canvas), element("div", { className: "corner-bar" }, element("label", { className: "check" }, scan, "scan"), update, close));
+    this.#corner.replaceChildren(
+      element("div", { className: "canvas-box" }, canvas),
+      element(
+        "div",
+        { className: "corner-bar" },
+        element("label", { className: "check" }, scan, "scan"),
+        update,
+        close,
+      ),
+    );
     this.#rendering = new Rendering(canvas);
     this.#isRendering = true;
     this.refreshRendering();

@@ -52,7 +52,11 @@ export class StrokeQueue {
   #running: Promise<void> | null = null;
   #flushCallbacks: (() => void)[] = [];
 
-  constructor(store: StrokeStore, send: Send, pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms))) {
+  constructor(
+    store: StrokeStore,
+    send: Send,
+    pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms)),
+  ) {
     this.#store = store;
     this.#send = send;
     this.#pause = pause;
@@ -102,7 +106,7 @@ export class StrokeQueue {
     this.#isStopped = true;
   }
 
-  /** Stop because another tab has the case. Waiting strokes stay in the store, to be sent after those of the other tab. */
+  /** Stop because another tab has the case. Waiting strokes are sent after the strokes of that tab. */
   async giveUp(): Promise<void> {
     this.stop();
     await this.#running;
@@ -111,7 +115,10 @@ export class StrokeQueue {
 
   /** Mark the waiting strokes as refused, since their numbers may now belong to strokes of another tab. */
   #setAside(): Promise<void> {
-    return this.#store.shift(this.#waiting.map(({ seq }) => seq), REFUSED);
+    return this.#store.shift(
+      this.#waiting.map(({ seq }) => seq),
+      REFUSED,
+    );
   }
 
   #start(): void {

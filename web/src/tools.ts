@@ -37,17 +37,28 @@ export class ToolPanel {
 
   constructor(actions: ToolActions) {
     for (const { tool, name, key, hint } of TOOLS) {
-      this.#buttons.set(tool, button(name, () => this.choose(tool), { title: `${hint} (${key})` }));
+      this.#buttons.set(
+        tool,
+        button(name, () => this.choose(tool), { title: `${hint} (${key})` }),
+      );
     }
     this.#size.addEventListener("input", () => (this.#sizeText.textContent = this.#size.value));
     this.#undo = button("Undo", actions.undo, { title: "Undo (Ctrl+Z)" });
     this.#redo = button("Redo", actions.redo, { title: "Redo (Ctrl+Y)" });
-    this.#interpolate = button("Interpolate", actions.interpolate, { title: "Fill the slices between the last two that you drew on (i)" });
+    this.#interpolate = button("Interpolate", actions.interpolate, {
+      title: "Fill the slices between the last two that you drew on (i)",
+    });
     this.#reset = button("Start over", actions.reset, { title: "Discard all changes of this drawing" });
     this.node = section(
       "Tools",
       element("div", { className: "tools", role: "toolbar", "aria-label": "Tools" }, ...this.#buttons.values()),
-      element("div", { className: "slider brush-size" }, element("label", { htmlFor: "brush-size", textContent: "Size" }), this.#size, this.#sizeText),
+      element(
+        "div",
+        { className: "slider brush-size" },
+        element("label", { htmlFor: "brush-size", textContent: "Size" }),
+        this.#size,
+        this.#sizeText,
+      ),
       element("div", { className: "actions" }, this.#undo, this.#redo, this.#interpolate, this.#reset),
       this.#interpolationText,
     );
@@ -103,6 +114,8 @@ export class ToolPanel {
   /** Switch all tools on or off. */
   setEnabled(isEnabled: boolean): void {
     this.#isEnabled = isEnabled;
-    for (const control of [...this.#buttons.values(), this.#undo, this.#redo, this.#interpolate, this.#reset]) control.disabled = !isEnabled;
+    for (const control of [...this.#buttons.values(), this.#undo, this.#redo, this.#interpolate, this.#reset]) {
+      control.disabled = !isEnabled;
+    }
   }
 }

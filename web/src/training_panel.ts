@@ -11,7 +11,12 @@ export class TrainingPanel {
   readonly #button: HTMLButtonElement;
   readonly #finished: () => Promise<void>;
   readonly #state = element("p", { className: "quiet", role: "status" });
-  readonly #lines = element("pre", { className: "output", hidden: true, tabIndex: 0, "aria-label": "Output of the training" });
+  readonly #lines = element("pre", {
+    className: "output",
+    hidden: true,
+    tabIndex: 0,
+    "aria-label": "Output of the training",
+  });
   readonly #summary = element("p", { className: "notice good", hidden: true });
 
   /** `finished` is called when a training that was started here has finished. */
@@ -47,7 +52,12 @@ export class TrainingPanel {
   #show({ state, lines, seconds, run, summary }: Training): void {
     this.#button.disabled = state === "running";
     const where = run === null ? "" : `: ${run}`;
-    const texts = { idle: "Trains with the labels that you accepted.", running: `Training, ${duration(seconds)}`, finished: `Finished in ${duration(seconds)}${where}`, failed: "The training failed." };
+    const texts = {
+      idle: "Trains with the labels that you accepted.",
+      running: `Training, ${duration(seconds)}`,
+      finished: `Finished in ${duration(seconds)}${where}`,
+      failed: "The training failed.",
+    };
     if (this.#state.textContent !== texts[state]) this.#state.textContent = texts[state];
     this.#lines.hidden = lines.length === 0;
     this.#lines.textContent = lines.join("\n");

@@ -3,7 +3,7 @@
 import { getCase, getVolume, type CaseDetails, type Layer, type Session } from "./api.ts";
 import { CaseList, firstCaseOf } from "./case_list.ts";
 import { element } from "./dom.ts";
-import { plain, type Shortcut } from "./keyboard.ts";
+import { plain, shortcut, type Shortcut } from "./keyboard.ts";
 import { ClassPanel, LayerPanel } from "./layers.ts";
 import { readLabels, readNifti, type Volume } from "./nifti.ts";
 import { emptyScan, isStreamed, loadCenter, streamScan, type Center } from "./scan_stream.ts";
@@ -146,22 +146,37 @@ export class ViewerPage {
 
   /** Return the shortcuts of this page. */
   shortcuts(): Shortcut[] {
-    const slices = (event: KeyboardEvent): number => (event.key === "ArrowUp" || event.key === "ArrowRight" ? 1 : -1) * (event.shiftKey ? 10 : 1);
+    const slices = (event: KeyboardEvent): number =>
+      (event.key === "ArrowUp" || event.key === "ArrowRight" ? 1 : -1) * (event.shiftKey ? 10 : 1);
     const isAnnotating = this.session.mode === "annotate";
     return [
-      { keys: "↑ ↓ ← →", text: "Next or previous slice (with Shift: 10 slices)", matches: plain("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"), action: (event) => this.stage.scroll(slices(event)) },
-      { keys: "PageUp PageDown", text: "Previous or next case", matches: plain("PageUp", "PageDown"), action: (event) => this.#step(event.key === "PageDown" ? 1 : -1) },
-      { keys: "1–9", text: isAnnotating ? "Choose the class to draw" : "Show or hide a class", matches: plain(..."123456789"), action: (event) => this.classes.press(Number(event.key)) },
-      { keys: "Space", text: "Show or hide all overlays", matches: plain(" "), action: () => this.layers.toggleAll() },
-      { keys: "a c s v", text: "Axial, coronal, sagittal, all planes", matches: plain("a", "c", "s", "v"), action: (event) => this.#arrange(event.key) },
-      { keys: "+ - 0", text: "Zoom in, zoom out, fit", matches: plain("+", "=", "-", "0"), action: (event) => this.stage.view.zoom(event.key === "0" ? 0 : event.key === "-" ? 1 / 1.25 : 1.25) },
-      { keys: "/", text: "Filter cases", matches: plain("/"), action: () => this.list.focusFilter() },
+      shortcut(
+        "↑ ↓ ← →",
+        "Next or previous slice (with Shift: 10 slices)",
+        (event) => this.stage.scroll(slices(event)),
+        plain("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"),
+      ),
+      shortcut("PageUp PageDown", "Previous or next case", (event) => this.#step(event.key === "PageDown" ? 1 : -1)),
+      shortcut(
+        "1–9",
+        isAnnotating ? "Choose the class to draw" : "Show or hide a class",
+        (event) => this.classes.press(Number(event.key)),
+        plain(..."123456789"),
+      ),
+      shortcut("Space", "Show or hide all overlays", () => this.layers.toggleAll(), plain(" ")),
+      shortcut("a c s v", "Axial, coronal, sagittal, all planes", (event) => this.#arrange(event.key)),
+      shortcut("+ - 0", "Zoom in, zoom out, fit", (event) => this.#zoom(event.key), plain("+", "=", "-", "0")),
+      shortcut("/", "Filter cases", () => this.list.focusFilter()),
     ];
   }
 
   #arrange(key: string): void {
     if (this.#details?.is_2d) return;
     this.stage.arrange(({ a: 0, c: 1, s: 2, v: "all" } as const)[key as "a" | "c" | "s" | "v"]);
+  }
+
+  #zoom(key: string): void {
+    this.stage.view.zoom(key === "0" ? 0 : key === "-" ? 1 / 1.25 : 1.25);
   }
 
   #step(rows: number): void {
@@ -185,7 +200,9 @@ export class ViewerPage {
     this.#details = details;
     this.#labels.clear();
     this.stage.node.dataset["layers"] = "";
-    for (const layer of ["reference", "prediction", "uncertainty", "difference", "draft"] as const) this.stage.view.setLayer(layer, null);
+    for (const layer of ["reference", "prediction", "uncertainty", "difference", "draft"] as const) {
+      this.stage.view.setLayer(layer, null);
+    }
     this.stage.show(scan, center, details);
     this.#window.setCase(details.window);
     this.#scores.setCase(details.scores);
@@ -239,7 +256,10 @@ export class ViewerPage {
       this.#labels.set(layer, labels);
       this.stage.view.setLayer(layer, labels);
       this.stage.view.drawScene();
-      this.stage.node.dataset["layers"] = [...this.#labels].filter(([, loaded]) => loaded.length > 0).map(([name]) => name).join(" ");
+      this.stage.node.dataset["layers"] = [...this.#labels]
+        .filter(([, loaded]) => loaded.length > 0)
+        .map(([name]) => name)
+        .join(" ");
       this.stage.showPosition();
       this.stage.refreshRendering();
     } catch (error) {
@@ -265,7 +285,10 @@ function nameInAddress(): string | null {
 /** Return the 1st and the 99th percentile of a sample of the intensities. */
 function robustRange(data: ArrayLike<number>, slope: number, intercept: number): [number, number] {
   const step = Math.max(1, Math.floor(data.length / 20000));
-  const sample = Float64Array.from({ length: Math.ceil(data.length / step) }, (_, i) => data[i * step]! * slope + intercept).sort();
+  const sample = Float64Array.from(
+    { length: Math.ceil(data.length / step) },
+    (_, i) => data[i * step]! * slope + intercept,
+  ).sort();
   const [low, high] = [sample[Math.floor(sample.length * 0.01)]!, sample[Math.floor(sample.length * 0.99)]!];
   return high > low ? [low, high] : [low, low + 1];
 }

@@ -18,7 +18,9 @@ function formatOf(gl: WebGL2RenderingContext, data: Voxels): Format {
   if (data instanceof Uint16Array) {
     return { internal: gl.R16UI, format: gl.RED_INTEGER, type: gl.UNSIGNED_SHORT, sampler: "usampler3D" };
   }
-  if (data instanceof Int16Array) return { internal: gl.R16I, format: gl.RED_INTEGER, type: gl.SHORT, sampler: "isampler3D" };
+  if (data instanceof Int16Array) {
+    return { internal: gl.R16I, format: gl.RED_INTEGER, type: gl.SHORT, sampler: "isampler3D" };
+  }
   return { internal: gl.R32F, format: gl.RED, type: gl.FLOAT, sampler: "sampler3D" };
 }
 
@@ -40,7 +42,9 @@ export function createVolume(gl: WebGL2RenderingContext, unit: number, shape: Tr
   const texture = gl.createTexture();
   gl.activeTexture(gl.TEXTURE0 + unit);
   gl.bindTexture(gl.TEXTURE_3D, texture);
-  for (const filter of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_3D, filter, gl.NEAREST);
+  for (const filter of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) {
+    gl.texParameteri(gl.TEXTURE_3D, filter, gl.NEAREST);
+  }
   gl.texStorage3D(gl.TEXTURE_3D, 1, formatOf(gl, data).internal, ...shape);
   return texture;
 }
@@ -53,7 +57,12 @@ export function uploadBox(gl: WebGL2RenderingContext, low: Triple, size: Triple,
 }
 
 /** Return a texture with the middle slices of a scan in three layers, bound to the texture unit. */
-export function uploadCenter(gl: WebGL2RenderingContext, unit: number, { shape: [x, y, z], data }: Volume, { axial, coronal, sagittal }: Center): WebGLTexture {
+export function uploadCenter(
+  gl: WebGL2RenderingContext,
+  unit: number,
+  { shape: [x, y, z], data }: Volume,
+  { axial, coronal, sagittal }: Center,
+): WebGLTexture {
   const texture = createVolume(gl, unit, [Math.max(x, y), Math.max(y, z), 3], data);
   uploadBox(gl, [0, 0, 0], [x, y, 1], axial);
   uploadBox(gl, [0, 0, 1], [x, z, 1], coronal);
@@ -62,7 +71,14 @@ export function uploadCenter(gl: WebGL2RenderingContext, unit: number, { shape: 
 }
 
 /** Copy the voxels of a box from memory to a label texture that is bound to the unit. */
-export function updateBox(gl: WebGL2RenderingContext, unit: number, shape: Triple, data: Uint8Array, low: Triple, high: Triple): void {
+export function updateBox(
+  gl: WebGL2RenderingContext,
+  unit: number,
+  shape: Triple,
+  data: Uint8Array,
+  low: Triple,
+  high: Triple,
+): void {
   gl.activeTexture(gl.TEXTURE0 + unit);
   gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
   gl.pixelStorei(gl.UNPACK_ROW_LENGTH, shape[0]);
@@ -72,17 +88,30 @@ export function updateBox(gl: WebGL2RenderingContext, unit: number, shape: Tripl
   gl.pixelStorei(gl.UNPACK_SKIP_IMAGES, low[2]);
   const size = [0, 1, 2].map((axis) => high[axis]! - low[axis]! + 1) as Triple;
   gl.texSubImage3D(gl.TEXTURE_3D, 0, ...low, ...size, gl.RED_INTEGER, gl.UNSIGNED_BYTE, data);
-  for (const parameter of [gl.UNPACK_ROW_LENGTH, gl.UNPACK_IMAGE_HEIGHT, gl.UNPACK_SKIP_PIXELS, gl.UNPACK_SKIP_ROWS, gl.UNPACK_SKIP_IMAGES]) {
+  for (const parameter of [
+    gl.UNPACK_ROW_LENGTH,
+    gl.UNPACK_IMAGE_HEIGHT,
+    gl.UNPACK_SKIP_PIXELS,
+    gl.UNPACK_SKIP_ROWS,
+    gl.UNPACK_SKIP_IMAGES,
+  ]) {
     gl.pixelStorei(parameter, 0);
   }
 }
 
 /** Return a texture of 256 colors per row, bound to the texture unit. */
-export function uploadPalette(gl: WebGL2RenderingContext, unit: number, rows: number, pixels: Uint8Array): WebGLTexture {
+export function uploadPalette(
+  gl: WebGL2RenderingContext,
+  unit: number,
+  rows: number,
+  pixels: Uint8Array,
+): WebGLTexture {
   const texture = gl.createTexture();
   gl.activeTexture(gl.TEXTURE0 + unit);
   gl.bindTexture(gl.TEXTURE_2D, texture);
-  for (const filter of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, filter, gl.NEAREST);
+  for (const filter of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) {
+    gl.texParameteri(gl.TEXTURE_2D, filter, gl.NEAREST);
+  }
   gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA8, 256, rows, 0, gl.RGBA, gl.UNSIGNED_BYTE, pixels);
   return texture;
 }

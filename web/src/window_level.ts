@@ -20,9 +20,13 @@ export class WindowPanel {
     smooth.addEventListener("change", () => view.setSmooth(smooth.checked));
     this.node = section(
       "Window",
-      element("div", { className: "window" },
-        element("label", { htmlFor: "window-low", textContent: "Black" }), this.#low,
-        element("label", { htmlFor: "window-high", textContent: "White" }), this.#high,
+      element(
+        "div",
+        { className: "window" },
+        element("label", { htmlFor: "window-low", textContent: "Black" }),
+        this.#low,
+        element("label", { htmlFor: "window-high", textContent: "White" }),
+        this.#high,
         button("Reset", () => view.setWindow(...this.#original), { title: "Restore the window of this scan" }),
       ),
       element("label", { className: "check" }, smooth, "Smooth pixels"),

@@ -5,10 +5,26 @@ import type { CaseSummary } from "../src/api.ts";
 import { filterCases, sortCases } from "../src/case_list.ts";
 
 function summary(name: string, dice: number | null, uncertainty: number | null, rank: number | null): CaseSummary {
-  return { id: 0, name, split: name.startsWith("t") ? "test" : "labeled", dice, uncertainty, rank, reasons: [], layers: [], state: "open", has_draft: false };
+  return {
+    id: 0,
+    name,
+    split: name.startsWith("t") ? "test" : "labeled",
+    dice,
+    uncertainty,
+    rank,
+    reasons: [],
+    layers: [],
+    state: "open",
+    has_draft: false,
+  };
 }
 
-const CASES = [summary("t10", 0.5, 0.2, 2), summary("t9", null, 0.9, null), summary("b", 0.3, null, 1), summary("a", 0.5, 0.2, 3)];
+const CASES = [
+  summary("t10", 0.5, 0.2, 2),
+  summary("t9", null, 0.9, null),
+  summary("b", 0.3, null, 1),
+  summary("a", 0.5, 0.2, 3),
+];
 const names = (cases: CaseSummary[]): string[] => cases.map(({ name }) => name);
 
 test("cases without a value come last", () => {

@@ -28,7 +28,10 @@ test("numbers and durations are short", () => {
 
 test("curves are ordered and named", () => {
   const names = ["lr", "terms/in", "validation/dice", "total"];
-  assert.deepEqual(names.sort((a, b) => curveOrder(a) - curveOrder(b)), ["total", "validation/dice", "terms/in", "lr"]);
+  assert.deepEqual(
+    names.sort((a, b) => curveOrder(a) - curveOrder(b)),
+    ["total", "validation/dice", "terms/in", "lr"],
+  );
   assert.deepEqual(["total", "terms/in"].map(curveTitle), ["Loss", "Loss term: in"]);
 });
 

@@ -1,7 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { brushOffsets, drawLine, fillPolygon, fillRegion, inVolume, linePoints, onPlane, type Point, type Slice } from "../src/drawing.ts";
+import {
+  brushOffsets,
+  drawLine,
+  fillPolygon,
+  fillRegion,
+  inVolume,
+  linePoints,
+  onPlane,
+  type Point,
+  type Slice,
+} from "../src/drawing.ts";
 import { Edit, type Draft } from "../src/edit.ts";
 
 const SLICE: Slice = { axis: 2, position: 1 };
@@ -22,23 +32,46 @@ test("brushes are round in millimeters", () => {
   assert.deepEqual(brushOffsets(1, [1, 1]), [[0, 0]]);
   assert.equal(brushOffsets(3, [1, 1]).length, 5);
   assert.equal(brushOffsets(5, [1, 1]).length, 21);
-  assert.deepEqual(brushOffsets(5, [1, 4]).map(([, v]) => v), [0, 0, 0, 0, 0]);
+  assert.deepEqual(
+    brushOffsets(5, [1, 4]).map(([, v]) => v),
+    [0, 0, 0, 0, 0],
+  );
 });
 
 test("lines have no gaps and contain both ends", () => {
-  for (const end of [[5, 2], [-3, 7], [0, 0], [4, -4]] as Point[]) {
+  for (const end of [
+    [5, 2],
+    [-3, 7],
+    [0, 0],
+    [4, -4],
+  ] as Point[]) {
     const points = linePoints([0, 0], end);
     assert.deepEqual(points[0], [0, 0]);
-    assert.deepEqual(points.at(-1)!.map((value) => value + 0), end);
+    assert.deepEqual(
+      points.at(-1)!.map((value) => value + 0),
+      end,
+    );
     for (let i = 1; i < points.length; i++) {
-      assert.ok(Math.max(Math.abs(points[i]![0] - points[i - 1]![0]), Math.abs(points[i]![1] - points[i - 1]![1])) === 1);
+      assert.ok(
+        Math.max(Math.abs(points[i]![0] - points[i - 1]![0]), Math.abs(points[i]![1] - points[i - 1]![1])) === 1,
+      );
     }
   }
 });
 
 test("a stroke changes one slice only", () => {
   const draft = draftOf();
-  drawLine(new Edit(draft), SLICE, [1, 1], [6, 1], [[0, 0], [0, 1]], 2);
+  drawLine(
+    new Edit(draft),
+    SLICE,
+    [1, 1],
+    [6, 1],
+    [
+      [0, 0],
+      [0, 1],
+    ],
+    2,
+  );
   assert.deepEqual(rows(draft, 1).slice(0, 4), [".........", ".222222..", ".222222..", "........."]);
   assert.ok(!rows(draft, 0).join("").includes("2") && !rows(draft, 2).join("").includes("2"));
 });
@@ -53,22 +86,75 @@ test("points of all planes map to voxels and back", () => {
 
 test("a closed outline is filled", () => {
   const draft = draftOf();
-  fillPolygon(new Edit(draft), SLICE, [[1, 1], [6, 1], [6, 5], [1, 5]], 1);
-  assert.deepEqual(rows(draft, 1), [".........", ".111111..", ".111111..", ".111111..", ".111111..", ".111111..", "........."]);
+  fillPolygon(
+    new Edit(draft),
+    SLICE,
+    [
+      [1, 1],
+      [6, 1],
+      [6, 5],
+      [1, 5],
+    ],
+    1,
+  );
+  assert.deepEqual(rows(draft, 1), [
+    ".........",
+    ".111111..",
+    ".111111..",
+    ".111111..",
+    ".111111..",
+    ".111111..",
+    ".........",
+  ]);
 });
 
 test("a concave outline keeps its gap", () => {
   const draft = draftOf();
-  fillPolygon(new Edit(draft), SLICE, [[0, 0], [8, 0], [8, 6], [6, 6], [6, 2], [2, 2], [2, 6], [0, 6]], 1);
-  assert.deepEqual(rows(draft, 1), ["111111111", "111111111", "111111111", "111...111", "111...111", "111...111", "111...111"]);
+  fillPolygon(
+    new Edit(draft),
+    SLICE,
+    [
+      [0, 0],
+      [8, 0],
+      [8, 6],
+      [6, 6],
+      [6, 2],
+      [2, 2],
+      [2, 6],
+      [0, 6],
+    ],
+    1,
+  );
+  assert.deepEqual(rows(draft, 1), [
+    "111111111",
+    "111111111",
+    "111111111",
+    "111...111",
+    "111...111",
+    "111...111",
+    "111...111",
+  ]);
 });
 
 test("an enclosed region is filled, an open one is not", () => {
   const draft = draftOf();
   const edit = new Edit(draft);
-  const ring: Point[] = [[2, 1], [6, 1], [6, 5], [2, 5]];
+  const ring: Point[] = [
+    [2, 1],
+    [6, 1],
+    [6, 5],
+    [2, 5],
+  ];
   ring.forEach((point, i) => drawLine(edit, SLICE, point, ring[(i + 1) % 4]!, [[0, 0]], 1));
   assert.equal(fillRegion(draft, edit, SLICE, [0, 0], 2), false);
   assert.equal(fillRegion(draft, edit, SLICE, [4, 3], 2), true);
-  assert.deepEqual(rows(draft, 1), [".........", "..11111..", "..12221..", "..12221..", "..12221..", "..11111..", "........."]);
+  assert.deepEqual(rows(draft, 1), [
+    ".........",
+    "..11111..",
+    "..12221..",
+    "..12221..",
+    "..12221..",
+    "..11111..",
+    ".........",
+  ]);
 });

@@ -57,13 +57,25 @@ test("an edit reports the box of its voxels since the last call", () => {
   edit.set(1, 2, 0, 1);
   edit.set(3, 0, 2, 1);
   edit.set(9, 0, 0, 1);
-  assert.deepEqual(edit.takeBox(), [[1, 0, 0], [3, 2, 2]]);
+  assert.deepEqual(edit.takeBox(), [
+    [1, 0, 0],
+    [3, 2, 2],
+  ]);
   assert.equal(edit.takeBox(), null);
 });
 
 test("the box of runs contains all their voxels", () => {
   const shape: [number, number, number] = [5, 4, 3];
-  assert.deepEqual(boxOfRuns([{ first: 6, length: 2, value: 1 }], shape), [[1, 1, 0], [2, 1, 0]]);
-  assert.deepEqual(boxOfRuns([{ first: 3, length: 4, value: 1 }], shape), [[0, 0, 0], [4, 1, 0]]);
-  assert.deepEqual(boxOfRuns([{ first: 18, length: 6, value: 1 }], shape), [[0, 0, 0], [4, 3, 1]]);
+  assert.deepEqual(boxOfRuns([{ first: 6, length: 2, value: 1 }], shape), [
+    [1, 1, 0],
+    [2, 1, 0],
+  ]);
+  assert.deepEqual(boxOfRuns([{ first: 3, length: 4, value: 1 }], shape), [
+    [0, 0, 0],
+    [4, 1, 0],
+  ]);
+  assert.deepEqual(boxOfRuns([{ first: 18, length: 6, value: 1 }], shape), [
+    [0, 0, 0],
+    [4, 3, 1],
+  ]);
 });

@@ -22,7 +22,10 @@ function slowDistance(mask: Uint8Array, size: Point, spacing: Point): Float64Arr
 
 test("signed distances equal those of a slow search", () => {
   const random = randomNumbers(3);
-  for (const spacing of [[1, 1], [0.7, 2.5]] as Point[]) {
+  for (const spacing of [
+    [1, 1],
+    [0.7, 2.5],
+  ] as Point[]) {
     for (let round = 0; round < 10; round++) {
       const size: Point = [11, 9];
       const mask = Uint8Array.from({ length: 99 }, () => (random(4) === 0 ? 1 : 0));
@@ -65,12 +68,13 @@ test("slices between two slices are replaced along each axis", () => {
     const draft: Draft = { labels: new Uint8Array(1000), shape: [10, 10, 10], spacing: [1, 1, 1] };
     const edit = new Edit(draft);
     const paint = (position: number, from: number, to: number, value: number): void => {
-      for (let u = from; u <= to; u++) for (let v = from; v <= to; v++) {
-        const voxel: [number, number, number] = [u, v, 0];
-        voxel.splice(2, 1);
-        voxel.splice(axis, 0, position);
-        edit.set(...(voxel as [number, number, number]), value);
-      }
+      for (let u = from; u <= to; u++)
+        for (let v = from; v <= to; v++) {
+          const voxel: [number, number, number] = [u, v, 0];
+          voxel.splice(2, 1);
+          voxel.splice(axis, 0, position);
+          edit.set(...(voxel as [number, number, number]), value);
+        }
     };
     paint(2, 2, 7, 1);
     paint(6, 2, 7, 1);

@@ -23,7 +23,12 @@ test("other files are refused", () => {
 });
 
 test("all voxel types of the server are read", () => {
-  const types: [number, number, object][] = [[2, 1, Uint8Array], [4, 2, Int16Array], [512, 2, Uint16Array], [16, 4, Float32Array]];
+  const types: [number, number, object][] = [
+    [2, 1, Uint8Array],
+    [4, 2, Int16Array],
+    [512, 2, Uint16Array],
+    [16, 4, Float32Array],
+  ];
   for (const [code, size, type] of types) {
     const bytes = writeNifti([2, 1, 1], [1, 1, 1], new Uint8Array(2 * size));
     new DataView(bytes).setInt16(70, code, true);

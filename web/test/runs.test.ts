@@ -28,6 +28,9 @@ test("incomplete strokes are refused", () => {
 
 test("runs are applied in their order", () => {
   const labels = new Uint8Array(6);
-  applyRuns(labels, [{ first: 1, length: 4, value: 2 }, { first: 3, length: 1, value: 1 }]);
+  applyRuns(labels, [
+    { first: 1, length: 4, value: 2 },
+    { first: 3, length: 1, value: 1 },
+  ]);
   assert.deepEqual([...labels], [0, 2, 2, 1, 2, 0]);
 });

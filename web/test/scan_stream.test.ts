@@ -7,7 +7,14 @@ import { isUnused } from "../src/unused_shaders.ts";
 import type { CaseDetails } from "../src/api.ts";
 
 function scanOf(shape: Triple): Volume {
-  return { shape, spacing: [1, 1, 1], data: new Int16Array(shape[0] * shape[1] * shape[2]), slope: 1, intercept: 0, isComplete: false };
+  return {
+    shape,
+    spacing: [1, 1, 1],
+    data: new Int16Array(shape[0] * shape[1] * shape[2]),
+    slope: 1,
+    intercept: 0,
+    isComplete: false,
+  };
 }
 
 function streamOf(bytes: Uint8Array, part: number): ReadableStream<Uint8Array> {
@@ -40,14 +47,26 @@ test("a scan is received in parts of any size", async () => {
 test("large scans are shown in groups of slices", async () => {
   const scan = scanOf([1024, 1024, 20]);
   const groups: [number, number][] = [];
-  await receive(scan, streamOf(fileOf(new Int16Array(scan.data.length).fill(3)), 2 ** 20), (first, count) => groups.push([first, count]));
-  assert.deepEqual(groups, [[0, 8], [8, 8], [16, 4]]);
-  assert.equal(scan.data.every((value) => value === 3), true);
+  await receive(scan, streamOf(fileOf(new Int16Array(scan.data.length).fill(3)), 2 ** 20), (first, count) =>
+    groups.push([first, count]),
+  );
+  assert.deepEqual(groups, [
+    [0, 8],
+    [8, 8],
+    [16, 4],
+  ]);
+  assert.equal(
+    scan.data.every((value) => value === 3),
+    true,
+  );
 });
 
 test("a stream that ends too early is an error", async () => {
   const scan = scanOf([3, 4, 5]);
-  await assert.rejects(receive(scan, streamOf(fileOf(new Int16Array(59)), 100), () => undefined), /completely/);
+  await assert.rejects(
+    receive(scan, streamOf(fileOf(new Int16Array(59)), 100), () => undefined),
+    /completely/,
+  );
   assert.equal(scan.isComplete, false);
 });
 
@@ -64,5 +83,9 @@ test("only large scans are streamed", () => {
 });
 
 test("shaders of volumes and meshes are unused", () => {
-  assert.deepEqual(["uniform highp isampler3D a;", "in vec4 vClr;", "uniform sampler2D font;"].map(isUnused), [true, true, false]);
+  assert.deepEqual(["uniform highp isampler3D a;", "in vec4 vClr;", "uniform sampler2D font;"].map(isUnused), [
+    true,
+    true,
+    false,
+  ]);
 });

@@ -78,7 +78,10 @@ test("a new page sends the strokes that the old one has left", async () => {
   server.fails = [];
   const fresh = new StrokeQueue(store, server.send, now);
   const missing = await fresh.resume(server.stored.length);
-  assert.deepEqual(missing.map(({ runs }) => runs[0]), [3]);
+  assert.deepEqual(
+    missing.map(({ runs }) => runs[0]),
+    [3],
+  );
   await fresh.flushed();
   fresh.add(bytes(4));
   await fresh.flushed();
@@ -108,7 +111,10 @@ test("a refused stroke stops the queue and stays in the store", async () => {
   queue.add(bytes(2));
   for (let i = 0; i < 10; i++) await now();
   assert.equal(conflicts, 1);
-  assert.deepEqual([...store.strokes.values()].map(({ seq }) => seq), [REFUSED + 1, REFUSED + 2]);
+  assert.deepEqual(
+    [...store.strokes.values()].map(({ seq }) => seq),
+    [REFUSED + 1, REFUSED + 2],
+  );
 });
 
 test("a stroke that another tab has numbered the same way is a conflict", async () => {
@@ -139,7 +145,11 @@ test("refused strokes follow those of the other tab, and none is lost or stored 
   const shared = new Map<string, Stroke>();
   let holder = "a";
   const tabOf = (name: string): StrokeQueue =>
-    new StrokeQueue(new MemoryStore(name, shared), (stroke) => (holder === name ? server.send(stroke) : Promise.reject(new ApiError(409, "", "another tab", ""))), now);
+    new StrokeQueue(
+      new MemoryStore(name, shared),
+      (stroke) => (holder === name ? server.send(stroke) : Promise.reject(new ApiError(409, "", "another tab", ""))),
+      now,
+    );
   const first = tabOf("a");
   await first.resume(0);
   first.add(bytes(1));
