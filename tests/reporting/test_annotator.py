@@ -79,12 +79,12 @@ def drawing(client: TestClient, case: str) -> tuple[NDArray[np.uint8], int]:
 def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(trained.parent / "scans", tmp_path / "scans"))
     session = browser(trained, folder).get("/api/session").json()
-    ranks = [one["rank"] for one in session["cases"]]
+    ranks = [case["rank"] for case in session["cases"]]
     assert session["mode"] == "annotate"
     assert ranks == [1, 2, 3, 4, 5, None, None, None, None]
-    assert {one["split"] for one in session["cases"][:5]} == {"unlabeled"}
+    assert {case["split"] for case in session["cases"][:5]} == {"unlabeled"}
     assert json.loads((folder / "annotations" / "ranking.json").read_text())["cases"].keys() == {
-        one["name"] for one in session["cases"][:5]
+        case["name"] for case in session["cases"][:5]
     }
 
 
@@ -93,7 +93,7 @@ def test_a_saved_ranking_in_another_order_is_not_used(trained: Path, folder: Pat
     browser(trained, folder)
     saved = json.loads(path.read_text())
     assert saved["by"] == DEFAULT_ORDER
-    changed = {name: one | {"uncertainty": 7.0} for name, one in saved["cases"].items()}
+    changed = {name: entry | {"uncertainty": 7.0} for name, entry in saved["cases"].items()}
     for by, is_used in ((DEFAULT_ORDER, True), ("another", False)):
         path.write_text(json.dumps(saved | {"by": by, "cases": changed}))
         browser(trained, folder)
@@ -115,10 +115,10 @@ def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_sc
     assert client.post(f"{case}/strokes?tab=a&seq=1", content=body).json() == {"seq": 1}
     drawn, seq = drawing(client, case)
     assert (drawn.ravel(order="F").tolist(), seq) == (expected.tolist(), 1)
-    done = client.post(f"{case}/finish", json={"tab": "a", "seq": 1, "action": "accept"}).json()
+    answer = client.post(f"{case}/finish", json={"tab": "a", "seq": 1, "action": "accept"}).json()
     name = client.get(case).json()["name"]
-    assert done["file"] == f"labelsTr/{name}.nii.gz"
-    assert done["changed"] == np.count_nonzero(expected != start.ravel(order="F"))
+    assert answer["file"] == f"labelsTr/{name}.nii.gz"
+    assert answer["changed"] == np.count_nonzero(expected != start.ravel(order="F"))
     image = read_scan(folder / "imagesUn" / f"{name}_0000.nii.gz")
     saved = read_label(folder / "labelsTr" / f"{name}.nii.gz")
     assert grid_difference(image.geometry, saved.geometry) is None
@@ -127,9 +127,11 @@ def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_sc
     assert np.count_nonzero(saved.array) == np.count_nonzero(expected)
     assert {case.name for case in read_layout(folder).of("labeled")} >= {name}
     log = [json.loads(line) for line in (folder / "annotations" / "log.jsonl").read_text().splitlines()]
-    assert [(one["case"], one["action"], one["changed_voxels"]) for one in log] == [(name, "accept", done["changed"])]
+    assert [(line["case"], line["action"], line["changed_voxels"]) for line in log] == [
+        (name, "accept", answer["changed"])
+    ]
     assert not (folder / "annotations" / "drafts" / name).exists()
-    states = {one["name"]: one["state"] for one in client.get("/api/session").json()["cases"]}
+    states = {entry["name"]: entry["state"] for entry in client.get("/api/session").json()["cases"]}
     assert states[name] == "accepted"
 
 
@@ -169,14 +171,14 @@ def test_a_lost_answer_does_not_double_a_stroke(trained: Path, folder: Path) -> 
 
 def test_skipped_and_rejected_cases(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
-    first, second, third = (one["id"] for one in client.get("/api/session").json()["cases"][:3])
+    first, second, third = (case["id"] for case in client.get("/api/session").json()["cases"][:3])
     opened(client, number=first)
     skipped = client.post(f"/api/cases/{first}/finish", json={"tab": "a", "seq": 0, "action": "skip"}).json()
     assert (skipped["file"], skipped["next"]) == (None, second)
     opened(client, number=second)
     rejected = client.post(f"/api/cases/{second}/finish", json={"tab": "a", "seq": 0, "action": "reject"}).json()
     assert rejected["next"] == third
-    states = [one["state"] for one in browser(trained, folder).get("/api/session").json()["cases"]][:3]
+    states = [case["state"] for case in browser(trained, folder).get("/api/session").json()["cases"]][:3]
     assert states == ["skipped", "rejected", "open"]
     assert not list((folder / "labelsTr").glob("unlabeled*"))
 
@@ -189,8 +191,8 @@ def test_the_previous_version_of_a_label_map_is_kept(trained: Path, folder: Path
     case = opened(client, number=number)
     client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 16, 1)))
     client.post(f"{case}/finish", json={"tab": "a", "seq": 1, "action": "accept"})
-    kept = list((folder / "annotations" / "previous" / name).iterdir())
-    assert [one.read_bytes() for one in kept] == [before]
+    backups = list((folder / "annotations" / "previous" / name).iterdir())
+    assert [backup.read_bytes() for backup in backups] == [before]
     assert (folder / "labelsTr" / f"{name}.nii.gz").read_bytes() != before
 
 
@@ -206,7 +208,7 @@ def test_an_interrupted_save_is_finished_later(trained: Path, folder: Path, monk
         client.post(f"{case}/finish", json={"tab": "a", "seq": 0, "action": "accept"})
     name = client.get(case).json()["name"]
     assert (folder / "annotations" / "drafts" / name).is_dir()
-    states = {one["name"]: one["state"] for one in browser(trained, folder).get("/api/session").json()["cases"]}
+    states = {entry["name"]: entry["state"] for entry in browser(trained, folder).get("/api/session").json()["cases"]}
     assert states[name] == "accepted"
     assert not (folder / "annotations" / "drafts" / name).exists()
 
@@ -255,8 +257,8 @@ BAD_REQUESTS = [
 def test_bad_requests(trained: Path, folder: Path) -> None:
     client = browser(trained, folder)
     case = opened(client)
-    found = [client.post(f"{case}/{path}", content=body).status_code for path, body, _ in BAD_REQUESTS]
-    assert found == [status for _, _, status in BAD_REQUESTS]
+    statuses = [client.post(f"{case}/{path}", content=body).status_code for path, body, _ in BAD_REQUESTS]
+    assert statuses == [status for _, _, status in BAD_REQUESTS]
     assert drawing(client, case)[1] == 0
 
 
@@ -278,12 +280,12 @@ def test_a_restarted_server_has_the_same_address(tmp_path: Path) -> None:
     bound.close()
     second, bound = remembered_address(tmp_path / "server.json", 0)
     assert (first.port, first.token) == (second.port, second.token)
-    third, other = remembered_address(tmp_path / "server.json", 0)
+    third, free = remembered_address(tmp_path / "server.json", 0)
     assert third.port != second.port
     assert third.token != second.token
     assert (tmp_path / "server.json").stat().st_mode & 0o777 == 0o600
     bound.close()
-    other.close()
+    free.close()
 
 
 def test_continued_runs_are_numbered(tmp_path: Path) -> None:

@@ -22,9 +22,11 @@ def baseline(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    found = read_results(write_predictions(tmp_path / "run", tmp_path / "other_labels", {"a": 8.0, "b": 6.0, "d": 1.0}))
-    assert found is not None
-    return found
+    results = read_results(
+        write_predictions(tmp_path / "run", tmp_path / "other_labels", {"a": 8.0, "b": 6.0, "d": 1.0})
+    )
+    assert results is not None
+    return results
 
 
 def test_shared_cases_side_by_side(results: Results, baseline: RunFolder) -> None:

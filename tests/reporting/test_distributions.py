@@ -14,9 +14,9 @@ def circles(drawn: str) -> list[dict[str, str]]:
 
 
 @given(st.lists(values, min_size=1, max_size=20))
-def test_every_case_has_a_dot_within_the_frame(found: list[float]) -> None:
-    drawn = circles(strips("Spacing, mm", [Strip("labeled", "labeled", {f"c{n}": v for n, v in enumerate(found)})]))
-    assert len(drawn) == len(found)
+def test_every_case_has_a_dot_within_the_frame(sizes: list[float]) -> None:
+    drawn = circles(strips("Spacing, mm", [Strip("labeled", "labeled", {f"c{n}": v for n, v in enumerate(sizes)})]))
+    assert len(drawn) == len(sizes)
     for attributes in drawn:
         assert LEFT <= float(attributes["cx"]) <= WIDTH - RIGHT
 

@@ -149,8 +149,8 @@ def test_features_are_those_of_the_sampled_voxels(tested: Path) -> None:
     labels = torch.randint(4, network.patch, generator=generator, dtype=torch.uint8)
     with torch.inference_mode():
         whole = feature_network(network.method.student)(image[None])[0].reshape(2, -1)
-    found = features_at(network, image, labels, 10**9, np.random.default_rng(0))
-    for label, features in found.items():
+    sampled = features_at(network, image, labels, 10**9, np.random.default_rng(0))
+    for label, features in sampled.items():
         expected = whole[:, (labels == label).reshape(-1)].T.numpy()
         assert np.allclose(features, expected, atol=1e-6), label
     few = features_at(network, image, labels, 7, np.random.default_rng(0))

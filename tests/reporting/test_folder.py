@@ -112,16 +112,16 @@ def test_damaged_snapshot_is_named(tmp_path: Path) -> None:
 
 
 def test_every_changed_byte_of_a_snapshot_gives_an_error_or_a_picture(tmp_path: Path) -> None:
-    path, found = tmp_path / "000001.npz", set[object]()
+    path, outcomes = tmp_path / "000001.npz", set[object]()
     np.savez_compressed(path, X=np.arange(6.0).reshape(2, 3))
     whole = path.read_bytes()
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
         try:
-            found.add(read_snapshot(path).step)
+            outcomes.add(read_snapshot(path).step)
         except UserError as error:
-            found.add(error.code)
-    assert found == {1, Code.DAMAGED_FILE}
+            outcomes.add(error.code)
+    assert outcomes == {1, Code.DAMAGED_FILE}
 
 
 def test_a_snapshot_cannot_be_larger_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

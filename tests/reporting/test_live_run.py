@@ -37,9 +37,9 @@ def test_only_new_points_are_sent(run: RunFolder) -> None:
         "curves": {"total": [[1, 1.0]], "lr": [[1, 0.1]], "terms/L": [[1, 1.0]]}
     }
     run.log_file.write_text(line(1) + line(2) + line(3, validation={"dice": 0.5}, total=float("nan")))
-    news = dict(live.new_messages())
-    assert news["points"]["curves"]["total"] == [[2, 0.5]]
-    assert news["points"]["curves"]["validation/dice"] == [[3, 0.5]]
+    messages = dict(live.new_messages())
+    assert messages["points"]["curves"]["total"] == [[2, 0.5]]
+    assert messages["points"]["curves"]["validation/dice"] == [[3, 0.5]]
     assert "points" not in dict(live.new_messages())
 
 

@@ -41,9 +41,9 @@ def test_layers_have_the_voxels_and_colors_of_the_files(run: Path, scans: Path) 
         (reference, scans / "labelsTs" / "test_001.nii.gz"),
         (prediction, run / "predictions" / "test_001.nii.gz"),
     ):
-        found = np.asarray(nibabel.Nifti1Image.from_bytes(layer.content).dataobj)[..., 0]
-        expected = np.asarray(nibabel.load(file).dataobj).reshape(found.shape)
-        assert np.array_equal(found[::-1, ::-1], expected), layer.name  # 2-D scans are turned by 180 degrees
+        voxels = np.asarray(nibabel.Nifti1Image.from_bytes(layer.content).dataobj)[..., 0]
+        expected = np.asarray(nibabel.load(file).dataobj).reshape(voxels.shape)
+        assert np.array_equal(voxels[::-1, ::-1], expected), layer.name  # 2-D scans are turned by 180 degrees
     assert reference.names == tuple(CLASSES.values()) and reference.colors[1:] == tuple(map(color_of, (1, 2, 3)))
     assert scan.window is not None and scan.window[0] < scan.window[1] and not scan.names
 

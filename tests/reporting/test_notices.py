@@ -42,7 +42,7 @@ def test_notices_are_above_the_results_and_escaped(tmp_path: Path) -> None:
     write_facts(run, warnings=["class <core> not learned"])
     text = render_report(run).read_text()
     assert text.index("Class &lt;core&gt; not learned.") < text.index('<section id="results">')
-    assert [one["class"] for tag, one in Page(text).elements if one.get("class", "").startswith("state")] == ["state"]
+    assert [name for name in Page(text).attributes("class") if name.startswith("state")] == ["state"]
 
 
 def test_folds_are_named(tmp_path: Path) -> None:

@@ -197,10 +197,10 @@ def test_untested_run_without_store_has_unknown_sides(tmp_path: Path) -> None:
 
 
 def test_caption_names_the_shown_channel() -> None:
-    one, two = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
+    single, double = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
     assert (
-        two.training_sentence(augmented=False)
-        == f"{one.training_sentence(augmented=False)} The first of 2 channels is shown."
+        double.training_sentence(augmented=False)
+        == f"{single.training_sentence(augmented=False)} The first of 2 channels is shown."
     )
 
 

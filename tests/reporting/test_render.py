@@ -54,8 +54,8 @@ def test_every_reference_inside_the_page_has_its_target(run: Path) -> None:
     page = rendered(run)
     targets = page.attributes("id")
     assert len(targets) == len(set(targets))
-    wanted = {address[1:] for address in page.attributes("href") if address.startswith("#")}
-    assert wanted <= set(targets)
+    links = {address[1:] for address in page.attributes("href") if address.startswith("#")}
+    assert links <= set(targets)
 
 
 def test_names_are_shown_and_escaped(run: Path) -> None:

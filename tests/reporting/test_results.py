@@ -83,13 +83,13 @@ def test_many_classes_have_their_own_table() -> None:
 
 
 def test_equal_distances_are_shown_once() -> None:
-    equal = [replace(one, hd95_mm=one.hd95, hd95_max_mm=3.0, asd_mm=4.0, assd_mm=5.0) for one in ROWS]
+    equal = [replace(line, hd95_mm=line.hd95, hd95_max_mm=3.0, asd_mm=4.0, assd_mm=5.0) for line in ROWS]
     table = cells(results_section(Results(Path("x"), Evaluation(tuple(equal), "paper"), None), {}))
     assert table[4][-2:] == ["95HD voxel", "ASD voxel"] and table[5][-2:] == ["2.00", "4.00"]
 
 
 def test_pictures_have_pixels_and_no_volume() -> None:
-    flat = tuple(replace(one, volume_prediction_ml=math.nan, volume_reference_ml=math.nan) for one in ROWS)
+    flat = tuple(replace(line, volume_prediction_ml=math.nan, volume_reference_ml=math.nan) for line in ROWS)
     text = results_section(Results(Path("x"), Evaluation(flat, "paper"), None), {})
     assert cells(text)[0][3:] == ["95HD pixel", "95HD mm", "ASD pixel", "ASD mm"]
     assert cells(text)[4][-4:] == ["95HD pixel", "95HD mm", "ASD pixel", "ASD mm"]

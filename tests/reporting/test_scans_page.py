@@ -17,7 +17,7 @@ from graftseg.data.slices import Thumbnail
 from graftseg.reporting.scans_page import render_check
 
 SECTIONS = ["findings", "scan-comparison", "spacing", "classes", "pictures", "labels"]
-NASTY = 'case<script>alert("1")</script>'
+HOSTILE_NAME = 'case<script>alert("1")</script>'
 
 
 def make(folder: Path, labeled: int, unlabeled: int = 0, test: int = 0, *, axes: int = 3) -> None:
@@ -37,14 +37,14 @@ def examination(root: Path) -> Examination:
     return examine(read_layout(root), pictures=True, workers=1)
 
 
-def named(examination: Examination, severity: Severity = "warning") -> Examination:
+def with_findings(examination: Examination, severity: Severity = "warning") -> Examination:
     """Return an examination with findings of one severity; one finding names many cases with hostile names."""
     names = [case.name for case in examination.fingerprint.cases]
     known = tuple(
         Finding("warning", "<b>odd</b>", name, "3 voxels", "try `graftseg <x>`", (name,)) for name in names[:2]
     )
-    many = Finding("warning", "many", NASTY, "all", "look", (NASTY, *names))
-    findings = tuple(replace(found, severity=severity) for found in (*known, many))
+    many = Finding("warning", "many", HOSTILE_NAME, "all", "look", (HOSTILE_NAME, *names))
+    findings = tuple(replace(finding, severity=severity) for finding in (*known, many))
     return replace(examination, findings=findings)
 
 
@@ -62,8 +62,8 @@ def test_sections_and_counts(examination: Examination, tmp_path: Path) -> None:
     assert "scans & more" in page.text
     assert "nothing to report" in page.text and "Ready for training." in page.text
     assert re.search(r"labeled\s*4\s*unlabeled\s*5\s*test\s*1\s*classes\s*3", page.text)
-    wanted = {address[1:] for address in page.attributes("href") if address.startswith("#")}
-    assert wanted <= set(page.attributes("id"))
+    links = {address[1:] for address in page.attributes("href") if address.startswith("#")}
+    assert links <= set(page.attributes("id"))
 
 
 def test_the_same_data_gives_the_same_bytes(examination: Examination, root: Path, tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ def test_the_same_data_gives_the_same_bytes(examination: Examination, root: Path
 
 
 def test_the_page_needs_nothing_and_runs_nothing(examination: Examination, tmp_path: Path) -> None:
-    page = rendered(named(examination), tmp_path)
+    page = rendered(with_findings(examination), tmp_path)
     text = (tmp_path / "check.html").read_text()
     assert "<script" not in text and "<b>odd" not in text
     assert not re.search(r"https?://|url\(|@import", text)
     assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "iframe", "object"})
     addresses = page.attributes("href") + page.attributes("src")
     assert all(address.startswith(("#", "data:image/png;base64,")) for address in addresses)
-    assert NASTY in page.text and "<b>odd</b>" in page.text and "graftseg <x>" in page.text
+    assert HOSTILE_NAME in page.text and "<b>odd</b>" in page.text and "graftseg <x>" in page.text
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_the_page_needs_nothing_and_runs_nothing(examination: Examination, tmp_p
 def test_verdict_is_above_the_findings(
     examination: Examination, tmp_path: Path, severity: Severity, verdict: str
 ) -> None:
-    text = rendered(named(examination, severity), tmp_path).text
+    text = rendered(with_findings(examination, severity), tmp_path).text
     assert text.index(verdict) < text.index("Finding")
 
 
 def test_cases_of_findings_are_shown_with_their_labels(examination: Examination, tmp_path: Path) -> None:
-    page = rendered(replace(named(examination), thumbnails=first_two(examination)), tmp_path)
+    page = rendered(replace(with_findings(examination), thumbnails=first_two(examination)), tmp_path)
     pictures = [decode_uri(address) for address in page.attributes("href") if address.startswith("data:")]
-    gray, layers = [[one for one in pictures if one.ndim == axes] for axes in (2, 3)]
+    gray, layers = [[picture for picture in pictures if picture.ndim == axes] for axes in (2, 3)]
     # two cases with findings, each once among the pictures and once on the contact sheet, which refers to the same scan
     assert (len(gray), len(layers)) == (2, 4)
     assert all(layer[..., 3].any() for layer in layers)

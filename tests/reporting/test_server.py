@@ -41,7 +41,7 @@ def test_a_run_shows_its_tested_cases_worst_first_and_its_training_scans(run: Pa
     session = browser(run).get("/api/session").json()
     cases = session["cases"]
     assert (session["mode"], session["kind"], session["title"]) == ("view", "run", "run")
-    assert [one["split"] for one in cases] == ["test"] * 2 + ["labeled"] * 4 + ["unlabeled"] * 5
+    assert [case["split"] for case in cases] == ["test"] * 2 + ["labeled"] * 4 + ["unlabeled"] * 5
     assert cases[0]["dice"] <= cases[1]["dice"]
     assert cases[0]["layers"] == ["reference", "prediction", "uncertainty", "difference"]
     assert 0 <= cases[0]["uncertainty"] <= 1
@@ -76,7 +76,7 @@ def test_middle_slices_are_those_of_the_volume(run: Path) -> None:
     x, y, z = (size // 2 for size in whole.shape)
     slices = whole[:, :, z], whole[:, y, :], whole[x, :, :]
     answer = client.get("/api/cases/0/center")
-    assert answer.content == b"".join(np.asfortranarray(one).tobytes(order="F") for one in slices)
+    assert answer.content == b"".join(np.asfortranarray(plane).tobytes(order="F") for plane in slices)
     assert len(client.get("/api/cases/0/image.nii").content) == int(
         client.get("/api/cases/0/image.nii").headers["content-length"]
     )

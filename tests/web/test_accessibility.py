@@ -16,7 +16,7 @@ def test_no_serious_finding(
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: run make web")
     server = start("view", tested_run) if mode == "view" else start("annotate", tested_run, "--data", data)
-    found = {}
+    problems = {}
     for scheme in ("light", "dark"):
         context = chromium.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
         tab = ViewerTab(context, server.url)
@@ -25,13 +25,13 @@ def test_no_serious_finding(
             tab.wait_writable()
         for width in (1280, 800):
             tab.page.set_viewport_size({"width": width, "height": 800})
-            found[scheme, str(width)] = tab.accessibility_problems()
+            problems[scheme, str(width)] = tab.accessibility_problems()
             tab.page.screenshot(path=tmp_path / f"{mode}-{scheme}-{width}.png")
             assert tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{scheme}, {width} px: too wide"
         tab.page.keyboard.press("?")
-        found[scheme, "help"] = tab.accessibility_problems()
+        problems[scheme, "help"] = tab.accessibility_problems()
         context.close()
-    assert {key: value for key, value in found.items() if value} == {}
+    assert {key: value for key, value in problems.items() if value} == {}
 
 
 def test_all_controls_are_reached_by_the_tab_key(tested_run: Path, start: Start, chromium: Browser) -> None:

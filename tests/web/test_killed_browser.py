@@ -82,8 +82,8 @@ def test_no_saved_stroke_is_lost(tested_run: Path, data: Path, start: Start, bro
     browser.kill()
     again = opened(browser.start(), f"{server.url}&case={name}")
     expected[2:7, [2, 6, 10], z] = 2
-    found = again.draft()
-    found[7:10, 10, z] = expected[7:10, 10, z]  # drawn less than the autosave interval before the end
-    assert np.array_equal(found, expected)
+    recovered = again.draft()
+    recovered[7:10, 10, z] = expected[7:10, 10, z]  # drawn less than the autosave interval before the end
+    assert np.array_equal(recovered, expected)
     again.wait_saved()
     assert np.array_equal(again.saved_draft(), again.draft())

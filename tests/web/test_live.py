@@ -26,7 +26,7 @@ def test_curves_grow_until_the_report(tmp_path: Path, start: Start, context: Bro
         assert "Training" in tab.page.locator(".status").inner_text()
         assert "steps per second" in tab.page.locator(".tiles").inner_text()
         wait_until(lambda: tab.page.locator(".pictures img").count() > 0, 120)
-        assert tab.run("[...document.querySelectorAll('.pictures img')].every(one => one.alt !== '')")
+        assert tab.run("[...document.querySelectorAll('.pictures img')].every(image => image.alt !== '')")
         assert problems_in_all_sizes(tab) == {}
         wait_until(lambda: tab.page.get_by_role("link", name="Open the report").count() == 1, 240)
         assert problems_in_all_sizes(tab) == {}
@@ -43,7 +43,7 @@ def test_the_page_of_a_training_ends_with_the_report(tmp_path: Path, context: Br
     training = start_training(tmp_path, 300, "--live")
     try:
         assert training.stdout is not None
-        address = next(found.group() for line in training.stdout if (found := re.search(r"http://\S+", line)))
+        address = next(match.group() for line in training.stdout if (match := re.search(r"http://\S+", line)))
         tab = ViewerTab(context, address)
         tab.page.wait_for_url("**/report", timeout=120_000)
         assert "graftseg report" in tab.page.content()
@@ -70,15 +70,15 @@ def problems_in_all_sizes(tab: ViewerTab) -> dict[tuple[str, int], list[str]]:
     """Return the findings of axe-core in light and dark, wide and narrow, and pages that are too wide."""
     if not AXE.is_file():
         return {}
-    found: dict[tuple[str, int], list[str]] = {}
+    problems: dict[tuple[str, int], list[str]] = {}
     for scheme in ("dark", "light"):
         for width in (800, 1280):
             tab.page.emulate_media(color_scheme=scheme)
             tab.page.set_viewport_size({"width": width, "height": 800})
-            found[scheme, width] = tab.accessibility_problems()
+            problems[scheme, width] = tab.accessibility_problems()
             if not tab.run("document.documentElement.scrollWidth <= innerWidth"):
-                found[scheme, width].append("too wide")
-    return {key: value for key, value in found.items() if value}
+                problems[scheme, width].append("too wide")
+    return {key: value for key, value in problems.items() if value}
 
 
 def points(tab: ViewerTab) -> int:

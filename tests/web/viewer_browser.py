@@ -41,8 +41,8 @@ class ServerProcess:
         printed = []
         for line in self.process.stdout:
             printed.append(line)
-            if found := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
-                self.url = found.group()
+            if match := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
+                self.url = match.group()
                 return
         raise AssertionError(f"the server did not start: {''.join(printed)}")
 
@@ -104,8 +104,8 @@ class ViewerTab:
     @property
     def voxel(self) -> list[int]:
         """Voxel under the crosshair."""
-        found: list[int] = self.run(f"{VIEW}.voxel")
-        return found
+        voxel: list[int] = self.run(f"{VIEW}.voxel")
+        return voxel
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -172,12 +172,12 @@ class ViewerTab:
     def accessibility_problems(self) -> list[str]:
         """Return serious and critical findings of axe-core."""
         self.run(AXE.read_text(encoding="utf-8"))
-        found: list[dict[str, Any]] = self.run("axe.run().then(result => result.violations)")
+        violations: list[dict[str, Any]] = self.run("axe.run().then(result => result.violations)")
         return [
-            f"{one['id']}: {node['target']} {node['failureSummary']}"
-            for one in found
-            if one["impact"] in ("serious", "critical")
-            for node in one["nodes"]
+            f"{violation['id']}: {node['target']} {node['failureSummary']}"
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"]
         ]
 
     @property
