@@ -32,6 +32,7 @@ function crossing(costs: Float64Array, square: number, q: number, p: number): nu
   return (costs[q]! + square * q * q - (costs[p]! + square * p * p)) / (2 * square * (q - p));
 }
 
+/** Return the distance of each pixel of a slice to the nearest site. */
 function distancesTo(isSite: (index: number) => boolean, size: Point, spacing: Point): Float64Array {
   const [width, height] = size;
   const grid = Float64Array.from({ length: width * height }, (_, i) => (isSite(i) ? 0 : FAR));
@@ -70,8 +71,8 @@ function centroid(mask: Uint8Array, size: Point): Point {
 /**
  * Return the mask a fraction `t` of the way from mask a to mask b.
  *
- * Both masks are moved to the interpolated center first, so that an object that is at another place in the other slice
- * does not vanish half way.
+ * Both masks are first moved to the interpolated center. Otherwise, an object would vanish half way if its outlines in
+ * the two slices do not overlap.
  */
 export function interpolateMasks(a: Uint8Array, b: Uint8Array, size: Point, spacing: Point, t: number): Uint8Array {
   return maskBetween(prepare(a, size, spacing), prepare(b, size, spacing), size, t);
@@ -100,6 +101,7 @@ function maskBetween(a: Prepared, b: Prepared, size: Point, t: number): Uint8Arr
   });
 }
 
+/** Return the voxels of a class on a slice. */
 function maskOf(draft: Draft, slice: Slice, value: number): Uint8Array {
   const [u, v] = planeAxes(slice.axis);
   const width = draft.shape[u];

@@ -94,22 +94,22 @@ def case_counts(facts: dict[str, Any]) -> str:
 
 
 def run_facts(
-    runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVENANCE, parts: Sequence[Sequence[str]] = ()
+    runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVENANCE, held_out: Sequence[Sequence[str]] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a run, or of all folds, by name. ``parts`` are the held-out cases of each fold."""
+    """Yield the facts of a run by name, or of all folds, with the cases that each fold held out."""
     stores = [facts.get("store", {}) for facts in runs]
-    each = " in each fold" if parts else ""
-    yield "Folds", str(len(parts) or "")
+    each = " in each fold" if held_out else ""
+    yield "Folds", str(len(held_out) or "")
     yield "Method", _distinct(runs, "method")
     yield "Recipe", _joined(_value_text(facts.get("recipe", "")) for facts in runs)
     yield "Status", _distinct(runs, "status")
-    yield "Selection protocol", "" if parts else _distinct(runs, "protocol")
+    yield "Selection protocol", "" if held_out else _distinct(runs, "protocol")
     yield f"Checkpoint{each}", _distinct(runs, "checkpoint")
     yield "Classes", ", ".join(map(str, stores[0].get("classes", [])[1:]))
-    yield "Labeled cases in all folds", counted(sum(map(len, parts))) if parts else ""
-    yield "Labeled training cases in each fold" if parts else "Labeled cases", case_span(runs, "labeled")
+    yield "Labeled cases in all folds", counted(sum(map(len, held_out))) if held_out else ""
+    yield "Labeled training cases in each fold" if held_out else "Labeled cases", case_span(runs, "labeled")
     unlabeled = case_span(runs, "unlabeled")
-    yield f"Unlabeled cases{each}", "none" if unlabeled == "0" and not parts else unlabeled
+    yield f"Unlabeled cases{each}", "none" if unlabeled == "0" and not held_out else unlabeled
     yield "Channels", counted(channels_of(runs[0]))
     yield "Data", names.data or _joined(short_path(str(store.get("path", ""))) for store in stores)
     yield "Test scans", names.scans
@@ -119,17 +119,17 @@ def run_facts(
     seconds = [float(facts["wall_seconds"]) for facts in runs if facts.get("wall_seconds") is not None]
     if seconds:
         shortest, longest = duration(min(seconds)), duration(max(seconds))
-        yield "Time of all folds" if parts else "Time", duration(sum(seconds))
-        yield "Time of a fold", "" if not parts else shortest if shortest == longest else f"{shortest} to {longest}"
+        yield "Time of all folds" if held_out else "Time", duration(sum(seconds))
+        yield "Time of a fold", "" if not held_out else shortest if shortest == longest else f"{shortest} to {longest}"
     yield (
-        "Parameters of each network" if parts else "Parameters",
+        "Parameters of each network" if held_out else "Parameters",
         _joined(counted(facts.get("parameters")) for facts in runs),
     )
     yield "Device", _distinct(runs, "device")
     versions = [facts.get("versions", {}).items() for facts in runs]
     yield "Versions", _joined(", ".join(f"{name} {number}" for name, number in items) for items in versions)
     started = [str(facts["started"]) for facts in runs if facts.get("started")]
-    yield "First fold started" if parts else "Started", min(started, default="")
+    yield "First fold started" if held_out else "Started", min(started, default="")
 
 
 def channels_of(facts: dict[str, Any]) -> int | None:

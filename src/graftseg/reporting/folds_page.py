@@ -9,7 +9,7 @@ from markupsafe import Markup
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
-from graftseg.evaluation.scores import Evaluation, read_csv
+from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse
 from graftseg.reporting.cases import PredictedCase, cases_section, predicted_cases
@@ -55,14 +55,13 @@ COLUMNS_WITHOUT_UNLABELED = {"mean ± spread over cases": "this run"}
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     """Write the page of a cross-validation and return its path, by default ``report.html`` in its folder."""
-    parts, results = held_out_by_fold(run), read_results(run.path)
-    folds = [run.fold(number) for number in range(len(parts))]
+    held_out, results = held_out_by_fold(run), read_results(run.path)
+    folds = [run.fold(number) for number in range(len(held_out))]
     untrained = [fold.path for fold in folds if not fold.exists]
     if results is None or untrained:
         finding, remedy = "not every fold has been trained and scored", "resume the training with --resume"
         raise UserError(Code.RUN_UNFINISHED, untrained[0] if untrained else run.path, finding, remedy)
-    baseline_file = run.baseline.path / "metrics.csv"
-    baseline = read_csv(baseline_file) if baseline_file.is_file() else None
+    baseline = evaluation_of(read_results(run.baseline.path))
     manifests = [fold.manifest() for fold in folds]
     facts = manifests[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
     recipe, store = read_recipe(run), read_store(folds[0])
@@ -78,19 +77,25 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     )
     sections = {
         "results": results_section(results, facts, baseline=baseline_dice(results, baseline), network=network),
-        "cases": _cases(run, parts, results, baseline, gallery),
+        "cases": _cases(run, held_out, results, baseline, gallery),
         "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline)),
-        "folds": _folds(parts, results.evaluation, manifests),
+        "folds": _folds(held_out, results.evaluation, manifests),
         "training": fold_curves_section([read_curves(fold) for fold in folds]),
-        "test": _test(run, tested, tested_baseline, len(parts), names.scans),
-        "run": run_section(recipe, run_facts(manifests, names, parts)),
+        "test": _test(run, tested, tested_baseline, len(held_out), names.scans),
+        "run": run_section(recipe, run_facts(manifests, names, held_out)),
         "notes": notes_section(facts, results.evaluation, folds=trained),
     }
     verdicts = [_verdict(run, HELD_OUT, results, baseline), *missed_classes(results)]
     verdicts.append(_verdict(run, "Test scans", tested, evaluation_of(tested_baseline)))
-    counts: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(parts)}
-    summary = render("fold_summary", verdicts=verdicts, description=description, notices=notices_of(run), **counts)
-    title = f"{run_title(facts, names.data)}, {len(parts)} folds"
+    summary = render(
+        "fold_summary",
+        verdicts=verdicts,
+        description=description,
+        notices=notices_of(run),
+        cases=len(case_dice(results.evaluation)),
+        folds=len(held_out),
+    )
+    title = f"{run_title(facts, names.data)}, {len(held_out)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
     target = out or run.path / "report.html"
     return write_page(target, "graftseg report", title, summary, contents, sections.values(), SELF_CONTAINED)
@@ -105,15 +110,15 @@ def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Eval
 
 
 def _cases(
-    run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, baseline: Evaluation | None, gallery: Gallery
+    run: RunFolder, held_out: Sequence[tuple[str, ...]], results: Results, baseline: Evaluation | None, gallery: Gallery
 ) -> Markup:
     """Render cases of all folds, each predicted by the network that was not trained on it."""
-    held_out: dict[str, PredictedCase] = {}
-    for number, part in enumerate(parts):
+    predicted: dict[str, PredictedCase] = {}
+    for number, cases in enumerate(held_out):
         fold_results = read_results(run.fold(number).predictions)
         if fold_results is not None:
-            held_out |= predicted_cases(fold_results, part, f"held out of fold {number}")
-    return cases_section(results, gallery, held_out, baseline_dice(results, baseline))
+            predicted |= predicted_cases(fold_results, cases, f"held out of fold {number}")
+    return cases_section(results, gallery, predicted, baseline_dice(results, baseline))
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
@@ -133,12 +138,12 @@ def _table(result: CrossValidation, use: UnlabeledUse) -> dict[str, Any]:
     return {"columns": [columns.get(name, name) for name in head], "lines": cells}
 
 
-def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, manifests: Sequence[dict[str, Any]]) -> Markup:
+def _folds(held_out: Sequence[tuple[str, ...]], evaluation: Evaluation, manifests: Sequence[dict[str, Any]]) -> Markup:
     """Render the held-out cases, the score and the training time of each fold."""
-    dice, total = case_dice(evaluation), sum(map(len, parts))
-    scores = [mean([dice[case] for case in part if case in dice]) for part in parts]
+    dice, total = case_dice(evaluation), sum(map(len, held_out))
+    scores = [mean([dice[case] for case in cases if case in dice]) for cases in held_out]
     seconds = [facts.get("wall_seconds") for facts in manifests]
-    return render("folds", total=total, folds=[*zip(parts, scores, seconds, strict=True)])
+    return render("folds", total=total, folds=[*zip(held_out, scores, seconds, strict=True)])
 
 
 def _test(run: RunFolder, tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:

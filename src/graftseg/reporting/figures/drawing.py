@@ -12,8 +12,8 @@ from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import check_target_file, write_bytes
 
 FORMATS = (".svg", ".png", ".pdf")
-COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9
-"""Width of a column and of a page of text in a two-column paper, in inches."""
+TEXT_WIDTH = 6.9
+"""Width of the text on a page of a paper, in inches."""
 DOTS_PER_INCH = 220
 LABELED, UNLABELED = "#0072b2", "#d55e00"
 """Colors of labeled and of unlabeled data, distinguishable with red-green color blindness."""

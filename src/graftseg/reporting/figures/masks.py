@@ -24,18 +24,18 @@ KINDS: tuple[MaskSettings, ...] = (RandomCubes(), Box(), ContactSlab())
 HEAD = ("run", "mask", "used", "patch", "β", "pasted %")
 CAMERA = Camera(azimuth=35.0, elevation=25.0)
 SIDE = 150  # pixels of a drawn volume
-PASTED_COLOR = tuple(int(color_of(2)[place : place + 2], 16) / 255 for place in (1, 3, 5))
+PASTED_COLOR = tuple(channel / 255 for channel in bytes.fromhex(color_of(2)[1:]))
 EDGE_WIDTHS = 0.9, 0.35  # line widths of edges in front of and behind the pasted region
 
 
 def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
     """Draw one random mask of every kind for each run. The pasted region is colored."""
     names, rows = run_names(runs), []
-    drawn = [_draw_masks_of(path, seed) for path in runs]
+    masks_of_runs = [_masks_of(path, seed) for path in runs]
     width, height = TEXT_WIDTH * 0.75, 1.8 * len(runs) + 0.1
     with drawing(width, height) as figure:
         grid = figure.subplots(len(runs), len(KINDS), squeeze=False)
-        for name, (used, beta, masks), panels in zip(names, drawn, grid, strict=True):
+        for name, (used, beta, masks), panels in zip(names, masks_of_runs, grid, strict=True):
             row_label(panels[0], name)
             for axes, (kind, mask) in zip(panels, masks.items(), strict=True):
                 percent, is_used = 100 * float(1 - mask.mean()), kind == used
@@ -54,18 +54,18 @@ def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
     return FigureResult(out, caption, HEAD, tuple(rows))
 
 
-def _draw_masks_of(path: Path, seed: int) -> tuple[str, float, dict[str, Mask]]:
-    """Return the name of the mask that a run uses, its β, and one drawn mask of every kind by name."""
+def _masks_of(path: Path, seed: int) -> tuple[str, float, dict[str, Mask]]:
+    """Return the name of the mask that a run uses, its β, and a random mask of every kind by name."""
     run = RunFolder(path)
     run.manifest()
     recipe = load_recipe(run.recipe_file)
     used, beta = _used_mask(path, recipe)
     masks: dict[str, Mask] = {}
     for kind in KINDS:
-        chosen = used if used.name == kind.name else kind
+        settings = used if used.name == kind.name else kind
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
-            masks[kind.name] = chosen.draw(recipe.batches.patch, beta, "cpu").numpy()
+            masks[kind.name] = settings.draw(recipe.batches.patch, beta, "cpu").numpy()
     return used.name, beta, masks
 
 
@@ -86,11 +86,10 @@ def _used_mask(path: Path, recipe: Recipe) -> tuple[MaskSettings, float]:
 
 def _draw(axes: Any, pasted: Mask) -> None:
     hide_frame(axes)
-    if pasted.ndim == 2:
-        picture = np.where(pasted.T[..., None], PASTED_COLOR, (0.93, 0.93, 0.93))
-        axes.imshow(picture, interpolation="nearest")
-        return
-    _draw_volume(axes, pasted)
+    if pasted.ndim == 3:
+        _draw_volume(axes, pasted)
+    else:
+        axes.imshow(np.where(pasted.T[..., None], PASTED_COLOR, (0.93, 0.93, 0.93)), interpolation="nearest")
 
 
 def _draw_volume(axes: Any, pasted: Mask) -> None:
@@ -113,7 +112,7 @@ def _draw_volume(axes: Any, pasted: Mask) -> None:
 
 
 def _edges(shape: Sequence[int], camera: Camera) -> list[tuple[Floats, Floats, bool]]:
-    """Return the edges of a box around its center: both ends in the picture, and whether they face the viewer."""
+    """Return the edges of a box around its center: both ends in the picture, and whether the edge is in front."""
     toward, up, right = camera.axes
     half = np.asarray(shape) / 2
     corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
