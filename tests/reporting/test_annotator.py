@@ -40,7 +40,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def ranked(trained: Path) -> Path:
     """A copy of the data with the ranking of a first start."""
     folder = Path(shutil.copytree(trained.parent / "scans", trained.parent / "ranked"))
-    browser(trained, folder)
+    new_client(trained, folder)
     return folder
 
 
@@ -50,7 +50,8 @@ def folder(ranked: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(ranked, tmp_path / "scans"))
 
 
-def browser(trained: Path, folder: Path, leases: Leases | None = None) -> TestClient:
+def new_client(trained: Path, folder: Path, leases: Leases | None = None) -> TestClient:
+    """Start a server for the annotation of a folder, and return a client of it."""
     annotations = AnnotationFolder(folder)
     with annotations.lock():
         annotator = make_annotator(RunFolder(trained), folder, annotations, CPU)
@@ -65,20 +66,22 @@ def stroke(*runs: tuple[int, int, int]) -> bytes:
     return np.array(list(runs), RUN).tobytes()
 
 
-def opened(client: TestClient, tab: str = "a", number: int | None = None) -> str:
+def open_case(client: TestClient, tab: str = "a", number: int | None = None) -> str:
+    """Open a case, by default the most useful one, for a tab. Return the address of the case."""
     number = client.get("/api/session").json()["cases"][0]["id"] if number is None else number
     assert client.post(f"/api/cases/{number}/open", json={"tab": tab}).json()["writable"] is True
     return f"/api/cases/{number}"
 
 
-def drawing(client: TestClient, case: str) -> tuple[NDArray[np.uint8], int]:
+def read_drawing(client: TestClient, case: str) -> tuple[NDArray[np.uint8], int]:
+    """Return the drawing of a case and the number of its last stroke."""
     answer = client.get(f"{case}/draft.nii")
     return np.asarray(nibabel.Nifti1Image.from_bytes(answer.content).dataobj), int(answer.headers["x-seq"])
 
 
 def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(trained.parent / "scans", tmp_path / "scans"))
-    session = browser(trained, folder).get("/api/session").json()
+    session = new_client(trained, folder).get("/api/session").json()
     ranks = [case["rank"] for case in session["cases"]]
     assert session["mode"] == "annotate"
     assert ranks == [1, 2, 3, 4, 5, None, None, None, None]
@@ -90,20 +93,20 @@ def test_unlabeled_scans_come_first_in_the_order_of_the_ranking(trained: Path, t
 
 def test_a_saved_ranking_in_another_order_is_not_used(trained: Path, folder: Path) -> None:
     path = folder / "annotations" / "ranking.json"
-    browser(trained, folder)
+    new_client(trained, folder)
     saved = json.loads(path.read_text())
     assert saved["by"] == DEFAULT_ORDER
     changed = {name: entry | {"uncertainty": 7.0} for name, entry in saved["cases"].items()}
     for by, is_used in ((DEFAULT_ORDER, True), ("another", False)):
         path.write_text(json.dumps(saved | {"by": by, "cases": changed}))
-        browser(trained, folder)
+        new_client(trained, folder)
         assert (json.loads(path.read_text())["cases"] == changed) == is_used
 
 
 def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_scan(trained: Path, folder: Path) -> None:
-    client = browser(trained, folder)
-    case = opened(client)
-    start, seq = drawing(client, case)
+    client = new_client(trained, folder)
+    case = open_case(client)
+    start, seq = read_drawing(client, case)
     prediction = client.get(f"{case}/prediction.nii")
     assert np.array_equal(start, np.asarray(nibabel.Nifti1Image.from_bytes(prediction.content).dataobj))
     assert seq == 0
@@ -113,7 +116,7 @@ def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_sc
     expected[voxels - 1] = 1 - min(1, expected[voxels - 1])
     body = stroke((3, 5, 1), (voxels - 1, 1, expected[voxels - 1]))
     assert client.post(f"{case}/strokes?tab=a&seq=1", content=body).json() == {"seq": 1}
-    drawn, seq = drawing(client, case)
+    drawn, seq = read_drawing(client, case)
     assert (drawn.ravel(order="F").tolist(), seq) == (expected.tolist(), 1)
     answer = client.post(f"{case}/finish", json={"tab": "a", "seq": 1, "action": "accept"}).json()
     name = client.get(case).json()["name"]
@@ -136,12 +139,12 @@ def test_a_drawing_starts_from_the_prediction_and_is_saved_on_the_grid_of_the_sc
 
 
 def test_drafts_survive_a_restart_of_the_server(trained: Path, folder: Path) -> None:
-    client = browser(trained, folder)
-    case = opened(client)
+    client = new_client(trained, folder)
+    case = open_case(client)
     client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 4, 1)))
-    before, _ = drawing(client, case)
-    again = browser(trained, folder)
-    after, seq = drawing(again, case)
+    before, _ = read_drawing(client, case)
+    again = new_client(trained, folder)
+    after, seq = read_drawing(again, case)
     assert np.array_equal(before, after)
     assert seq == 1
     assert again.get("/api/session").json()["cases"][0]["has_draft"] is True
@@ -149,8 +152,8 @@ def test_drafts_survive_a_restart_of_the_server(trained: Path, folder: Path) -> 
 
 def test_a_second_tab_cannot_change_a_case(trained: Path, folder: Path) -> None:
     now = [0.0]
-    client = browser(trained, folder, Leases(lambda: now[0]))
-    case = opened(client)
+    client = new_client(trained, folder, Leases(lambda: now[0]))
+    case = open_case(client)
     assert client.post(f"{case}/open", json={"tab": "b"}).json()["writable"] is False
     answer = client.post(f"{case}/strokes?tab=b&seq=1", content=stroke((0, 1, 1)))
     assert (answer.status_code, answer.json()["code"]) == (409, Code.FOLDER_LOCKED)
@@ -160,8 +163,8 @@ def test_a_second_tab_cannot_change_a_case(trained: Path, folder: Path) -> None:
 
 
 def test_a_lost_answer_does_not_double_a_stroke(trained: Path, folder: Path) -> None:
-    client = browser(trained, folder)
-    case = opened(client)
+    client = new_client(trained, folder)
+    case = open_case(client)
     for _ in range(2):
         assert client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 1, 1))).json() == {"seq": 1}
     assert client.post(f"{case}/strokes?tab=a&seq=3", content=stroke((0, 1, 1))).status_code == 409
@@ -170,25 +173,25 @@ def test_a_lost_answer_does_not_double_a_stroke(trained: Path, folder: Path) -> 
 
 
 def test_skipped_and_rejected_cases(trained: Path, folder: Path) -> None:
-    client = browser(trained, folder)
+    client = new_client(trained, folder)
     first, second, third = (case["id"] for case in client.get("/api/session").json()["cases"][:3])
-    opened(client, number=first)
+    open_case(client, number=first)
     skipped = client.post(f"/api/cases/{first}/finish", json={"tab": "a", "seq": 0, "action": "skip"}).json()
     assert (skipped["file"], skipped["next"]) == (None, second)
-    opened(client, number=second)
+    open_case(client, number=second)
     rejected = client.post(f"/api/cases/{second}/finish", json={"tab": "a", "seq": 0, "action": "reject"}).json()
     assert rejected["next"] == third
-    states = [case["state"] for case in browser(trained, folder).get("/api/session").json()["cases"]][:3]
+    states = [case["state"] for case in new_client(trained, folder).get("/api/session").json()["cases"]][:3]
     assert states == ["skipped", "rejected", "open"]
     assert not list((folder / "labelsTr").glob("unlabeled*"))
 
 
 def test_the_previous_version_of_a_label_map_is_kept(trained: Path, folder: Path) -> None:
-    client = browser(trained, folder)
+    client = new_client(trained, folder)
     number = client.get("/api/session").json()["cases"][-1]["id"]
     name = client.get(f"/api/cases/{number}").json()["name"]
     before = (folder / "labelsTr" / f"{name}.nii.gz").read_bytes()
-    case = opened(client, number=number)
+    case = open_case(client, number=number)
     client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, 16, 1)))
     client.post(f"{case}/finish", json={"tab": "a", "seq": 1, "action": "accept"})
     backups = list((folder / "annotations" / "previous" / name).iterdir())
@@ -197,8 +200,8 @@ def test_the_previous_version_of_a_label_map_is_kept(trained: Path, folder: Path
 
 
 def test_an_interrupted_save_is_finished_later(trained: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = browser(trained, folder)
-    case = opened(client)
+    client = new_client(trained, folder)
+    case = open_case(client)
 
     def killed(*arguments: object) -> None:
         raise ZeroDivisionError
@@ -208,18 +211,20 @@ def test_an_interrupted_save_is_finished_later(trained: Path, folder: Path, monk
         client.post(f"{case}/finish", json={"tab": "a", "seq": 0, "action": "accept"})
     name = client.get(case).json()["name"]
     assert (folder / "annotations" / "drafts" / name).is_dir()
-    states = {entry["name"]: entry["state"] for entry in browser(trained, folder).get("/api/session").json()["cases"]}
+    states = {
+        entry["name"]: entry["state"] for entry in new_client(trained, folder).get("/api/session").json()["cases"]
+    }
     assert states[name] == "accepted"
     assert not (folder / "annotations" / "drafts" / name).exists()
 
 
 def test_reset_goes_back_to_the_prediction(trained: Path, folder: Path) -> None:
-    client = browser(trained, folder)
-    case = opened(client)
-    start, _ = drawing(client, case)
+    client = new_client(trained, folder)
+    case = open_case(client)
+    start, _ = read_drawing(client, case)
     client.post(f"{case}/strokes?tab=a&seq=1", content=stroke((0, start.size, 1)))
     assert client.post(f"{case}/reset", json={"tab": "a", "seq": 1}).json() == {"seq": 2}
-    assert np.array_equal(drawing(client, case)[0], start)
+    assert np.array_equal(read_drawing(client, case)[0], start)
 
 
 def test_starting_over_uses_the_current_network(trained: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +260,11 @@ BAD_REQUESTS = [
 
 
 def test_bad_requests(trained: Path, folder: Path) -> None:
-    client = browser(trained, folder)
-    case = opened(client)
+    client = new_client(trained, folder)
+    case = open_case(client)
     statuses = [client.post(f"{case}/{path}", content=body).status_code for path, body, _ in BAD_REQUESTS]
     assert statuses == [status for _, _, status in BAD_REQUESTS]
-    assert drawing(client, case)[1] == 0
+    assert read_drawing(client, case)[1] == 0
 
 
 def test_one_program_annotates_a_folder(folder: Path) -> None:

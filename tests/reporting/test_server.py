@@ -27,7 +27,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return make_tested_run(tmp_path_factory.mktemp("viewed"), request.param)
 
 
-def browser(what: Path) -> TestClient:
+def new_client(what: Path) -> TestClient:
     shown = collect(what)
     return client_of(create_app(Viewer(shown, CaseReader(shown.cases), report_of(RunFolder(what))), ACCESS))
 
@@ -38,7 +38,7 @@ def volume(answer: Any) -> NDArray[Any]:
 
 
 def test_a_run_shows_its_tested_cases_worst_first_and_its_training_scans(run: Path) -> None:
-    session = browser(run).get("/api/session").json()
+    session = new_client(run).get("/api/session").json()
     cases = session["cases"]
     assert (session["mode"], session["kind"], session["title"]) == ("view", "run", "run")
     assert [case["split"] for case in cases] == ["test"] * 2 + ["labeled"] * 4 + ["unlabeled"] * 5
@@ -52,7 +52,7 @@ def test_a_run_shows_its_tested_cases_worst_first_and_its_training_scans(run: Pa
 
 
 def test_volumes_are_those_of_the_files(run: Path) -> None:
-    client, scans = browser(run), run.parent / "scans"
+    client, scans = new_client(run), run.parent / "scans"
     for entry in client.get("/api/session").json()["cases"][:2]:
         path = f"/api/cases/{entry['id']}"
         image = read_scan(scans / "imagesTs" / f"{entry['name']}_0000.nii.gz")
@@ -69,7 +69,7 @@ def test_volumes_are_those_of_the_files(run: Path) -> None:
 
 
 def test_middle_slices_are_those_of_the_volume(run: Path) -> None:
-    client = browser(run)
+    client = new_client(run)
     whole = volume(client.get("/api/cases/0/image.nii"))
     kind = client.get("/api/cases/0").json()["voxel_type"]
     assert whole.dtype.name == kind
@@ -96,7 +96,7 @@ def test_label_maps_are_recognized_by_their_values(values: list[float], kind: st
 
 
 def test_a_case_is_described(run: Path) -> None:
-    case = browser(run).get("/api/cases/0").json()
+    case = new_client(run).get("/api/cases/0").json()
     dimensions = 2 if case["is_2d"] else 3
     assert case["shape"] == [16] * dimensions + [1] * (3 - dimensions)
     assert case["channels"] == 1
@@ -110,7 +110,7 @@ def test_a_case_is_described(run: Path) -> None:
     ["/api/cases/99", "/api/cases/0/x.nii", "/api/cases/0/image.nii?channel=1", "/api/cases/0/center?channel=1", "/no"],
 )
 def test_unknown_addresses(run: Path, path: str) -> None:
-    assert browser(run).get(path).status_code == 404
+    assert new_client(run).get(path).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/static/../server.py", "/static/..%2f..%2fserver.py", "/static//etc/passwd"])
@@ -119,13 +119,13 @@ def test_only_the_front_end_is_served_as_files(
 ) -> None:
     (tmp_path / "app.js").write_text("page")
     monkeypatch.setattr(server, "STATIC", tmp_path)
-    client = browser(run)
+    client = new_client(run)
     assert client.get("/static/app.js").text == "page"
     assert client.get(path).status_code == 404
 
 
 def test_the_report_is_served(run: Path) -> None:
-    answer = browser(run).get("/report")
+    answer = new_client(run).get("/report")
     assert answer.status_code == 200
     assert "graftseg report" in answer.text
     assert '<a href="/?case=test_000">test_000</a>' in answer.text
@@ -137,7 +137,7 @@ def test_the_report_is_served(run: Path) -> None:
 def test_a_damaged_scan_is_one_error(run: Path, tmp_path: Path) -> None:
     (tmp_path / "a.nii.gz").write_bytes(b"\x1f\x8bdamaged")
     (tmp_path / "b.nii.gz").write_bytes((run.parent / "scans/imagesTs/test_000_0000.nii.gz").read_bytes())
-    client = browser(tmp_path)
+    client = new_client(tmp_path)
     answer = client.get("/api/cases/0/image.nii")
     assert (answer.status_code, answer.json()["code"]) == (422, Code.SCAN_DAMAGED)
     assert client.get("/api/cases/1/image.nii").status_code == 200
@@ -167,14 +167,14 @@ def test_a_label_map_on_another_grid_is_an_error(run: Path, tmp_path: Path) -> N
     image = run.parent / "scans" / "imagesTr" / "labeled_000_0000.nii.gz"
     (tmp_path / "imagesTr" / "a.nii.gz").write_bytes(image.read_bytes())
     write_label(tmp_path / "labelsTr" / "a.nii.gz", smaller, geometry)
-    answer = browser(tmp_path).get("/api/cases/0/reference.nii")
+    answer = new_client(tmp_path).get("/api/cases/0/reference.nii")
     assert (answer.status_code, answer.json()["code"]) == (422, Code.GEOMETRY_MISMATCH)
 
 
 def test_names_are_json(tmp_path: Path, run: Path) -> None:
     name = '<img src=x onerror="alert(1)">'
     (tmp_path / f"{name}.nii.gz").write_bytes((run.parent / "scans/imagesTs/test_000_0000.nii.gz").read_bytes())
-    answer = browser(tmp_path).get("/api/session")
+    answer = new_client(tmp_path).get("/api/session")
     assert json.loads(answer.text)["cases"][0]["name"] == name
     assert answer.headers["content-type"] == "application/json"
 

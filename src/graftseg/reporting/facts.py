@@ -33,6 +33,16 @@ class Provenance:
 
 
 UNKNOWN_PROVENANCE = Provenance()
+FOLD_NAMES = {
+    "Checkpoint": "Checkpoint in each fold",
+    "Labeled cases": "Labeled training cases in each fold",
+    "Unlabeled cases": "Unlabeled cases in each fold",
+    "Steps": "Steps in each fold",
+    "Time": "Time of all folds",
+    "Parameters": "Parameters of each network",
+    "Started": "First fold started",
+}
+"""Names of the facts of a cross-validation, by the name of the same fact of a run."""
 
 
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
@@ -93,43 +103,50 @@ def case_counts(facts: dict[str, Any]) -> str:
     return f"{used} {'case' if (unlabeled or labeled) == 1 else 'cases'}"
 
 
-def run_facts(
-    runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVENANCE, held_out: Sequence[Sequence[str]] = ()
-) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a run by name, or of all folds, with the cases that each fold held out."""
+def run_facts(runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVENANCE) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a run by name. For several runs, the values contain those of all runs."""
     stores = [facts.get("store", {}) for facts in runs]
-    each = " in each fold" if held_out else ""
-    yield "Folds", str(len(held_out) or "")
     yield "Method", _distinct(runs, "method")
     yield "Recipe", _joined(_value_text(facts.get("recipe", "")) for facts in runs)
     yield "Status", _distinct(runs, "status")
-    yield "Selection protocol", "" if held_out else _distinct(runs, "protocol")
-    yield f"Checkpoint{each}", _distinct(runs, "checkpoint")
+    yield "Selection protocol", _distinct(runs, "protocol")
+    yield "Checkpoint", _distinct(runs, "checkpoint")
     yield "Classes", ", ".join(map(str, stores[0].get("classes", [])[1:]))
-    yield "Labeled cases in all folds", counted(sum(map(len, held_out))) if held_out else ""
-    yield "Labeled training cases in each fold" if held_out else "Labeled cases", case_span(runs, "labeled")
+    yield "Labeled cases", case_span(runs, "labeled")
     unlabeled = case_span(runs, "unlabeled")
-    yield f"Unlabeled cases{each}", "none" if unlabeled == "0" and not held_out else unlabeled
+    yield "Unlabeled cases", "none" if unlabeled == "0" else unlabeled
     yield "Channels", counted(channels_of(runs[0]))
     yield "Data", names.data or _joined(short_path(str(store.get("path", ""))) for store in stores)
     yield "Test scans", names.scans
     yield "Data identity", _joined(str(store.get("identity", ""))[:16] for store in stores)
     yield "Seed", _distinct(runs, "seed")
-    yield f"Steps{each}", _span([int(facts["steps"]) for facts in runs if facts.get("steps") is not None])
-    seconds = [float(facts["wall_seconds"]) for facts in runs if facts.get("wall_seconds") is not None]
-    if seconds:
-        shortest, longest = duration(min(seconds)), duration(max(seconds))
-        yield "Time of all folds" if held_out else "Time", duration(sum(seconds))
-        yield "Time of a fold", "" if not held_out else shortest if shortest == longest else f"{shortest} to {longest}"
-    yield (
-        "Parameters of each network" if held_out else "Parameters",
-        _joined(counted(facts.get("parameters")) for facts in runs),
-    )
+    yield "Steps", _span([int(facts["steps"]) for facts in runs if facts.get("steps") is not None])
+    seconds = _seconds(runs)
+    yield "Time", duration(sum(seconds)) if seconds else ""
+    yield "Parameters", _joined(counted(facts.get("parameters")) for facts in runs)
     yield "Device", _distinct(runs, "device")
     versions = [facts.get("versions", {}).items() for facts in runs]
     yield "Versions", _joined(", ".join(f"{name} {number}" for name, number in items) for items in versions)
-    started = [str(facts["started"]) for facts in runs if facts.get("started")]
-    yield "First fold started" if held_out else "Started", min(started, default="")
+    yield "Started", min((str(facts["started"]) for facts in runs if facts.get("started")), default="")
+
+
+def fold_facts(
+    folds: Sequence[dict[str, Any]], names: Provenance, held_out: Sequence[Sequence[str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a cross-validation by name. ``held_out`` are the held-out cases of each fold."""
+    yield "Folds", str(len(held_out))
+    for name, value in run_facts(folds, names):
+        if name == "Labeled cases":
+            yield "Labeled cases in all folds", counted(sum(map(len, held_out)))
+        if name != "Selection protocol":
+            yield FOLD_NAMES.get(name, name), value
+        if name == "Time" and (seconds := _seconds(folds)):
+            shortest, longest = duration(min(seconds)), duration(max(seconds))
+            yield "Time of a fold", shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+def _seconds(runs: Sequence[dict[str, Any]]) -> list[float]:
+    return [float(facts["wall_seconds"]) for facts in runs if facts.get("wall_seconds") is not None]
 
 
 def channels_of(facts: dict[str, Any]) -> int | None:

@@ -14,7 +14,7 @@ from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse
 from graftseg.reporting.cases import PredictedCase, cases_section, predicted_cases
 from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes, verdict_sentence
-from graftseg.reporting.facts import case_span, channels_of, notes_section, provenance_of, run_facts, run_section
+from graftseg.reporting.facts import case_span, channels_of, fold_facts, notes_section, provenance_of, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_remedy
@@ -82,7 +82,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         "folds": _folds(held_out, results.evaluation, manifests),
         "training": fold_curves_section([read_curves(fold) for fold in folds]),
         "test": _test(run, tested, tested_baseline, len(held_out), names.scans),
-        "run": run_section(recipe, run_facts(manifests, names, held_out)),
+        "run": run_section(recipe, fold_facts(manifests, names, held_out)),
         "notes": notes_section(facts, results.evaluation, folds=trained),
     }
     verdicts = [_verdict(run, HELD_OUT, results, baseline), *missed_classes(results)]
