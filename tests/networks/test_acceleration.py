@@ -1,3 +1,5 @@
+"""The choice between our GPU layers and PyTorch's layers, and TF32."""
+
 import subprocess
 import sys
 from types import SimpleNamespace

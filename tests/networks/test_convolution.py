@@ -47,25 +47,26 @@ def inputs(name: str, dtype: torch.dtype, channels: tuple[int, int], space: Shap
     return [tensor.to(DEVICE, dtype) for tensor in drawn]
 
 
-def assert_same(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+def assert_close(result: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
     """Compare relative to the largest value, since sums of many products differ by that much."""
-    assert found.dtype == dtype and found.shape == expected.shape
-    error = (found.double() - expected).abs().max() / expected.abs().max()
+    assert result.dtype == dtype and result.shape == expected.shape
+    error = (result.double() - expected).abs().max() / expected.abs().max()
     assert error < TOLERANCE[dtype]
 
 
 def assert_agrees(name: str, dtype: torch.dtype, channels: tuple[int, int], space: Shape, batch: int = 2) -> None:
     """Compare result and gradients with float64."""
     operation, oracle = OPERATIONS[name]
-    given = [tensor.requires_grad_() for tensor in inputs(name, dtype, channels, space, batch)]
-    wide = [tensor.detach().double().requires_grad_() for tensor in given]
-    found, expected = operation(*given), oracle(*wide)
-    assert_same(found, expected, dtype)
-    assert found.is_contiguous(memory_format=torch.channels_last_3d)
+    arguments = [tensor.requires_grad_() for tensor in inputs(name, dtype, channels, space, batch)]
+    exact_arguments = [tensor.detach().double().requires_grad_() for tensor in arguments]
+    result, expected = operation(*arguments), oracle(*exact_arguments)
+    assert_close(result, expected, dtype)
+    assert result.is_contiguous(memory_format=torch.channels_last_3d)
     upstream = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
-    gradients = torch.autograd.grad(found, given, upstream)
-    for one, two in zip(gradients, torch.autograd.grad(expected, wide, upstream.double()), strict=True):
-        assert_same(one, two, dtype)
+    gradients = torch.autograd.grad(result, arguments, upstream)
+    exact_gradients = torch.autograd.grad(expected, exact_arguments, upstream.double())
+    for gradient, exact_gradient in zip(gradients, exact_gradients, strict=True):
+        assert_close(gradient, exact_gradient, dtype)
 
 
 def kernels_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -73,7 +74,7 @@ def kernels_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     used: list[str] = []
     original = convolution._kernels
 
-    class Noting:
+    class RecordingKernels:
         def __init__(self, *launch: Any) -> None:
             self.kernels = original(*launch)
 
@@ -81,7 +82,7 @@ def kernels_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             used.append(name)
             return getattr(self.kernels, name)
 
-    monkeypatch.setattr(convolution, "_kernels", Noting)
+    monkeypatch.setattr(convolution, "_kernels", RecordingKernels)
     return used
 
 
@@ -173,15 +174,15 @@ def test_bfloat16_weight_gradients_on_a_cpu_are_complete(axis: int, size: int) -
     space = [3, 3, 3]
     space[axis] = size
     torch.manual_seed(0)
-    layer, x, towards = Convolution3d(16, 16), torch.randn(2, 16, *space), torch.randn(2, 16, *space)
-    (expected,) = torch.autograd.grad((layer(x) * towards).sum(), layer.weight)
+    layer, x, upstream = Convolution3d(16, 16), torch.randn(2, 16, *space), torch.randn(2, 16, *space)
+    (expected,) = torch.autograd.grad((layer(x) * upstream).sum(), layer.weight)
     for _ in range(3):
         # an unset gradient would contain the memory that was freed last
         torch.full_like(layer.weight, 1e30)
         with torch.autocast("cpu", torch.bfloat16):
             y = layer(x)
-        (found,) = torch.autograd.grad((y * towards).sum(), layer.weight)
-        torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05 * expected.abs().max().item())
+        (gradient,) = torch.autograd.grad((y * upstream).sum(), layer.weight)
+        torch.testing.assert_close(gradient, expected, rtol=0.05, atol=0.05 * expected.abs().max().item())
 
 
 def test_float64_uses_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,19 +250,19 @@ LAYERS: list[tuple[Callable[[int, int], nn.Module], Callable[..., nn.Module], di
 ]
 
 
-@pytest.mark.parametrize(("own", "torch_s", "options"), LAYERS)
+@pytest.mark.parametrize(("own", "torch_layer", "options"), LAYERS)
 def test_layers_on_a_cpu_equal_pytorch(
-    own: Callable[[int, int], nn.Module], torch_s: Callable[..., nn.Module], options: dict[str, int]
+    own: Callable[[int, int], nn.Module], torch_layer: Callable[..., nn.Module], options: dict[str, int]
 ) -> None:
     """Parameters from the same seed, results and all gradients are bit-identical."""
     results = []
-    for build in (own, lambda entry, out: torch_s(entry, out, **options)):
+    for build in (own, lambda entry, out: torch_layer(entry, out, **options)):
         torch.manual_seed(0)
         layer = build(3, 5)
         assert layer.state_dict().keys() == {"weight", "bias"}
         parameters, result = list(layer.parameters()), layer(torch.randn(2, 3, 5, 4, 7))
         results.append([result, *parameters, *torch.autograd.grad(result.square().sum(), parameters)])
-    assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*results, strict=True))
 
 
 def test_odd_sizes_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,15 +315,15 @@ def test_compiled_fast_network_equals_plain_network(width: int, norm: Norm, monk
     used = kernels_used(monkeypatch)
     torch.compiler.reset()
     network.compile(backend="aot_eager", fullgraph=True, dynamic=False)
-    fast, others = trained_once(network, images)
+    fast, fast_gradients = trained_once(network, images)
     torch.testing.assert_close(fast, plain, rtol=10 * ROUNDING, atol=10 * ROUNDING)
     assert bool(used) is (width == 16)
     for key, gradient in gradients.items():
-        other = others[key]
+        fast_gradient = fast_gradients[key]
         assert gradient is not None
-        if other is None:
+        if fast_gradient is None:
             assert key.endswith(".0.bias"), "only biases of convolutions before a norm get no gradient"
-            assert gradient.abs().max() < ROUNDING, "and it would be zero but for rounding"
+            assert gradient.abs().max() < ROUNDING, "the missing gradient is zero except for rounding"
         else:
-            assert (other - gradient).norm() < 100 * ROUNDING * gradient.norm(), key
-    assert sum(other is None for other in others.values()) == 6
+            assert (fast_gradient - gradient).norm() < 100 * ROUNDING * gradient.norm(), key
+    assert sum(gradient is None for gradient in fast_gradients.values()) == 6

@@ -31,7 +31,7 @@ def test_published_parameter_counts(map_channels: int, dimensions: int, paramete
 
 def test_parameters_of_the_entropy_discriminator() -> None:
     channels = [2, 64, 128, 256, 512, 1]
-    expected = sum(64 * one * two + two for one, two in pairwise(channels))
+    expected = sum(64 * before * after + after for before, after in pairwise(channels))
     with torch.device("meta"):
         assert parameter_count(EntropyDiscriminator(2, 3)) == expected == 11_051_969
 
@@ -42,7 +42,7 @@ def test_discriminator_equals_four_convolutions_and_a_linear_layer(dimensions: i
     network = Discriminator(3, 2, dimensions).eval()
     maps, images = torch.randn(2, 3, *[32] * dimensions), torch.randn(2, 2, *[32] * dimensions)
     convolutions = [module for module in network.stages if isinstance(module, (nn.Conv2d, nn.Conv3d))]
-    assert [one.out_channels for one in convolutions] == [128, 256, 512]
+    assert [convolution.out_channels for convolution in convolutions] == [128, 256, 512]
     x: Tensor = network.map_entry(maps) + network.image_entry(images)
     x = F.leaky_relu(x, 0.2) if dimensions == 3 else x
     for convolution in convolutions:
@@ -55,8 +55,8 @@ def test_discriminator_equals_four_convolutions_and_a_linear_layer(dimensions: i
 @pytest.mark.parametrize(("dimensions", "dropouts"), [(2, 2), (3, 3)])
 def test_dropout_drops_whole_channels(dimensions: int, dropouts: int) -> None:
     kind = nn.Dropout2d if dimensions == 2 else nn.Dropout3d
-    found = [module for module in Discriminator(1, 1, dimensions).modules() if isinstance(module, kind)]
-    assert [one.p for one in found] == [0.5] * dropouts
+    layers = [module for module in Discriminator(1, 1, dimensions).modules() if isinstance(module, kind)]
+    assert [layer.p for layer in layers] == [0.5] * dropouts
 
 
 def test_pooling_of_the_published_size_is_7x7() -> None:

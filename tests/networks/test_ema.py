@@ -1,3 +1,5 @@
+"""The moving average of a teacher: exact numbers, scopes and warm-up."""
+
 import copy
 
 import pytest
@@ -15,28 +17,28 @@ decays = st.floats(0, 1, width=32)
 def network(seed: int = 0) -> nn.Sequential:
     """Return a small random network with parameters, float buffers and an integer buffer."""
     torch.manual_seed(seed)
-    made = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    for buffer in made.buffers():
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    for buffer in module.buffers():
         if buffer.is_floating_point():
             buffer.uniform_()
         else:
             buffer.random_(0, 30000)
-    return made
+    return module
 
 
 def filled(value: float, batches: int) -> nn.Sequential:
-    made = network()
-    for tensor in made.state_dict().values():
+    module = network()
+    for tensor in module.state_dict().values():
         tensor.fill_(value if tensor.is_floating_point() else batches)
-    return made
+    return module
 
 
 def state(module: nn.Module) -> list[Tensor]:
     return list(module.state_dict().values())
 
 
-def equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(map(torch.equal, one, other))
+def equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(map(torch.equal, first, second))
 
 
 def parameters(module: nn.Module) -> list[Tensor]:

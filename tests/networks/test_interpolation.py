@@ -23,8 +23,8 @@ def test_matmul_equals_pytorch_trilinear_interpolation(
         F.interpolate(x, scale_factor=float(factor), mode="trilinear", align_corners=align_corners),
     )
     pairs = [(result, *torch.autograd.grad(result, x, upstream)) for result in results]
-    for one, two in zip(*pairs, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(*pairs, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_autocast_does_not_change_the_precision_of_a_volume(dtype: torch.dtype) 
     x = torch.randn(1, 2, 4, 4, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     expected = upsample_3d_by_matmul(x, 8, align_corners=False)
     with torch.autocast("cpu", torch.bfloat16):
-        found = upsample_3d_by_matmul(x, 8, align_corners=False)
-    assert found.dtype == dtype and torch.equal(found, expected)
+        result = upsample_3d_by_matmul(x, 8, align_corners=False)
+    assert result.dtype == dtype and torch.equal(result, expected)

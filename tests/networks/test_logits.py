@@ -33,16 +33,18 @@ def operands(dtype: torch.dtype, channels: int, classes: int, space: tuple[int, 
 
 def assert_agrees(x: Tensor, weight: Tensor, bias: Tensor, dy: Tensor) -> None:
     """Compare logits and all gradients with float64, relative to the largest value."""
-    given = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
-    wide = [tensor.detach().double().requires_grad_() for tensor in given]
-    y, expected = logits.logits(*given), F.conv2d(wide[0], wide[1], wide[2], padding=1)
+    arguments = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
+    exact_arguments = [tensor.detach().double().requires_grad_() for tensor in arguments]
+    y = logits.logits(*arguments)
+    expected = F.conv2d(exact_arguments[0], exact_arguments[1], exact_arguments[2], padding=1)
     assert y.dtype == torch.float32
-    found, true = torch.autograd.grad(y, given, dy), torch.autograd.grad(expected, wide, dy.double())
-    for name, one, two in zip(("y", "dx", "dw", "db"), (y, *found), (expected, *true), strict=True):
-        rounding = BF16 if one.dtype == torch.bfloat16 else ROUNDING
-        assert one.shape == two.shape
-        assert (one.double() - two).abs().max() / two.abs().max() < rounding, name
-    assert (found[0].dtype, found[1].dtype, found[2].dtype) == (x.dtype, torch.float32, torch.float32)
+    gradients = torch.autograd.grad(y, arguments, dy)
+    exact_gradients = torch.autograd.grad(expected, exact_arguments, dy.double())
+    for name, result, exact in zip(("y", "dx", "dw", "db"), (y, *gradients), (expected, *exact_gradients), strict=True):
+        rounding = BF16 if result.dtype == torch.bfloat16 else ROUNDING
+        assert result.shape == exact.shape
+        assert (result.double() - exact).abs().max() / exact.abs().max() < rounding, name
+    assert tuple(gradient.dtype for gradient in gradients) == (x.dtype, torch.float32, torch.float32)
 
 
 @for_each("dtype", [torch.float32, torch.bfloat16])
@@ -108,24 +110,24 @@ def test_fake_tensors_match_real_results(channels: int) -> None:
 
 def test_logits_without_tf32_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our kernels use TF32."""
-    monkeypatch.setattr(logits, "suits_kernels", lambda *given: True)
+    monkeypatch.setattr(logits, "suits_kernels", lambda *arguments: True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     x, weight, bias, _ = operands(torch.bfloat16, 16, 4, (4, 6))
     torch.testing.assert_close(logits.logits(x, weight, bias), F.conv2d(x.float(), weight, bias, padding=1))
 
 
 @pytest.mark.parametrize(
-    ("channels", "classes", "taken"), [(16, 4, True), (64, 14, True), (128, 4, False), (16, 15, False)]
+    ("channels", "classes", "uses_kernels"), [(16, 4, True), (64, 14, True), (128, 4, False), (16, 15, False)]
 )
 def test_head_uses_kernels_if_supported(
-    channels: int, classes: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+    channels: int, classes: int, uses_kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The layer returns the same with and without kernels."""
     used: list[Tensor] = []
 
-    def recorded(*given: Tensor) -> Tensor:
-        used.extend(given)
-        y: Tensor = logits.logits(*given)
+    def recorded(*arguments: Tensor) -> Tensor:
+        used.extend(arguments)
+        y: Tensor = logits.logits(*arguments)
         return y
 
     head, x = Head2d(channels, classes), torch.randn(1, channels, 4, 4, dtype=torch.bfloat16)
@@ -136,6 +138,6 @@ def test_head_uses_kernels_if_supported(
         monkeypatch.setattr(logits, "_uses_triton", lambda images: False)
         monkeypatch.setattr(heads, "logits", recorded)
         ours = head(x)
-    assert bool(used) == taken
+    assert bool(used) == uses_kernels
     assert ours.dtype == plain.dtype == torch.float32
     torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)

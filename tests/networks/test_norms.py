@@ -11,22 +11,22 @@ from graftseg.networks.layers import BatchNorm2d, BatchNorm3d
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "space"), [(BatchNorm2d, nn.BatchNorm2d, 2), (BatchNorm3d, nn.BatchNorm3d, 3)]
+    ("own_type", "torch_type", "axes"), [(BatchNorm2d, nn.BatchNorm2d, 2), (BatchNorm3d, nn.BatchNorm3d, 3)]
 )
 def test_batch_norms_equal_pytorch_except_for_the_count(
-    ours: type[nn.Module], theirs: type[nn.Module], space: int
+    own_type: type[nn.Module], torch_type: type[nn.Module], axes: int
 ) -> None:
     torch.manual_seed(0)
-    one, two = ours(3), theirs(3)
+    own, torch_norm = own_type(3), torch_type(3)
     for _ in range(2):
-        images = torch.randn(2, 3, *[4] * space) * 2 + 1
-        assert torch.equal(one(images), two(images))
-    ours_kept, theirs_kept = one.state_dict(), two.state_dict()
-    assert list(ours_kept) == list(theirs_kept)
-    counts = (ours_kept.pop("num_batches_tracked"), theirs_kept.pop("num_batches_tracked"))
+        images = torch.randn(2, 3, *[4] * axes) * 2 + 1
+        assert torch.equal(own(images), torch_norm(images))
+    own_state, torch_state = own.state_dict(), torch_norm.state_dict()
+    assert list(own_state) == list(torch_state)
+    counts = (own_state.pop("num_batches_tracked"), torch_state.pop("num_batches_tracked"))
     assert counts == (0, 2)
-    assert all(torch.equal(value, theirs_kept[name]) for name, value in ours_kept.items())
-    assert torch.equal(one.eval()(images), two.eval()(images))
+    assert all(torch.equal(value, torch_state[name]) for name, value in own_state.items())
+    assert torch.equal(own.eval()(images), torch_norm.eval()(images))
 
 
 def test_batch_statistics_are_used_but_not_stored_without_tracking() -> None:

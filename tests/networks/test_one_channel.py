@@ -18,10 +18,10 @@ def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 
 def test_one_channel_values_and_gradients_equal_a_convolution() -> None:
     x, weight, bias = operands(torch.float64)
-    towards = torch.randn(2, 3, 5, 7, dtype=torch.float64)
+    upstream = torch.randn(2, 3, 5, 7, dtype=torch.float64)
     ours, theirs = convolve_one_channel(x, weight, bias, torch.float64), F.conv2d(x, weight, bias, padding=1)
     torch.testing.assert_close(ours, theirs)
-    (a,), (b,) = (torch.autograd.grad((y * towards).sum(), weight) for y in (ours, theirs))
+    (a,), (b,) = (torch.autograd.grad((y * upstream).sum(), weight) for y in (ours, theirs))
     torch.testing.assert_close(a, b)
 
 
@@ -49,11 +49,11 @@ def test_compiled_layer_equals_uncompiled_layer(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(unet, "accelerated", lambda x: True)
     used: list[torch.dtype] = []
 
-    def seen(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    def recording(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
         used.append(dtype)
         return convolve_one_channel(x, weight, bias, dtype)
 
-    monkeypatch.setattr(unet, "convolve_one_channel", seen)
+    monkeypatch.setattr(unet, "convolve_one_channel", recording)
     x, _, _ = operands(torch.float32)
     layer = Convolution2d(1, 3)
     with torch.autocast("cpu", torch.bfloat16):

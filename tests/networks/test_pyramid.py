@@ -69,8 +69,8 @@ def test_each_head_uses_its_level(name: NetworkName) -> None:
 def test_all_maps_compile_without_graph_break(name: NetworkName) -> None:
     network, images = tiny(name, levels=3).eval(), images_for(name, side=8)
     compiled = torch.compile(network, backend="eager", fullgraph=True)
-    for one, two in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
-        torch.testing.assert_close(one, two)
+    for result, expected in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
+        torch.testing.assert_close(result, expected)
 
 
 def test_only_the_unused_fourth_head_has_no_gradient() -> None:
@@ -86,15 +86,15 @@ def test_2d_heads_get_perturbed_features_but_the_decoder_does_not() -> None:
     network, images = tiny("unet-2d"), images_for("unet-2d")
     network.encoder.eval()
     finest, *coarser = network(images, all_outputs=True)
-    clean, *others = network.decoder.pyramid(network.encode(images))
+    clean, *clean_coarser = network.decoder.pyramid(network.encode(images))
     assert torch.equal(finest, network.head(clean))
     for features, head, upsample, logits in zip(
-        others, network.heads, network.upsampling_layers, coarser, strict=False
+        clean_coarser, network.heads, network.upsampling_layers, coarser, strict=False
     ):
         assert not torch.equal(upsample(head(features)), logits)
     network.eval()
-    one, two = (network(images, all_outputs=True) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    first, second = (network(images, all_outputs=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @settings(deadline=None, max_examples=30)

@@ -40,13 +40,13 @@ def test_published_counts(name: NetworkName, decoders: int, total: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_decoders_have_different_upsampling(name: NetworkName) -> None:
     network = tiny(name)
-    found = []
+    upsamplings = []
     for decoder in (network.decoder, *network.decoders):
         kinds = [kind for kind, types in UPS.items() if any(isinstance(m, types) for m in decoder.modules())]
         assert len(kinds) == 1
-        found += kinds
+        upsamplings += kinds
     first = "transposed" if name.startswith("vnet") else "linear"
-    assert found == [first, "linear" if first == "transposed" else "transposed", "nearest"]
+    assert upsamplings == [first, "linear" if first == "transposed" else "transposed", "nearest"]
     corners = [module.align_corners for module in network.decoders.modules() if isinstance(module, Interpolation3d)]
     assert all(corners) and len(corners) == (2 if name.startswith("vnet") else 0)
 
@@ -69,8 +69,8 @@ def test_logits_of_all_decoders_in_order(name: NetworkName) -> None:
 def test_all_decoders_compile_without_graph_break(name: NetworkName) -> None:
     network, images = tiny(name).eval(), torch.randn(1, 1, *(8,) * dimensions_of(name))
     compiled = torch.compile(network, backend="eager", fullgraph=True)
-    for one, two in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
-        torch.testing.assert_close(one, two)
+    for result, expected in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
+        torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)

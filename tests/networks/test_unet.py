@@ -1,3 +1,5 @@
+"""The 2-D U-Net: published sizes, formula, interpolation, and the table of networks."""
+
 from typing import get_args
 
 import pytest
@@ -111,8 +113,8 @@ def test_interpolation_by_matmul_equals_pytorch(shape: tuple[int, int, int, int]
     for function in (upsample_2d_by_matmul, Interpolation2d()):
         result = function(x)
         pairs.append((result, *torch.autograd.grad(result, x, upstream)))
-    for one, two in zip(*pairs, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=2e-6)
+    for ours, theirs in zip(*pairs, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
 
 
 def test_interpolation_by_matmul_keeps_channels_last() -> None:
@@ -130,7 +132,7 @@ def test_convolution_on_a_cpu_equals_pytorch() -> None:
         result.square().sum().backward()
         assert layer.bias is not None and layer.bias.grad is not None
         results.append((result, layer.weight.grad, layer.bias.grad))
-    assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*results, strict=True))
 
 
 def test_forward_and_backward_reach_every_parameter() -> None:

@@ -1,3 +1,5 @@
+"""The V-Net: published sizes, formula, dropout and memory formats."""
+
 from typing import cast
 
 import pytest
@@ -42,12 +44,12 @@ def test_published_counts(norm: Norm, total: int, tensors: int, buffers: int, bu
 def test_published_counts_of_each_stage(norm: Norm) -> None:
     with torch.device("meta"):
         network = VNet(norm=norm)
-    for part, (between, stages) in (
+    for part, (strided, stages) in (
         (network.encoder, ENCODER_UNITS[norm]),
         (network.decoder, DECODER_UNITS[norm]),
     ):
-        movers = cast(nn.ModuleList, part.get_submodule("downs" if part is network.encoder else "ups"))
-        assert [parameter_count(mover) for mover in movers] == between
+        strided_units = cast(nn.ModuleList, part.get_submodule("downs" if part is network.encoder else "ups"))
+        assert [parameter_count(unit) for unit in strided_units] == strided
         assert [parameter_count(stage) for stage in part.stages] == stages
     assert parameter_count(network.head) == 34
 
@@ -166,7 +168,7 @@ def test_head_as_sums_of_products() -> None:
 def test_written_out_instance_norm_keeps_channels_last() -> None:
     torch.manual_seed(0)
     x = (3 * torch.randn(2, 4, 5, 3, 6) + 1).contiguous(memory_format=torch.channels_last_3d)
-    found = normalize_over_space(x, 1e-5)
-    torch.testing.assert_close(found, F.instance_norm(x, eps=1e-5), rtol=1e-5, atol=1e-5)
-    assert found.is_contiguous(memory_format=torch.channels_last_3d)
+    normalized = normalize_over_space(x, 1e-5)
+    torch.testing.assert_close(normalized, F.instance_norm(x, eps=1e-5), rtol=1e-5, atol=1e-5)
+    assert normalized.is_contiguous(memory_format=torch.channels_last_3d)
     assert normalize_over_space(x.bfloat16(), 1e-5).dtype == torch.bfloat16

@@ -87,8 +87,8 @@ def stride_of(settings: NetworkSettings) -> int:
 def check_sizes(sizes: Sequence[int], stride: int) -> None:
     """Raise a ValueError unless all input sizes are multiples of the stride."""
     if any(size % stride for size in sizes):
-        shown = "x".join(str(size) for size in sizes)
-        raise ValueError(f"input size {shown} is invalid; every size must be a multiple of {stride}")
+        input_size = "x".join(str(size) for size in sizes)
+        raise ValueError(f"input size {input_size} is invalid; every size must be a multiple of {stride}")
 
 
 def parameter_count(module: nn.Module) -> int:

@@ -38,8 +38,8 @@ def plain_layers() -> Iterator[None]:
 
 
 def compiler_options(dimensions: int, device: torch.device) -> dict[str, Any] | None:
-    """Return options for ``torch.compile``.
+    """Return options for ``torch.compile``. They merge small independent kernels on a GPU.
 
-    A 2-D step has hundreds of small independent kernels, which are merged on a GPU. In 3-D, merging was not faster.
+    A 2-D step has hundreds of such kernels. In 3-D, merging was not faster.
     """
     return {"combo_kernels": True} if dimensions == 2 and device.type == "cuda" else None

@@ -12,7 +12,7 @@ class Tail(nn.Module):
     """The last decoder stage, its dropout and the head."""
 
     def __init__(self, network: EncoderDecoder) -> None:
-        """Move these parts out of a network. The decoder of the network then ends before its last stage."""
+        """Take these parts out of a network. The decoder of the network then ends before its last stage."""
         super().__init__()
         self.stage = _take_out(network.decoder, "stages")
         self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
@@ -25,7 +25,7 @@ class Tail(nn.Module):
 
 
 class Branches(EncoderDecoder):
-    """A network with a main branch and further branches on the same features.
+    """A network with several branches on the same features.
 
     Each branch has a separate last decoder stage and head. ``vnet-in`` with three branches has 9,457,190 parameters.
     """
@@ -36,7 +36,7 @@ class Branches(EncoderDecoder):
         self.others = nn.ModuleList(Tail(other) for other in others)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, ...]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)`` of the main branch. ``all_outputs`` adds the other branches."""
+        """Return logits ``(B, classes, *space)`` of the main branch or, with ``all_outputs``, of every branch."""
         joined = self.decode(self.encode(images))
         main: Tensor = self.head(joined)
         return (main, *(tail(joined) for tail in self.others)) if all_outputs else main
@@ -49,7 +49,7 @@ def build_branches(networks: Networks, count: int = 3) -> Branches:
 
 
 def _take_out(decoder: nn.Module, name: str) -> nn.Module:
-    """Take a part, or the last item of a list of parts, out of the decoder and replace it by an identity.
+    """Replace a part of the decoder, or the last item of a list of parts, by an identity, and return the part.
 
     If the decoder has no such part, return an identity.
     """

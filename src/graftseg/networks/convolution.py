@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
-# Launch parameters of our kernels by precision and by the channels of the volume that the kernel reads: the input, or
-# for INPUT_GRADIENT_LAUNCHES the gradient of the output. Without an entry, cuDNN is used, which was faster on an H200.
-# "BM" is the number of matrix rows per block. Entries with "planes" use convolution_pairs, where each program processes
-# this many planes.
+# Launch parameters of our kernels. A key is the precision and the number of channels of the volume that the kernel
+# reads: the input, or for INPUT_GRADIENT_LAUNCHES the gradient of the output. Layers without an entry use cuDNN, which
+# was faster on an H200. "BM" is the number of matrix rows per block. Entries with "planes" use convolution_pairs, where
+# "planes" is the number of planes per program.
 FORWARD_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
@@ -179,7 +179,7 @@ def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
 
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
-    """Return cuDNN's gradient of ``x`` or ``weight``, as ``of`` says. The values of this tensor are not used."""
+    """Return cuDNN's gradient ``of`` the ``input`` (x) or the ``weight``, whose own values are not used."""
     gradients = torch.ops.aten.convolution_backward(
         _channels_last(dy), _channels_last(x), _channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],

@@ -6,6 +6,17 @@ input voxels that a pair needs for three taps along the last axis. In channels-l
 are contiguous. A program processes a block of pairs and moves along the first axis. Each plane that the program reads
 contributes to three output planes. A voxel is therefore read six times instead of 27. Numbers of channels must be
 powers of two and at least 16.
+
+Arguments of the kernels:
+
+- ``X, Y, Z``: size of a volume.
+- ``Q``: number of pairs in a plane.
+- ``planes``: number of planes per program.
+- ``C, COUT``: input and output channels.
+- ``BM``: number of pairs per block.
+
+Variables: ``p`` are pairs, and ``(yy, zz)`` are the positions of their first voxels. ``j`` numbers the channels of the
+four input voxels, ``n`` the channels of the two output voxels.
 """
 
 from typing import Any
@@ -18,10 +29,7 @@ from torch import Tensor
 
 @triton.jit
 def _load_neighbors(x, sample, plane, shift, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
-    """Load the four voxels around each pair, moved by ``shift`` lines: ``(BM, 4 * C)``, zero outside the volume.
-
-    ``p`` is the number of a pair in its plane, and ``(yy, zz)`` is the position of its first voxel.
-    """
+    """Load the four voxels around each pair, moved by ``shift`` lines: ``(BM, 4 * C)``, zero outside the volume."""
     j = tl.arange(0, 4 * C)
     rows = (p < tl.where((plane >= 0) & (plane < X), Q, 0)) & (yy + shift >= 0) & (yy + shift < Y)
     low, high = (zz > 0)[:, None] | (j >= C)[None, :], (zz < Z - 2)[:, None] | (j < 3 * C)[None, :]
@@ -34,7 +42,10 @@ def _convolve_kernel(
     x, w, y, X, Y, Z, Q, planes,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Convolve; ``w`` is ``(3, 3, 4 * C, 2 * COUT)``, ``Q`` is the number of pairs in a plane."""
+    """Compute ``planes`` output planes of one block of pairs. ``w`` is ``(3, 3, 4 * C, 2 * COUT)``.
+
+    ``before``, ``here`` and ``behind`` are the sums for the output planes before, at and behind the input plane.
+    """
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     first, sample = tl.program_id(1) * planes, tl.program_id(2)

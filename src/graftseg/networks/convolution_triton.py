@@ -4,6 +4,19 @@
 Each kernel multiplies two matrices. In the left matrix, rows are voxels and columns are pairs of tap and channel. This
 matrix is never stored, because its entries are read directly from the volume. Volumes are channels-last: the channels
 of a voxel are contiguous. Block sizes were tuned on an H200.
+
+Arguments of the kernels:
+
+- ``M``: number of voxels of the batch.
+- ``X, Y, Z``: size of a volume. For 2x2x2 kernels, this is the size of the coarse volume.
+- ``C, COUT``: input and output channels.
+- ``BM``, ``BK``, ``BN``: voxels, columns and output channels per block.
+- ``COLUMNS``: number of columns in all blocks.
+- ``tiles``: number of voxel blocks per program.
+
+Variables: ``m`` are voxels, ``kk`` columns and ``co`` output channels. ``a`` and ``b`` are blocks of the two matrices,
+``g`` is a block of the output gradient. In the 2x2x2 kernels, ``group`` numbers the four pairs of a cube along the last
+axis, and ``j`` the channels of both voxels of a pair.
 """
 
 from typing import Any
@@ -37,6 +50,7 @@ def _convolve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
+    """Compute the output of one block of voxels."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     co = tl.arange(0, COUT)
     acc = tl.zeros((BM, COUT), dtype=tl.float32)
@@ -73,7 +87,7 @@ def _halve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes. Pairs along the last axis are loaded at once."""
+    """Reduce 2x2x2 voxels to one. Both voxels of a pair are loaded at once."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     zz, t = m % Z, m // Z
     yy, t = t % Y, t // Y
@@ -93,10 +107,7 @@ def _double_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Expand each voxel to 2x2x2 voxels, which are four pairs. A program writes one pair of each voxel.
-
-    ``X, Y, Z`` are the coarse sizes.
-    """
+    """Expand each voxel to 2x2x2 voxels. A program writes one of the four pairs of each voxel."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     group = tl.program_id(1)
     zz, t = m % Z, m // Z
@@ -118,7 +129,10 @@ def _strided_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
     CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Sum products of fine and coarse channels for each tap: the weight gradient of ``halve`` and ``double``."""
+    """Sum products of fine and coarse channels for each tap: the weight gradient of ``halve`` and ``double``.
+
+    ``CF, CC`` are the fine and the coarse channels.
+    """
     group = tl.program_id(1)
     j, co = tl.arange(0, 2 * CF), tl.program_id(2) * BN + tl.arange(0, BN)
     acc = tl.zeros((2 * CF, BN), dtype=tl.float32)
@@ -212,7 +226,7 @@ def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
 
 
 def _columns(channels: int) -> tuple[int, int]:
-    """Return the number of columns per block and in all blocks, with at least one unused column after the last tap."""
+    """Return the number of columns per block and in all blocks. At least one column after the last tap is unused."""
     block = min(MAX_BLOCK_COLUMNS, triton.next_power_of_2(27 * channels + 1))
     return block, triton.cdiv(27 * channels + 1, block) * block
 

@@ -18,7 +18,7 @@ DROPOUT = 0.5  # dropout probability
 
 
 class Discriminator(nn.Module):
-    """Two logits for a predicted map and its image: class 1 means that the image is labeled, class 0 that it is not.
+    """Two logits for a predicted map and its image: unlabeled (class 0) or labeled (class 1).
 
     Map and image are convolved separately and added. Three more convolutions each halve the size and double the
     channels. In 3-D, as in SASSNet, the sum passes an activation and a dropout before these convolutions, and the
@@ -79,8 +79,8 @@ class EntropyDiscriminator(nn.Module):
         """Convert maps ``(B, C_map, *space)`` to logits ``(B, 1, *space / 32)``, with at least one logit per axis."""
         _check_sides(maps)
         features = self.stages(maps)
-        missing = [end for size in reversed(features.shape[2:]) for end in (0, max(2 - size, 0))]
-        logits: Tensor = self.head(F.pad(features, missing) if any(missing) else features)
+        padding = [end for size in reversed(features.shape[2:]) for end in (0, max(2 - size, 0))]
+        logits: Tensor = self.head(F.pad(features, padding) if any(padding) else features)
         return logits
 
 
@@ -122,10 +122,10 @@ def _channel_dropout(dimensions: int) -> nn.Module:
 
 def _check_sides(maps: Tensor) -> None:
     if min(maps.shape[2:]) < MIN_SIDE:
-        shown = "x".join(str(size) for size in maps.shape[2:])
+        patch = "x".join(str(size) for size in maps.shape[2:])
         raise UserError(
             Code.RECIPE_MISMATCH,
             "batches.patch",
-            f"a patch of {shown} is too small for a discriminator",
+            f"a patch of {patch} is too small for a discriminator",
             f"use patches of at least {MIN_SIDE} voxels along each axis",
         )

@@ -10,10 +10,10 @@ from graftseg.networks.heads import Head2d, Head3d
 class DualTask(EncoderDecoder):
     """A network with a second head for signed distances between -1 and 1.
 
-    For two classes, the distance head returns a distance for the foreground, and the segmentation head returns one
-    logit ``z``. The logits are then ``(0, z)``, so that their softmax is a sigmoid of ``z``. For more classes, the
-    distance head returns a distance for every class. With both heads, the left atrium network for two classes has
-    9,448,866 parameters, and the 2-D U-Net for four classes has 1,814,344.
+    For two classes, the distance head returns a distance for the foreground only, and the segmentation head returns a
+    single logit ``z``. The logits of the classes are then ``(0, z)``, so that their softmax is a sigmoid of ``z``. For
+    more classes, the distance head returns a distance for every class. With both heads, the left atrium network for two
+    classes has 9,448,866 parameters, and the 2-D U-Net for four classes has 1,814,344.
     """
 
     def __init__(self, network: EncoderDecoder, classes: int) -> None:

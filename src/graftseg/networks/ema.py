@@ -19,12 +19,13 @@ def make_teacher(student: Network) -> Network:
 def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, scope: Scope) -> None:
     """Move the teacher toward the student, Eq. (10), in a few fused kernels without synchronizing with the host.
 
-    ``scope="parameters"`` averages parameters and leaves buffers unchanged, as published for the left atrium and the
-    pancreas. ``scope="state"`` also averages buffers, as published for ACDC. Integer buffers (the batch count of a
-    batch norm) are averaged in float32 and rounded toward zero.
+    - ``decay``: λ, a number or a 0-d float32 tensor on the networks' device. λ = 0 copies the student, λ = 1 changes
+      nothing.
+    - ``scope``: ``parameters`` leaves buffers unchanged, as published for the left atrium and the pancreas. ``state``
+      also averages buffers, as published for ACDC.
 
-    ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU, each floating-point tensor is
-    bit-identical to ``λ * teacher + (1 - λ) * student``. λ = 0 copies the student, λ = 1 changes nothing.
+    On a CPU, each floating-point tensor is bit-identical to ``λ * teacher + (1 - λ) * student``. Integer buffers (the
+    batch count of a batch norm) are averaged in float32 and rounded toward zero.
     """
     targets, sources = _tensors(teacher, scope), _tensors(student, scope)
     pairs = list(zip(targets, sources, strict=True))

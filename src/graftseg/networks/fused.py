@@ -1,8 +1,8 @@
 """Networks for prediction only: batch norms become part of the convolutions, and a CPU runs fused layers.
 
-In eval mode, a batch norm multiplies each channel by a constant and adds another one. Both are folded into the weights
-of the convolution before it. On a CPU, oneDNN then computes convolution, bias and ReLU in one pass over the memory.
-Results are equal up to rounding. The layers have no gradients.
+In eval mode, a batch norm multiplies each channel by a constant and adds a constant. The two constants are folded into
+the weights and the bias of the previous convolution. On a CPU, oneDNN then computes convolution, bias and ReLU in one
+pass over the memory. Results are equal up to rounding. The layers have no gradients.
 """
 
 import torch
@@ -32,7 +32,7 @@ def has_fused_convolution() -> bool:
 
 
 class FusedConvolution(nn.Module):
-    """A convolution and an optional ReLU or leaky ReLU by oneDNN, in the autocast precision or in ``dtype``."""
+    """A convolution and an optional ReLU or leaky ReLU by oneDNN. Without ``dtype``, autocast decides the precision."""
 
     def __init__(self, convolution: nn.Conv2d | nn.Conv3d, activation: nn.Module, dtype: torch.dtype | None) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ class FusedConvolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convert ``(B, in, *space)`` to ``(B, out, *space)`` in channels-last format."""
-        used = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.weight.dtype
-        weight, bias = self._parameters_in(self.dtype or used)
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.weight.dtype
+        weight, bias = self._parameters_in(self.dtype or dtype)
         x = x.to(weight.dtype, memory_format=self.layout)
         y: Tensor = torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *self.geometry, *self.activation, "")
         return y
@@ -93,19 +93,19 @@ def _fuse_convolutions(module: nn.Module) -> None:
         elif not isinstance(layer, CONVOLUTIONS):
             _fuse_convolutions(layer)
         elif isinstance(layer.padding, tuple) and layer.padding_mode == "zeros":
-            activation = _next_activation(layers, name) if isinstance(module, nn.Sequential) else None
-            fused = FusedConvolution(layer, nn.Identity() if activation is None else dict(layers)[activation], None)
-            setattr(module, name, fused)
-            if activation is not None:
-                setattr(module, activation, nn.Identity())
+            activation_name = _next_activation(layers, name) if isinstance(module, nn.Sequential) else None
+            activation = nn.Identity() if activation_name is None else dict(layers)[activation_name]
+            setattr(module, name, FusedConvolution(layer, activation, None))
+            if activation_name is not None:
+                setattr(module, activation_name, nn.Identity())
 
 
 def _next_activation(layers: list[tuple[str, nn.Module]], name: str) -> str | None:
     """Return the name of the activation that follows a layer, or None if another layer comes first."""
-    following = iter(layers[[other for other, _ in layers].index(name) + 1 :])
-    for other, layer in following:
+    names = [layer_name for layer_name, _ in layers]
+    for next_name, layer in layers[names.index(name) + 1 :]:
         if isinstance(layer, nn.ReLU | nn.LeakyReLU):
-            return other
+            return next_name
         if not isinstance(layer, nn.Identity):
             return None
     return None

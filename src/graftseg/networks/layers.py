@@ -35,7 +35,7 @@ def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
 
 
 class _SharedStatistics(_BatchNorm):
-    """A batch norm. Unless ``is_local`` is set, its batch statistics include the images of all ranks."""
+    """A batch norm whose batch statistics include the images of all ranks, unless ``is_local`` is set."""
 
     is_local = False
 
@@ -50,9 +50,9 @@ class _UncountedBatchNorm(_SharedStatistics):
         """Normalize with batch statistics in training mode, with running statistics in eval mode."""
         if self.is_shared:
             return shared_batch_norm(self, x)
-        kept = (self.running_mean, self.running_var)
-        mean, var = kept if self.track_running_stats or not self.training else (None, None)
-        # PyTorch also counts batches, which only a momentum of None needs; no network here has such a momentum
+        running = (self.running_mean, self.running_var)
+        mean, var = running if self.track_running_stats or not self.training else (None, None)
+        # PyTorch also counts batches, but only a momentum of None needs the count, and no network here has it
         return F.batch_norm(x, mean, var, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
 
 
@@ -77,7 +77,7 @@ class RowNorm(_SharedStatistics, nn.BatchNorm1d):
 
 
 def use_local_statistics(module: nn.Module) -> None:
-    """Let every batch norm of a module use only the images of its own rank for the batch statistics."""
+    """Exclude the images of other ranks from the batch statistics of all batch norms of a module."""
     for part in module.modules():
         if isinstance(part, _SharedStatistics):
             part.is_local = True
@@ -118,7 +118,7 @@ def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
 
 
 def prefers_convolve_one_channel(x: Tensor) -> bool:
-    """Return whether to use ``convolve_one_channel``: it is faster for one channel, in compiled code under autocast."""
+    """Return whether ``convolve_one_channel`` is faster: for one channel, in compiled code under autocast."""
     return x.shape[1] == 1 and torch.compiler.is_compiling() and torch.is_autocast_enabled(x.device.type)
 
 

@@ -4,7 +4,20 @@
 Images are channels-last: the channels of a pixel are contiguous. In the forward kernel, each of the nine taps is a
 matrix product of pixels x channels with channels x classes. The backward kernel reads a matrix G from the gradient of
 the logits: rows are pixels, columns are pairs of tap and class. G times the weights is the gradient of the features.
-The transposed features times G is the gradient of the weights. Block sizes are tuned on an H200.
+The transposed features times G is the gradient of the weights. Block sizes were tuned on an H200.
+
+Arguments of the kernels:
+
+- ``M``: number of pixels of the batch.
+- ``H, W``: height and width of an image.
+- ``C``: channels of the features.
+- ``K``, ``KP``: number of classes, and this number padded for a matrix product.
+- ``COLUMNS``: padded number of pairs of tap and class.
+- ``BM``: pixels per block.
+- ``tiles``: number of pixel blocks per program.
+- ``wk, wc, wt``: strides of the weight between classes, channels and taps.
+- ``dk, dp``: strides of the gradient of the logits between classes and pixels.
+- ``di``: offset to add for each earlier image, because pixels are numbered across images.
 """
 
 from typing import Any
@@ -26,7 +39,7 @@ def _logits_kernel(
     x, w, bias, y, M, H, W, wk, wc, wt,
     C: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Compute logits; ``wk, wc, wt`` are the weight's strides between classes, channels and taps."""
+    """Compute the logits of one block of pixels."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     column, row = m % W, (m // W) % H
     c, k = tl.arange(0, C), tl.arange(0, KP)
@@ -94,7 +107,6 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tu
     pixels, count = height * width, batch * height * width
     if not dy.is_contiguous():
         dy = dy.contiguous(memory_format=torch.channels_last)
-    # dk, dp: strides of classes and pixels. Pixels are numbered across images, so di is added for each earlier image.
     dy_strides = (pixels, 1, (classes - 1) * pixels) if dy.is_contiguous() else (1, classes, 0)
     dx, chosen = torch.empty_like(x), BACKWARD_LAUNCH | launch
     columns = max(MIN_DOT_SIZE, triton.next_power_of_2(9 * classes))

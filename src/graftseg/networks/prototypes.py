@@ -53,7 +53,7 @@ class VoxelMlp(nn.Sequential):
 
 
 class VoxelSelector(nn.Module):
-    """Score each row: linear layer, batch norm, leaky ReLU, linear layer. The norm uses only rows in the mask."""
+    """A score of each row: linear layer, batch norm, leaky ReLU, linear layer. The norm uses only rows in the mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,10 +73,11 @@ class VoxelSelector(nn.Module):
 
 
 class ClassSeparation(nn.Module):
-    """Heads for projection and prediction, two selectors per class, and ``slots`` prototypes per foreground class.
+    """Heads for projection and prediction, and two selectors and the prototypes of each class.
 
-    ``keep`` chooses whether voxels with the lowest or the highest scores become prototypes. With ``weigh_memory``, the
-    second selector of a class weights its prototypes. Otherwise, this selector is unused.
+    - ``slots``: number of prototypes of a foreground class. The background has none.
+    - ``keep``: whether voxels with the lowest or the highest scores of the first selector become prototypes.
+    - ``weigh_memory``: whether the second selector of a class weights its prototypes. Otherwise it is unused.
     """
 
     memory: Tensor
@@ -104,13 +105,15 @@ class ClassSeparation(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Update the prototypes, then return the mean distances of labeled and of unlabeled voxels from the prototypes.
 
-        ``labeled``: features, labels and predicted labels. ``unlabeled``: features and predicted labels.
+        - ``labeled``: features, labels and predicted labels.
+        - ``unlabeled``: features and predicted labels.
         """
-        features, labels, decided = labeled
-        rows, y = voxel_rows(features), labels.reshape(-1)
-        self.update_prototypes(rows, y, decided.reshape(-1) == y)
-        others, pseudo_labels = unlabeled
-        return self.prototype_distance(rows, y), self.prototype_distance(voxel_rows(others), pseudo_labels.reshape(-1))
+        features_l, labels, predicted_l = labeled
+        rows_l, y = voxel_rows(features_l), labels.reshape(-1)
+        self.update_prototypes(rows_l, y, predicted_l.reshape(-1) == y)
+        distance_l = self.prototype_distance(rows_l, y)
+        features_u, predicted_u = unlabeled
+        return distance_l, self.prototype_distance(voxel_rows(features_u), predicted_u.reshape(-1))
 
     @torch.no_grad()
     def update_prototypes(self, rows: Tensor, labels: Tensor, correct: Tensor) -> None:
@@ -123,15 +126,15 @@ class ClassSeparation(nn.Module):
         for c in range(1, len(self.memory)):
             m = correct & (labels == c)
             scores = self.selectors[c](v, m).masked_fill(~m, float("-inf" if highest else "inf"))
-            chosen, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
-            chosen, kept = self._best_of_all(chosen, v[indices], highest)
-            is_voxel, is_any = chosen.isfinite(), all_sum(m.sum()) > 0
-            memory, filled = self.memory[c, : len(kept)], self.filled[c, : len(kept)]
-            memory.copy_(torch.where(is_any, kept, memory))
-            filled.copy_(torch.where(is_any, is_voxel, filled))
+            best, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
+            best, prototypes = self._best_of_ranks(best, v[indices], highest)
+            is_correct, is_any_correct = best.isfinite(), all_sum(m.sum()) > 0
+            memory, filled = self.memory[c, : len(best)], self.filled[c, : len(best)]
+            memory.copy_(torch.where(is_any_correct, prototypes, memory))
+            filled.copy_(torch.where(is_any_correct, is_correct, filled))
 
-    def _best_of_all(self, scores: Tensor, rows: Tensor, highest: bool) -> tuple[Tensor, Tensor]:
-        """Return the best scores of all ranks, and their rows, given the best of this rank."""
+    def _best_of_ranks(self, scores: Tensor, rows: Tensor, highest: bool) -> tuple[Tensor, Tensor]:
+        """Return the best scores of all ranks and their rows, for the best scores of this rank and their rows."""
         if count() == 1:
             return scores, rows
         scores, rows = gather_rows(scores), gather_rows(rows)

@@ -10,12 +10,10 @@ from graftseg.networks.interpolation import Interpolation3d
 class Pyramid(EncoderDecoder):
     """A network with a head at every decoder level. Logits of the coarser levels are upsampled.
 
-    ``unet-3d`` is the published network for the left atrium: 1x1x1 heads, trilinear upsampling, and decoder dropout as
-    the only perturbation. It has 5,884,504 parameters. V-Nets with the same heads are our generalization.
-
-    ``unet-2d`` is the published network for ACDC: 3x3 heads, nearest-neighbor upsampling, and perturbed features for
-    the coarser heads in training. As published, it also has a head for the coarsest level, which is never used. It has
-    1,831,060 parameters.
+    - ``unet-3d`` is the published network for the left atrium: 1x1x1 heads, trilinear upsampling, and dropout in the
+      decoder as the only perturbation (5,884,504 parameters). V-Nets with the same heads are our generalization.
+    - ``unet-2d`` is the published network for ACDC: 3x3 heads, nearest-neighbor upsampling, and perturbed features for
+      the coarser heads in training (1,831,060 parameters). As published, it has an unused head for the coarsest level.
 
     A network with two levels has a single decoder level. The second head then uses the coarsest encoder features.
     """
@@ -33,7 +31,7 @@ class Pyramid(EncoderDecoder):
         self.upsampling_layers = nn.ModuleList(_upsampling_layer(1 << level, flat=flat) for level in heads)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)`` of the finest level. ``all_outputs`` adds the coarser levels."""
+        """Return logits ``(B, classes, *space)`` of the finest level or, with ``all_outputs``, of every head."""
         skips = self.encode(images)
         finest, *coarser = self.decoder.pyramid(skips)
         logits: Tensor = self.head(finest)
@@ -45,7 +43,7 @@ class Pyramid(EncoderDecoder):
 
 
 class FeatureNoise(nn.Module):
-    """In training, multiply features by ``1 + n``; n is uniform in ``[-size, size]`` and the same for all samples."""
+    """In training, multiply features by ``1 + n``; n is uniform in ``[-size, size]`` and equal for all samples."""
 
     def __init__(self, size: float = 0.3) -> None:
         super().__init__()

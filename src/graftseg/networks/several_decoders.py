@@ -8,9 +8,9 @@ from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
 class MultiDecoder(EncoderDecoder):
     """A network with decoders of different upsampling. The first decoder and head belong to the original network.
 
-    Of two decoders, one has transposed convolutions and one linear interpolation. ``vnet-bn`` then has 12,347,716
-    parameters, ``unet-2d`` has 2,577,624. A third decoder, as in MC-Net+, has nearest-neighbor interpolation. The two
-    networks then have 15,246,566 and 3,210,924 parameters.
+    Of two decoders, one has transposed convolutions and one linear interpolation. A third decoder, as in MC-Net+, has
+    nearest-neighbor interpolation. With two and three decoders, ``vnet-bn`` has 12,347,716 and 15,246,566 parameters,
+    ``unet-2d`` has 2,577,624 and 3,210,924.
     """
 
     def __init__(self, network: Extensible, decoders: int) -> None:
@@ -21,10 +21,10 @@ class MultiDecoder(EncoderDecoder):
         self.heads = nn.ModuleList(network.another_head(network.width) for _ in added)
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
-        """Return logits ``(B, classes, *space)`` of the first decoder, or with ``all_outputs`` of every decoder."""
+        """Return logits ``(B, classes, *space)`` of the first decoder or, with ``all_outputs``, of every decoder."""
         skips = self.encode(images)
         logits: Tensor = self.head(self.decode(skips))
         if not all_outputs:
             return logits
-        others = zip(self.decoders, self.heads, strict=True)
-        return [logits, *(head(decoder(skips)) for decoder, head in others)]
+        added = zip(self.decoders, self.heads, strict=True)
+        return [logits, *(head(decoder(skips)) for decoder, head in added)]

@@ -37,10 +37,11 @@ class _SharedBatchNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *unused: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x, weight, mean, scale = ctx.saved_tensors
-        others, shape = (0, *range(2, x.dim())), (1, -1, *[1] * (x.dim() - 2))
+        summed_axes, shape = (0, *range(2, x.dim())), (1, -1, *[1] * (x.dim() - 2))
         g, x = gradient.float(), x.float()
-        own = torch.stack([g.sum(others), ((g * x).sum(others) - mean * g.sum(others)) * scale])
-        sums = own.clone()
+        g_sum = g.sum(summed_axes)
+        g_bias, g_weight = g_sum, ((g * x).sum(summed_axes) - mean * g_sum) * scale
+        sums = torch.stack([g_bias, g_weight])
         sum_now(sums)
         bias_mean, weight_mean = sums * (x.shape[1] / (count() * x.numel()))
         # w s (g - mean(g) - x̂ mean(g x̂)) with x̂ = s (x - mean), as a g + b x + c
@@ -48,15 +49,15 @@ class _SharedBatchNorm(torch.autograd.Function):
         b = -a * scale * weight_mean
         c = -a * bias_mean - b * mean
         g_x = torch.addcmul(c.view(shape), x, b.view(shape)).addcmul_(g, a.view(shape))
-        return g_x.to(gradient.dtype), own[1], own[0], None
+        return g_x.to(gradient.dtype), g_weight, g_bias, None
 
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and biased variance of each channel over all ranks, from the statistics of each rank."""
     mean, var = torch.batch_norm_update_stats(x.float(), None, None, 0.0)
-    of_ranks = mean.new_zeros(count(), 2, len(mean))
-    own_rows(of_ranks).copy_(torch.stack([mean, var])[None])
-    sum_now(of_ranks)
-    means, variances = of_ranks.unbind(1)
+    rank_statistics = mean.new_zeros(count(), 2, len(mean))
+    own_rows(rank_statistics).copy_(torch.stack([mean, var])[None])
+    sum_now(rank_statistics)
+    means, variances = rank_statistics.unbind(1)
     mean = means.mean(0)
     return mean, (variances + (means - mean).square()).mean(0)

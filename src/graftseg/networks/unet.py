@@ -21,8 +21,11 @@ class UNet2d(Extensible):
 
     A block is convolution, norm and leaky ReLU, twice. The published norm is ``batch``. In encoder blocks, dropout
     follows the first ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels. Downsampling is max
-    pooling. Upsampling is a 1x1 convolution and bilinear interpolation with aligned corners. ``dropout`` gives a
-    probability for each level; the last value is used for all coarser levels. The defaults give 1,813,764 parameters.
+    pooling. Upsampling is a 1x1 convolution and bilinear interpolation with aligned corners. The defaults give
+    1,813,764 parameters.
+
+    ``dropout`` contains the probability of each encoder level, finest first. The last value applies to all coarser
+    levels.
     """
 
     dimensions = 2
@@ -50,9 +53,7 @@ class UNet2d(Extensible):
 class Encoder(LevelEncoder):
     """One block per level, after max pooling on all levels except the first."""
 
-    def __init__(
-        self, in_channels: int, *, width: int, levels: int, dropout: Sequence[float], norm: Norm = "batch"
-    ) -> None:
+    def __init__(self, in_channels: int, *, width: int, levels: int, dropout: Sequence[float], norm: Norm) -> None:
         """Build the pooling layers and blocks."""
         channels = [width << level for level in range(levels)]
         probabilities = [dropout[min(level, len(dropout) - 1)] for level in range(levels)]
@@ -68,7 +69,7 @@ class Decoder(LevelDecoder):
     upsample by a 1x1 convolution and interpolation.
     """
 
-    def __init__(self, *, width: int, levels: int, upsampling: Upsampling = "linear", norm: Norm = "batch") -> None:
+    def __init__(self, *, width: int, levels: int, norm: Norm, upsampling: Upsampling = "linear") -> None:
         """Build an upsampling step and a block for each level except the coarsest."""
         super().__init__()
         channels = [width << level for level in range(levels - 2, -1, -1)]
@@ -86,8 +87,8 @@ class Decoder(LevelDecoder):
 
 
 def _block(in_channels: int, channels: int, dropout: float, norm: Norm) -> nn.Sequential:
-    between = nn.Dropout(dropout) if dropout else nn.Identity()
-    return nn.Sequential(_unit(in_channels, channels, norm), between, _unit(channels, channels, norm))
+    dropout_layer = nn.Dropout(dropout) if dropout else nn.Identity()
+    return nn.Sequential(_unit(in_channels, channels, norm), dropout_layer, _unit(channels, channels, norm))
 
 
 def _unit(in_channels: int, channels: int, norm: Norm) -> nn.Sequential:
@@ -98,9 +99,9 @@ def _unit(in_channels: int, channels: int, norm: Norm) -> nn.Sequential:
 def _double(fine: int, upsampling: Upsampling) -> nn.Module:
     if upsampling == "transposed":
         return nn.ConvTranspose2d(2 * fine, fine, 2, stride=2)
-    larger = Interpolation2d() if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
-    # the 1x1 convolution and the interpolation commute; the convolution is four times faster at low resolution
-    return nn.Sequential(nn.Conv2d(2 * fine, fine, 1), larger)
+    interpolation = Interpolation2d() if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
+    # the order does not change the result, but the 1x1 convolution is four times faster at low resolution
+    return nn.Sequential(nn.Conv2d(2 * fine, fine, 1), interpolation)
 
 
 class Convolution2d(nn.Conv2d):

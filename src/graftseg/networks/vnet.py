@@ -47,7 +47,7 @@ class VNet(Extensible):
 
 
 class Encoder(LevelEncoder):
-    """A strided unit (not on the first level) and a stage of units per level; dropout follows the coarsest level."""
+    """A stage of units per level, after a strided unit on all levels except the first. Dropout follows the coarsest."""
 
     def __init__(self, in_channels: int, *, width: int, levels: int, norm: Norm, dropout: float) -> None:
         """Build the downsampling units and stages."""
@@ -104,8 +104,8 @@ def _halve(fine: int, norm: Norm) -> nn.Sequential:
 def _double(fine: int, norm: Norm, upsampling: Upsampling) -> nn.Sequential:
     if upsampling == "transposed":
         return _unit(Doubling3d(2 * fine, fine), fine, norm)
-    larger = Interpolation3d(align_corners=True) if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
-    return nn.Sequential(larger, *_unit(Convolution3d(2 * fine, fine), fine, norm))
+    interpolation = Interpolation3d(align_corners=True) if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
+    return nn.Sequential(interpolation, *_unit(Convolution3d(2 * fine, fine), fine, norm))
 
 
 def _unit(convolution: nn.Module, channels: int, norm: Norm) -> nn.Sequential:
