@@ -3,9 +3,13 @@
 
 A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest: the parent of a
 foreground voxel is an earlier voxel of the same component, except that a root is its own parent. Background has parent
--1. Five kernels run in sequence: ``runs`` joins each run of equal labels in a row, ``merge`` joins rows, ``count``
-writes the size of each component at its root, ``choose`` writes the size and root of the largest component of each
-sample and class to ``best``, and ``keep`` writes the result.
+-1. Each program processes ``BLOCK`` consecutive voxels, one in each lane. Five kernels run in sequence:
+
+- ``runs`` joins each run of equal labels in a row.
+- ``merge`` joins rows.
+- ``count`` writes the size of each component at its root to ``sizes``.
+- ``choose`` writes the size and root of the largest component of each sample and class to ``best``.
+- ``keep`` writes the result.
 
 Programs of ``merge`` change the same forest concurrently. To see that the result is correct, consider a graph with two
 kinds of edges: links from voxels to their parents, and pairs ``(high, low)`` of voxels that still have to be joined.
