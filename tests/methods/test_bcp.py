@@ -86,6 +86,12 @@ def test_single_direction_equals_its_term_in_both(direction: Any) -> None:
     assert torch.equal(*totals)
 
 
+@pytest.mark.parametrize("direction", ["within", "none"])
+def test_unmixed_labeled_images_need_pasting_between_labeled_and_unlabeled_images(direction: Any) -> None:
+    with pytest.raises(ValueError, match="labeled_weight needs direction"):
+        BcpConfig(direction=direction, labeled_weight=1.0)
+
+
 class Normalized(Undecided):
     """A network with one batch norm."""
 

@@ -75,8 +75,8 @@ def test_objectives_are_finite_and_update_their_module(name: str, dimensions: in
         assert changed and all(key.startswith(f"{objective.updates}.") for key in changed)
         moved.add(objective.updates)
     assert moved == set(method.trained_modules)
-    still = [p for key, p in method.named_parameters() if key.split(".")[0] not in method.trained_modules]
-    assert all(parameter.grad is None and not parameter.requires_grad for parameter in still)
+    untrained = [p for key, p in method.named_parameters() if key.split(".")[0] not in method.trained_modules]
+    assert all(parameter.grad is None and not parameter.requires_grad for parameter in untrained)
 
 
 @in_2d_and_slowly_in_3d
@@ -94,10 +94,10 @@ def test_resume_is_bit_identical(name: str, dimensions: int) -> None:
     stream = io.BytesIO()
     torch.save(method.state_dict(), stream)
     stream.seek(0)
-    revived = tiny_method(name, dimensions, seed=8)
-    revived.load_state_dict(torch.load(stream, weights_only=True))
+    resumed = tiny_method(name, dimensions, seed=8)
+    resumed.load_state_dict(torch.load(stream, weights_only=True))
     states: list[dict[str, Any]] = []
-    for copy in (method, revived):
+    for copy in (method, resumed):
         torch.manual_seed(2)
         take_step(copy, optimizers_of(copy), tiny_batch(dimensions, seed=1), 1)
         states.append(copy.state_dict())

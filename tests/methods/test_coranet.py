@@ -115,9 +115,9 @@ def test_pseudo_labels_are_constant_between_refreshes() -> None:
         (objective,) = with_varied_student(method, seed=step).objectives(batch, now(step))
         seen.append(objective.shows["Y_pseudo"])
         if step % 3 == 0 and isinstance(method, CoraNet):
-            own, kept = method.student.state_dict(), method.labeler.state_dict()
+            own, copied = method.student.state_dict(), method.labeler.state_dict()
             exact = [name for name in own if not name.endswith(("mean", "var", "tracked"))]
-            assert all(torch.equal(own[name], kept[name]) for name in exact)
+            assert all(torch.equal(own[name], copied[name]) for name in exact)
     assert torch.equal(seen[0], seen[1]) and torch.equal(seen[1], seen[2]) and torch.equal(seen[3], seen[4])
     assert not torch.equal(seen[2], seen[3])
 

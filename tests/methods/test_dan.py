@@ -58,7 +58,8 @@ def test_discriminator_inputs_and_modes() -> None:
     assert torch.allclose(verdict.seen[1][:, 0], torch.full((4, 16, 16), 0.9))
 
 
-def both(method: Dan) -> tuple[Objective, dict[str, Tensor], Objective]:
+def objectives_of(method: Dan) -> tuple[Objective, dict[str, Tensor], Objective]:
+    """Return the objective and the state of the student, then the objective of the discriminator."""
     objectives = method.objectives(tiny_batch(2, side=SIDE), at_step(0))
     student = next(objectives)
     state = {key: value.clone() for key, value in method.student.state_dict().items()}
@@ -68,7 +69,7 @@ def both(method: Dan) -> tuple[Objective, dict[str, Tensor], Objective]:
 def test_discriminator_update_leaves_student_unchanged() -> None:
     method = tiny_method("dan", 2)
     assert isinstance(method, Dan)
-    _, state, objective = both(method)
+    _, state, objective = objectives_of(method)
     objective.total.backward()  # type: ignore[no-untyped-call]
     assert all(torch.equal(value, state[key]) for key, value in method.student.state_dict().items())
     assert all(parameter.grad is None for parameter in method.student.parameters())
@@ -78,7 +79,7 @@ def test_discriminator_update_leaves_student_unchanged() -> None:
 def test_student_update_leaves_no_discriminator_gradient() -> None:
     method = tiny_method("dan", 2)
     assert isinstance(method, Dan)
-    student, _, _ = both(method)
+    student, _, _ = objectives_of(method)
     student.terms["adversarial"].backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is None for parameter in method.discriminator.parameters())
     gradients = [parameter.grad for parameter in method.student.parameters()]

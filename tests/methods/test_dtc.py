@@ -75,8 +75,10 @@ def test_dtc_ignores_bfloat16(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     """The steep sigmoid needs exact distances."""
     monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
     recipe = stage_recipe("unet-2d", "dtc")
-    one, two = (losses(stepper_of(recipe, store, mode), range(3)) for mode in (StepMode("float32"), StepMode("bf16")))
-    assert torch.equal(one, two)
+    float32, bf16 = (
+        losses(stepper_of(recipe, store, mode), range(3)) for mode in (StepMode("float32"), StepMode("bf16"))
+    )
+    assert torch.equal(float32, bf16)
 
 
 def test_recipes_have_the_published_settings() -> None:
@@ -87,12 +89,12 @@ def test_recipes_have_the_published_settings() -> None:
         "acdc-7/dtc": (30000, 200, "classes", False),
         "pancreas-12/dtc": (6000, 40, "foreground", False),
     }
-    others = {"distance_weight": 0.3, "weight": 1.0, "sharpness": 1500.0, "absent": 0.0}
-    found = {}
+    common = {"distance_weight": 0.3, "weight": 1.0, "sharpness": 1500.0, "absent": 0.0}
+    actual = {}
     for name in published:
         recipe = load_recipe(name)
         (stage,) = recipe.stages
         settings = dict(stage.settings)
-        found[name] = (stage.steps, settings.pop("ramp"), settings.pop("dice"), recipe.inference.largest_component)
-        assert settings == others, name
-    assert found == published
+        actual[name] = (stage.steps, settings.pop("ramp"), settings.pop("dice"), recipe.inference.largest_component)
+        assert settings == common, name
+    assert actual == published

@@ -1,4 +1,4 @@
-"""Values of graft by hand, its rising weight, and what its teacher does without."""
+"""Values of graft by hand, the rising weight of pseudo-labels, and the teacher without dropout."""
 
 import math
 
@@ -33,11 +33,11 @@ def test_pseudo_labels_count_fully_without_confidence() -> None:
 def test_weight_of_pseudo_labels_rises() -> None:
     config = GraftConfig(direction="none", rise=0.4, confidence=False, alpha=2.0)
     method = Graft(config, NETWORKS)
-    found = [
+    weights = [
         next(method.objectives(background_batch(), Progress(torch.tensor(step), 10))).weights["L_unlabeled"]
         for step in (0, 2, 4, 9)
     ]
-    assert torch.as_tensor(found).tolist() == pytest.approx([0.2, 1.1, 2.0, 2.0])
+    assert torch.as_tensor(weights).tolist() == pytest.approx([0.2, 1.1, 2.0, 2.0])
 
 
 def test_only_the_student_has_dropout() -> None:

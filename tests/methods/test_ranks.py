@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "coranet": {"consistency": 100.0},
     "bcp": {"dice": "over-batch"},
 }
-"""Settings that make up for ramps, whose first value is 0.0067, so that a wrong term would be seen."""
+"""Large weights, because ramps start at 0.0067 and would hide a wrong term."""
 CPU = torch.device("cpu")
 
 
@@ -109,10 +109,12 @@ def require_equal(cases: Mapping[str, partial[Trained]]) -> None:
     failures = []
     for name, results in zip(cases, on_ranks(list(cases.values())), strict=True):
         failures += [f"{name}: {result}" for result in results if isinstance(result, str)]
-        found = [result for result in results if isinstance(result, Trained)]
+        trained = [result for result in results if isinstance(result, Trained)]
         limits = {"weights": TOLERANCE, "adam": ADAM_TOLERANCE, "losses": TOLERANCE}
-        failures += [f"{name}: {one}" for one in found if any(getattr(one, key) >= limits[key] for key in limits)]
-        if len({result.digest for result in found}) != 1:
+        failures += [
+            f"{name}: {result}" for result in trained if any(getattr(result, key) >= limits[key] for key in limits)
+        ]
+        if len({result.digest for result in trained}) != 1:
             failures.append(f"{name}: the ranks have different weights")
     assert not failures, "\n".join(failures)
 

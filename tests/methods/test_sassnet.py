@@ -99,17 +99,17 @@ def test_recipes_have_the_published_settings() -> None:
         "acdc-7/sassnet": (30000, 0.015, 200, "classes"),
         "pancreas-12/sassnet": (6000, 0.01, 40, "foreground"),
     }
-    found = {}
+    actual = {}
     for name in published:
         recipe = load_recipe(name)
         (stage,) = recipe.stages
         settings = dict(stage.settings)
-        found[name] = (stage.steps, *(settings.pop(key) for key in ("adversarial_weight", "ramp", "dice")))
+        actual[name] = (stage.steps, *(settings.pop(key) for key in ("adversarial_weight", "ramp", "dice")))
         assert settings == {"distance_weight": 0.3, "absent": 0.0}, name
         assert stage.optimizer_of("discriminator") == Adam(learning_rate=1e-4, betas=(0.9, 0.99)), name
         assert stage.optimizer_of("student").name == "sgd", name
         assert not recipe.inference.largest_component, name
-    assert found == published
+    assert actual == published
 
 
 @pytest.mark.parametrize("name", ["acdc-3/sassnet", "acdc-7/sassnet"])

@@ -73,13 +73,13 @@ def test_adversarial_noise_changes_more_than_random_noise() -> None:
 
 
 def test_batch_norms_count_two_passes_per_step() -> None:
-    method, kept = tiny_method("ss-net", 2), Counter[nn.Module]()
+    method, passes = tiny_method("ss-net", 2), Counter[nn.Module]()
     norms = [part for part in method.student.modules() if isinstance(part, _BatchNorm)]
     for norm in norms:
-        norm.register_forward_hook(lambda part, *_: kept.update([part] if part.track_running_stats else []))
+        norm.register_forward_hook(lambda part, *_: passes.update([part] if part.track_running_stats else []))
     objective_of(method)
     # network: student and target; heads: labeled and unlabeled voxels
-    assert len(norms) == 8 and [kept[norm] for norm in norms] == 8 * [2]
+    assert len(norms) == 8 and [passes[norm] for norm in norms] == 8 * [2]
 
 
 def test_prototypes_are_correct_labeled_foreground_voxels() -> None:
@@ -89,8 +89,8 @@ def test_prototypes_are_correct_labeled_foreground_voxels() -> None:
     (objective,) = method.objectives(batch, now(0))
     y, decided = batch.labeled.labels, objective.shows["Y_decided"][:4]
     for c in range(3):
-        right = int(((decided == c) & (y == c)).sum()) if c else 0
-        assert student.separation.filled[c].sum() == min(32, right)
+        correct = int(((decided == c) & (y == c)).sum()) if c else 0
+        assert student.separation.filled[c].sum() == min(32, correct)
     assert student.separation.filled.any()
 
 

@@ -53,12 +53,12 @@ def test_urpc_by_hand() -> None:
 
 def test_uncertain_pixels_have_less_weight() -> None:
     """The heads agree at one of two pixels: the weight of the other pixel is ``E / (1 + E)``, less than ½."""
-    found = rectified_consistency([logits_of(FIRST, FIRST), logits_of(SECOND, FIRST)])
+    consistency = rectified_consistency([logits_of(FIRST, FIRST), logits_of(SECOND, FIRST)])
     expected = 0.0
     for D in (D_1, D_2):
         E = math.exp(-D)
         expected += (E / 64 / (1 + E) + D / 2) / 2
-    assert found.item() == pytest.approx(expected, abs=1e-6)
+    assert consistency.item() == pytest.approx(expected, abs=1e-6)
 
 
 @settings(deadline=None, max_examples=30)
@@ -96,8 +96,8 @@ def test_labels_supervise_all_heads() -> None:
     torch.manual_seed(0)
     method, batch = Urpc(UrpcConfig(weight=0), tiny_networks(2)).eval(), tiny_batch(2)
     gradients = []
-    for one in (batch, Batch(batch.labeled, tiny_batch(2, seed=4).unlabeled)):
-        (objective,) = method.objectives(one, Progress(torch.tensor(9), 10))
+    for same_labels in (batch, Batch(batch.labeled, tiny_batch(2, seed=4).unlabeled)):
+        (objective,) = method.objectives(same_labels, Progress(torch.tensor(9), 10))
         parameters = list(method.student.parameters())
         gradients.append(torch.autograd.grad(objective.total, parameters))
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))

@@ -58,7 +58,8 @@ class Advent(Method):
 class AdventAdversarialConfig(Settings):
     """Settings of adversarial entropy minimization; the defaults are the values of ADVENT's public code.
 
-    ``dice`` is the Dice loss on labeled images, ``weight`` the constant weight of the adversarial term.
+    - ``dice``: the Dice loss on labeled images.
+    - ``weight``: constant weight of the adversarial term.
     """
 
     dice: SupervisedDice = "classes"
@@ -69,7 +70,7 @@ class AdventAdversarial(Method):
     """AdvEnt: a discriminator separates entropy maps of labeled images (0) from those of unlabeled images (1).
 
     The student learns to make entropy maps of unlabeled images similar to those of labeled images. Student and
-    discriminator learn from the same predictions, made before both updates. Patches need at least 16 voxels per axis.
+    discriminator learn from the same predictions, which are made before either is updated.
     """
 
     Config = AdventAdversarialConfig

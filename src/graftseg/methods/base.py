@@ -59,7 +59,7 @@ class Method(nn.Module):
             raise ValueError("batches.unlabeled is 0, but the method needs unlabeled images")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield objectives to minimize; the training loop updates the weights after each objective."""
+        """Yield objectives to minimize. The training loop updates parameters after each objective."""
         raise NotImplementedError
 
     def segment(self, images: Tensor) -> Tensor:
@@ -70,12 +70,12 @@ class Method(nn.Module):
         """Update state that is not trained by gradients, such as a teacher. The default does nothing."""
 
     def finish(self) -> None:
-        """Change the student after the last step of a stage. The default does nothing."""
+        """Change the student after the last step of the stage. The default does nothing."""
 
     def start_from(self, previous: "Method") -> None:
-        """Load the student of the previous stage. Tensors that it lacks or has in another shape keep their values."""
-        own, before = self.student.state_dict(), previous.student.state_dict()
-        shared = {name: value for name, value in before.items() if name in own and own[name].shape == value.shape}
+        """Load the student of the previous stage: all tensors with the same name and shape."""
+        own, earlier = self.student.state_dict(), previous.student.state_dict()
+        shared = {name: value for name, value in earlier.items() if name in own and own[name].shape == value.shape}
         if not shared:
             raise ValueError("the students of the two stages share no parameter")
         self.student.load_state_dict(own | shared)

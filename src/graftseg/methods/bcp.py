@@ -20,15 +20,16 @@ class BcpConfig(SelfTrainingConfig):
     """Settings of self-training by copy-paste; the defaults are the paper's values.
 
     - ``beta``: size of the pasted box relative to the image, along each axis.
-    - ``direction``: ``in`` pastes unlabeled crops onto labeled images, ``out`` pastes labeled crops onto unlabeled
-      images, ``both`` does both. ``within`` pastes labeled crops onto labeled images and unlabeled crops onto
-      unlabeled images. ``none`` pastes nothing.
+    - ``direction``: ``in`` pastes unlabeled crops onto labeled images. ``out`` pastes labeled crops onto unlabeled
+      images. ``both`` makes both mixtures. ``within`` pastes labeled crops onto labeled images, and unlabeled crops
+      onto unlabeled images. ``none`` pastes nothing.
     - ``mask``: shape of the pasted crop.
     - ``legacy_background_mask``: compute the Dice loss of the background class over the whole image instead of inside
       the mask, as the public code did until October 2023.
-    - ``labeled_weight``: weight of the loss of the unmixed labeled images; 0 leaves them out, as published.
-    - ``joint``: pass both mixtures through the student in one batch, and both unlabeled halves through the teacher in
-      one batch. This is faster, but changes the batch statistics, which are then computed over the joint batch.
+    - ``labeled_weight``: weight of the loss of the unmixed labeled images; with 0, as published, they are not used.
+    - ``joint``: pass all mixtures through the student in one batch, and all unlabeled images through the teacher in one
+      batch. This is faster, but batch statistics then include the whole batch. Otherwise, the student gets one mixture
+      after the other, and the teacher gets the unlabeled images in two halves, with separate batch statistics.
     """
 
     beta: float = Field(2 / 3, gt=0, lt=1)
@@ -42,21 +43,19 @@ class BcpConfig(SelfTrainingConfig):
     def _reject_unused_settings(self) -> Self:
         if self.legacy_background_mask and self.dice != "over-batch":
             raise ValueError("legacy_background_mask needs dice: over-batch")
-        if self.direction == "none" and self.labeled_weight:
-            raise ValueError("labeled_weight has no effect with direction: none, which mixes no labeled images")
+        if self.direction in ("within", "none") and self.labeled_weight:
+            # the mixtures of these directions already have a term L_labeled
+            raise ValueError("labeled_weight needs direction: in, out or both")
         if self.direction == "none" and self.mask != Box():
             raise ValueError("mask has no effect with direction: none")
         return self
 
 
 class Bcp(SelfTraining):
-    """Train a student on mixtures of labeled and unlabeled images.
+    """A student that learns from mixtures of labeled and unlabeled images.
 
-    The targets are true labels and pseudo-labels of a mean teacher, mixed like the images.
-
-    Unless ``joint`` is set, the student processes one mixture after the other, and the teacher one half of the
-    unlabeled images after the other, so that batch statistics are separate. The teacher stays in training mode, as
-    published.
+    The targets are true labels and pseudo-labels of a mean teacher, mixed like the images. As published, the teacher
+    stays in training mode.
     """
 
     Config = BcpConfig
@@ -70,7 +69,7 @@ class Bcp(SelfTraining):
 
     @classmethod
     def check(cls, config: BcpConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError unless the mask fits and there is the same even number of labeled and unlabeled images."""
+        """Raise a ValueError if the mask does not fit, or if the numbers of images are odd or different."""
         if labeled % 2 or labeled != unlabeled:
             raise ValueError(
                 f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but copy-paste needs the same "
@@ -81,25 +80,25 @@ class Bcp(SelfTraining):
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of every mixture; by default ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
-        with side_stream(batch.unlabeled) as until_labeled:
+        with side_stream(batch.unlabeled) as wait_for_labels:
             P = self._pseudo_label(self._teacher_logits, batch.for_teacher)
         M = self._draw_mask(batch.labeled.labels)
         mixed = mixtures(self.config.direction, batch.labeled, Labeled(batch.unlabeled, P), self.config.alpha)
-        X = [mix(background.images, foreground.images, M) for background, foreground, _ in mixed.values()]
+        X = [mix(mixture.background.images, mixture.foreground.images, M) for mixture in mixed.values()]
         unmixed = [batch.labeled.images] if self.config.labeled_weight else []
         Q = self._logits(self.student, [*X, *unmixed])
-        until_labeled()
+        wait_for_labels()
         terms: dict[str, Tensor] = {}
+        weights: dict[str, float | Tensor] = {}
         shows: dict[str, Tensor] = {}
-        for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(
-            mixed.items(), X, Q[: len(X)], strict=True
-        ):
-            terms[f"L_{name}"] = self.mixed_loss(Q_mixed, background.labels, foreground.labels, M, weights)
-            shows |= {f"X_{name}": X_mixed, f"Y_{name}": mix(background.labels, foreground.labels, M)}
+        for index, (name, mixture) in enumerate(mixed.items()):
+            Y_b, Y_f = mixture.background.labels, mixture.foreground.labels
+            terms[f"L_{name}"] = self.mixed_loss(Q[index], Y_b, Y_f, M, mixture.weights)
+            shows |= {f"X_{name}": X[index], f"Y_{name}": mix(Y_b, Y_f, M)}
         if unmixed:
             terms["L_labeled"] = self.whole_loss(Q[-1], batch.labeled.labels)
-        weights_of_terms: dict[str, float | Tensor] = {"L_labeled": self.config.labeled_weight} if unmixed else {}
-        yield Objective("student", terms, weights_of_terms, shows={**shows, "M": M})
+            weights["L_labeled"] = self.config.labeled_weight
+        yield Objective("student", terms, weights, shows={**shows, "M": M})
 
     def _draw_mask(self, labels: Tensor) -> Tensor:
         space = labels.shape[1:]
@@ -111,7 +110,7 @@ class Bcp(SelfTraining):
         return torch.cat(self._logits(self.teacher, halves(images)))
 
     def _logits(self, network: nn.Module, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Return the logits of each part, with separate batch statistics unless ``joint`` is set."""
+        """Return the logits of each part. Batch statistics are separate unless ``joint`` is set."""
         if not self.config.joint:
             return [network(part) for part in parts]
         return list(network(torch.cat([*parts])).split([len(part) for part in parts]))

@@ -18,7 +18,7 @@ class BcpPretrainConfig(Settings):
     """Settings of pre-training.
 
     - ``beta``: size of the pasted box relative to the image, along each axis.
-    - ``mixing``: whether crops are pasted. If false, the student gets the labeled images unmixed, in one batch.
+    - ``mixing``: whether crops are pasted. If false, the student gets the unmixed labeled images in one batch.
     - ``mask``: shape of the pasted crop.
     - ``loss``: ``whole`` is the loss of the whole mixed image (LA, Pancreas). ``regions`` is the sum of the losses of
       the background image and the pasted crop, each normalized by the size of its region (ACDC).
@@ -56,7 +56,7 @@ class BcpPretrain(Method):
 
     @classmethod
     def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError if labeled images cannot be paired, or if the mask does not fit the patch."""
+        """Raise a ValueError if the labeled images cannot be paired, or if the mask does not fit the patch."""
         config.mask.check(patch, config.beta)
         if config.mixing and labeled % 2:
             raise ValueError(f"batches.labeled is {labeled}, but copy-paste needs an even number")

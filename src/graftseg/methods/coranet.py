@@ -45,10 +45,12 @@ class CoraNet(Method):
     """Three branches learn pseudo-labels at certain voxels, and a mean teacher's probabilities at uncertain voxels.
 
     A voxel is certain if the last two branches predict the same class. The labeler, a copy of the student without
-    dropout, makes the pseudo-labels. It is updated every ``refresh_every`` steps. The public code instead stores
-    pseudo-labels between updates, which gives the same pseudo-labels for instance norm and fixed unlabeled crops. Batch
-    norms of the labeler and the teacher use batch statistics: running statistics fit badly if unlabeled scans look
-    different from labeled scans. The teacher stays in training mode.
+    dropout, makes the pseudo-labels. Every ``refresh_every`` steps, it becomes equal to the student. The public code
+    instead stores pseudo-labels between updates, which gives the same pseudo-labels for instance norm and fixed
+    unlabeled crops.
+
+    The teacher stays in training mode. Batch norms of labeler and teacher use batch statistics, because running
+    statistics fit badly if unlabeled scans look different from labeled scans.
     """
 
     Config = CoraNetConfig
@@ -67,7 +69,7 @@ class CoraNet(Method):
         return build_branches(networks)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; the labeler never uses dropout."""
+        """Set the mode. In the labeler, only batch norms enter training mode, so that it has no dropout."""
         super().train(mode)
         for part in self.labeler.modules():
             part.training = mode and isinstance(part, _BatchNorm)
@@ -103,8 +105,8 @@ class CoraNet(Method):
     def start_from(self, previous: Method) -> None:
         """Load the pre-trained network into student, teacher and labeler."""
         super().start_from(previous)
-        for copy in (self.teacher, self.labeler):
-            copy.load_state_dict(self.student.state_dict())
+        for network in (self.teacher, self.labeler):
+            network.load_state_dict(self.student.state_dict())
 
     def preview_labels(self, images: Tensor) -> Tensor:
         """Return the current pseudo-labels."""

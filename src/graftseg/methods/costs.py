@@ -1,18 +1,19 @@
-"""The cost of a training step of each method, relative to a forward pass over the labeled images of a batch."""
+"""The cost of a training step of each method, in forward passes over the labeled images of a batch.
+
+A backward pass costs two forward passes.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 SUPERVISED = 3.0
+"""Cost of a step of the methods that use only labeled images."""
 SELF_TRAINING = {"graft": 5.5, "bcp": 4.0, "fg-cutmix": 7.0, "mean-teacher": 7.0, "ua-mt": 15.0, "mc-net": 9.0}
-"""Cost of a step, in forward passes over the labeled images of a batch. A backward pass costs two forward passes.
-
-These are the methods that can be planned. The cost of self-training includes the passes of the teacher.
-"""
+"""Costs of the methods that the planner can choose, including the passes of the teacher."""
 OTHER_SELF_TRAINING = 7.0
-"""Assumed cost of a step of the other methods that use unlabeled images."""
+"""Assumed cost of the other methods that use unlabeled images."""
 UNMIXED = 7.0
-"""Cost of a step of copy-paste without pasting, which passes labeled and unlabeled images through the student."""
+"""Cost of copy-paste without pasting, where all labeled and all unlabeled images pass through the student."""
 
 
 def step_cost(method: str, settings: Mapping[str, Any], *, uses_unlabeled: bool) -> float:

@@ -35,7 +35,7 @@ class Dan(Method):
 
     The discriminator gets the probabilities of all classes and the image. The student learns to make predictions of
     unlabeled images similar to those of labeled images. Each of the two networks is in eval mode while the other is
-    trained. Patches need at least 16 voxels along each axis.
+    trained.
     """
 
     Config = DanConfig

@@ -37,7 +37,7 @@ class DtcConfig(Settings):
 
 
 class Dtc(Method):
-    """A student with a second head for signed distances; the two heads have to agree on all images.
+    """A student with a second head for signed distances. The two heads learn to agree on all images.
 
     Gradients of the consistency pass through both heads. The publication covers two classes only. With more classes,
     every class including the background has a distance map here, which is compared with the probability of the class.

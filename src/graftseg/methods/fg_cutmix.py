@@ -1,8 +1,8 @@
 """Fine-grained CutMix: patches are exchanged at random within a batch, and predictions are moved back.
 
-The BCP paper lists this method in a table of interpolation strategies. It only says that images of the batch are
-cropped into 4x4 patches, which are combined at random. Two choices are ours: a patch keeps its position in the image,
-and a third axis is not divided.
+The BCP paper lists this method in a table of interpolation strategies. The paper only states that images of the batch
+are cropped into 4x4 patches, which are combined at random. Two choices are ours: a patch keeps its position in the
+image, and a third axis is not divided.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class FgCutmixConfig(SelfTrainingConfig):
 
 
 class FgCutmix(SelfTraining):
-    """Permute patches within the batch, and move the student's logits back to the original images.
+    """A student whose images have exchanged patches. Its logits are moved back to the original images.
 
     Each image is then supervised by its label or by the mean teacher's pseudo-label. Labeled and unlabeled images
     go through the student in one batch.

@@ -31,7 +31,7 @@ class GraftConfig(SelfTrainingConfig):
     - ``direction``: ``both`` pastes in both directions, as BCP does. ``none`` pastes nothing.
     - ``beta``: size of the pasted box relative to the image, along each axis.
     - ``labeled_weight``: loss weight of unmixed labeled images; with pasting, only the first half of them is used.
-    - ``average``: replace the student by the teacher, its moving average, at the end of the stage.
+    - ``average``: at the end of the stage, replace the student by the teacher, which is its moving average.
     - ``joint``: pass all images through the student in one batch. Otherwise the student gets two batches with separate
       batch statistics: images without pseudo-labels, and images with pseudo-labels.
     """
@@ -49,7 +49,7 @@ class GraftConfig(SelfTrainingConfig):
 
 
 class Graft(SelfTraining):
-    """Train a student on labeled images and on images with pseudo-labels, which copy-paste mixes.
+    """A student that learns from labeled images and from images with pseudo-labels, which copy-paste mixes.
 
     The teacher labels the unlabeled images before intensity augmentation, with batch statistics and without dropout.
     The student gets all images after intensity augmentation.
@@ -67,7 +67,7 @@ class Graft(SelfTraining):
 
     @classmethod
     def check(cls, config: GraftConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError if pasting is on, unless there is the same even number of labeled and unlabeled images."""
+        """Raise a ValueError if pasting is on and the numbers of labeled and unlabeled images are odd or different."""
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
         if config.direction == "both" and (labeled % 2 or labeled != unlabeled):
             raise ValueError(
@@ -80,12 +80,12 @@ class Graft(SelfTraining):
 
         L_in and L_out contain α as the weight of voxels with pseudo-labels.
         """
-        with side_stream(batch.unlabeled) as until_labeled:
+        with side_stream(batch.unlabeled) as wait_for_labels:
             P, c = self._targets(batch.for_teacher)
         alpha = self._alpha(now)
         if self.config.direction == "none":
             Q, Q_u = self._logits(batch.labeled.images, batch.unlabeled)
-            until_labeled()
+            wait_for_labels()
             terms = {"L_labeled": self.loss(Q, batch.labeled.labels), "L_unlabeled": self.loss(Q_u, P, c)}
             weights: dict[str, float | Tensor] = {"L_labeled": self.config.labeled_weight, "L_unlabeled": alpha}
             shows = {"X_unlabeled": batch.unlabeled, "Y_unlabeled": P}
@@ -97,7 +97,7 @@ class Graft(SelfTraining):
         X_in, X_out = mix(j.images, p.images, M), mix(q.images, i.images, M)
         Q, mixed = self._logits(i.images, torch.cat([X_in, X_out]))
         Q_in, Q_out = halves(mixed)
-        until_labeled()
+        wait_for_labels()
         Y_in, Y_out = mix(j.labels, p.labels, M), mix(q.labels, i.labels, M)
         terms = {
             "L_labeled": self.loss(Q, i.labels),
@@ -119,15 +119,16 @@ class Graft(SelfTraining):
 
     @torch.no_grad()
     def _targets(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the pseudo-labels of the teacher, and a weight for every voxel."""
+        """Return the pseudo-labels of the teacher and the weight of every voxel."""
         config = self.config
         p = self.teacher(images).float().softmax(1)
         P = labels_of(p, config.decision, clean=config.largest_component, connectivity=config.connectivity)
         return P, self.target(p, P) if config.confidence else torch.ones_like(p[:, 0])
 
-    def _logits(self, labeled: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    def _logits(self, labeled: Tensor, pseudo_labeled: Tensor) -> tuple[Tensor, Tensor]:
         """Return the student's logits of images without and with pseudo-labels."""
         if not self.config.joint:
-            return self.student(labeled), self.student(others)
-        first, second = self.student(torch.cat([labeled, others])).split([len(labeled), len(others)])
-        return first, second
+            return self.student(labeled), self.student(pseudo_labeled)
+        images = torch.cat([labeled, pseudo_labeled])
+        Q, Q_pseudo = self.student(images).split([len(labeled), len(pseudo_labeled)])
+        return Q, Q_pseudo

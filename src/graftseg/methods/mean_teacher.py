@@ -22,8 +22,7 @@ class MeanTeacherConfig(Settings):
     - ``dice``: the Dice loss on labeled images; the public code uses ``foreground``.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``noise``: standard deviation of the noise added to the teacher's images.
-    - ``ema_decay``: EMA decay of the teacher after a warm-up. In the warm-up, the teacher is the plain average of the
-      student's weights after each step so far.
+    - ``ema_decay``: EMA decay of the teacher after the warm-up, which ``MeanTeacherMethod`` describes.
     """
 
     dice: SupervisedDice = "classes"

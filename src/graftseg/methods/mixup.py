@@ -1,8 +1,8 @@
-"""Mixup: labeled and unlabeled images are superimposed and their predictions decoupled.
+"""Mixup: labeled and unlabeled images are superimposed, and their predictions are decoupled.
 
-The BCP paper lists this method in a table of interpolation strategies without details. The method is reconstructed
-from one sentence of the BCP paper and from GuidedMix-Net, which the sentence cites. As in GuidedMix-Net, the unmixed
-labeled images have a loss of their own, and gradients pass through the subtracted logits.
+The BCP paper lists this method in a table of interpolation strategies, without details. We reconstructed the method
+from one sentence of the paper, and from GuidedMix-Net, which this sentence cites. As in GuidedMix-Net, the unmixed
+labeled images have a separate loss, and gradients pass through the subtracted logits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,10 +41,10 @@ def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, weight: float | 
 
 
 class Mixup(SelfTraining):
-    """A student segments superimposed images, supervised by true labels and a mean teacher's pseudo-labels.
+    """A student that segments superimposed images, supervised by true labels and a mean teacher's pseudo-labels.
 
-    Mixed, labeled and unlabeled images go through the student one after the other, each with separate batch
-    statistics. Gradients are computed for all three. Labels and pseudo-labels are fixed targets.
+    Mixed, labeled and unlabeled images go through the student one after the other, with separate batch statistics and
+    with gradients. Labels and pseudo-labels are fixed targets.
     """
 
     Config = MixupConfig

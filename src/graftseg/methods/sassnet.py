@@ -44,7 +44,7 @@ class SassNet(Method):
     The discriminator gets a distance map and its image and predicts whether the image is labeled. The student learns to
     make distance maps of unlabeled images similar to those of labeled images. Each of the two networks is in eval mode
     while the other is trained. The publication covers two classes only. With more classes, every class including the
-    background has a distance map here, and the discriminator gets all maps. Patches need at least 16 voxels per axis.
+    background has a distance map here, and the discriminator gets all maps.
     """
 
     Config = SassNetConfig

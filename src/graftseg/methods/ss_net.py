@@ -24,9 +24,9 @@ SsNetDice = Literal["foreground", "classes"]
 class SsNetConfig(Settings):
     """Settings of SS-Net; the defaults are the values for the left atrium.
 
-    - ``dice``: formula of the Dice loss and of the smoothness loss L_v. With ``foreground`` (LA), both have plain sums.
-      The Dice loss omits the background, and L_v sums over all classes at once. With ``classes`` (ACDC), both have sums
-      of squares for every class, including the background.
+    - ``dice``: formula of the Dice loss and of the smoothness loss L_v. ``foreground`` (LA) has plain sums: the Dice
+      loss omits the background, and L_v sums over all classes at once. ``classes`` (ACDC) has sums of squares for every
+      class, including the background.
     - ``weight``: weight of all terms except the Dice loss, multiplied by a ramp that reaches 1 after ``ramp`` times 150
       steps.
     - ``separation``: additional factor for the distances from prototypes.
@@ -86,13 +86,13 @@ class SsNet(Method):
         config, y, n = self.config, batch.labeled.labels, len(batch.labeled.images)
         X = torch.cat([batch.labeled.images, batch.unlabeled])
         z, f = self.student(X, all_outputs=True)
-        decided = z.argmax(1)
-        L_l, L_u = self.separate((f[:n], y, decided[:n]), (f[n:], decided[n:]))
+        Y = z.argmax(1)
+        L_l, L_u = self.separate((f[:n], y, Y[:n]), (f[n:], Y[n:]))
         L_v, X_noisy = self._smoothness(X)
         terms = {"dice": self.dice(z[:n], y), "L_v": L_v, "L_l": L_l, "L_u": L_u}
         w = config.weight * consistency_ramp(now.step, config.ramp)
         weights: dict[str, float | Tensor] = {"L_v": w, "L_l": config.separation * w, "L_u": config.separation * w}
-        yield Objective("student", terms, weights, shows={"X_noisy": X_noisy, "Y_decided": decided})
+        yield Objective("student", terms, weights, shows={"X_noisy": X_noisy, "Y_decided": Y})
 
     def _smoothness(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return the change of the prediction under adversarial noise, and the noisy images.
@@ -123,6 +123,6 @@ def pooled_dice(p: Tensor, q: Tensor, epsilon: float = 1e-8) -> Tensor:
 
 def class_dice(p: Tensor, q: Tensor, epsilon: float = 1e-10) -> Tensor:
     """Return ``mean_c 1 - (2 Σ p q + ε) / (Σ p² + Σ q² + ε)`` of two predictions; sums run over batch and space."""
-    others = (0, *range(2, p.dim()))
-    total = all_sum(p.square().sum(others) + q.square().sum(others))
-    return (1 - (2 * all_sum((p * q).sum(others)) + epsilon) / (total + epsilon)).mean()
+    summed_axes = (0, *range(2, p.dim()))
+    total = all_sum(p.square().sum(summed_axes) + q.square().sum(summed_axes))
+    return (1 - (2 * all_sum((p * q).sum(summed_axes)) + epsilon) / (total + epsilon)).mean()

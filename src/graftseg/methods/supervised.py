@@ -13,8 +13,9 @@ from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 class SupervisedConfig(Settings):
     """``dice``: the Dice loss, which is averaged with the cross-entropy.
 
-    ``foreground``: sums of squares over the batch, without the background (recipes for LA). ``classes``: the same sums
-    with the background (recipes for ACDC). ``per-sample``: Dice of each sample and class.
+    - ``foreground``: sums of squares over the batch, without the background (recipes for LA).
+    - ``classes``: sums of squares over the batch, with the background (recipes for ACDC).
+    - ``per-sample``: Dice of each sample and class.
     """
 
     dice: SupervisedDice = "classes"

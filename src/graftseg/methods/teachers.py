@@ -21,8 +21,8 @@ from graftseg.ops.pseudo_labels import Decision, pseudo_label
 class MeanTeacherMethod(Method):
     """A method with a student and an EMA teacher.
 
-    The teacher starts as a copy of the student and stays in training mode. ``config.ema_decay`` is the EMA decay
-    after a warm-up. In the warm-up, the teacher is the plain average of the student's weights after each step so far.
+    The teacher starts as a copy of the student and stays in training mode. ``config.ema_decay`` is the EMA decay after
+    a warm-up. During the warm-up, the teacher is the mean of the student's weights after each step so far.
     """
 
     teacher: nn.Module
@@ -46,7 +46,8 @@ class SelfTrainingConfig(Settings):
     """Settings of self-training; the defaults are the values of the BCP paper.
 
     - ``alpha``: loss weight of voxels with pseudo-labels.
-    - ``ema_decay``, ``ema_scope``: EMA decay λ of the teacher, and whether buffers are averaged too.
+    - ``ema_decay``: EMA decay λ of the teacher.
+    - ``ema_scope``: ``parameters`` averages parameters only, ``state`` also buffers.
     - ``decision``: pseudo-labels are the ``argmax`` of the probabilities or, for two classes, a ``threshold`` at 0.5.
     - ``largest_component``: classes that keep only their largest component: true (all), false (none) or a list.
     - ``connectivity``: number of axes along which neighbors in a component may differ; by default all axes.

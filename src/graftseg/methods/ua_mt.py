@@ -30,10 +30,9 @@ class UaMtConfig(Settings):
     - ``passes``: number of teacher predictions that are averaged to estimate the uncertainty.
     - ``threshold_start``, ``threshold_end``: a voxel is used if its entropy is below a fraction of
       ``entropy_limit``. This fraction grows from ``threshold_start`` to ``threshold_end`` during the stage.
-    - ``entropy_limit``: the public code uses ``ln 2`` for any number of classes; ``ln K`` is the maximum entropy of K
-      classes.
-    - ``ema_decay``: EMA decay of the teacher after a warm-up. In the warm-up, the teacher is the plain average of the
-      student's weights after each step so far.
+    - ``entropy_limit``: ``ln 2``, as in the public code for any number of classes, or ``ln K``, the maximum entropy of
+      K classes.
+    - ``ema_decay``: EMA decay of the teacher after the warm-up, which ``MeanTeacherMethod`` describes.
     """
 
     dice: SupervisedDice = "classes"
@@ -50,8 +49,8 @@ class UaMtConfig(Settings):
 class UaMt(MeanTeacherMethod):
     """A mean teacher whose consistency is limited to voxels of low entropy.
 
-    The entropy is computed from the mean of several predictions with different noise and dropout. The teacher stays in
-    training mode, as published. Labeled and unlabeled images go through the student in one batch.
+    The entropy is computed from the mean of several teacher predictions with different noise and dropout. The teacher
+    stays in training mode, as published. Labeled and unlabeled images go through the student in one batch.
     """
 
     Config = UaMtConfig
@@ -84,7 +83,7 @@ class UaMt(MeanTeacherMethod):
         copies = torch.cat([images] * COPIES_PER_FORWARD)
         forwards = range(self.config.passes // COPIES_PER_FORWARD)
         predictions = [self.teacher(add_noise(copies, self.config.noise)).float().softmax(1) for _ in forwards]
-        return torch.stack([part for both in predictions for part in both.chunk(COPIES_PER_FORWARD)]).mean(0)
+        return torch.stack([p for prediction in predictions for p in prediction.chunk(COPIES_PER_FORWARD)]).mean(0)
 
     def _threshold(self, now: Progress) -> Tensor:
         """Return the entropy below which a voxel is used; this threshold rises during the stage."""

@@ -31,7 +31,7 @@ class UrpcConfig(Settings):
 
 
 class Urpc(Method):
-    """A student with a head at every decoder level. On unlabeled images, all heads have to agree with their mean.
+    """A student with a head at every decoder level. On unlabeled images, all heads learn to agree with their mean.
 
     Labeled and unlabeled images go through the student in one batch. Prediction uses only the finest logits.
     """
