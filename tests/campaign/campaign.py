@@ -115,7 +115,7 @@ def _show(results: Sequence[tuple[Part, float]]) -> Part:
 
 def page(parts: Sequence[Part], seed: int, before: str = "") -> str:
     """Return the counts as a page. Rows and notes of other parts are taken from the page ``before``."""
-    lines = before.splitlines()
+    lines = before.partition("\n## ")[0].splitlines()
     rows = {
         line.split(" | ")[0][2:]: line for line in lines if line.startswith("| ") and not line.startswith("| attack")
     }
