@@ -17,6 +17,7 @@ from graftseg.planning.length import (
     MIN_UNLABELED_STEPS,
     TIME_MARGIN,
     StepTimes,
+    choose_average,
     first_stage_steps,
     optimizer_choices,
     stage_choices,
@@ -35,7 +36,7 @@ class MethodRecipes(NamedTuple):
     """The recipes of a method.
 
     compared: recipe for the folds of the comparison
-    final: recipe to train with all labeled cases in the complete time of the plan
+    final: recipe to train with all labeled cases, and a baseline, in the complete time of the plan
     """
 
     compared: Recipe
@@ -83,11 +84,11 @@ def share_plan(
         )
         remedy = f"plan with --minutes {ceil(TIME_MARGIN * needed / 60)} or more, or name fewer --methods"
         raise UserError(Code.BUDGET_TOO_SMALL, f"recipe {plan.name}", finding, remedy)
-    final = _steps_in(times, budget)
+    final = _steps_in(times, budget, baseline=True)
     return {
         name: MethodRecipes(
             method_recipe(plan, name, steps[name]).model_copy(update={"folds": count}),
-            method_recipe(plan, name, final[name]),
+            method_recipe(plan, name, final[name]).model_copy(update={"baseline": name != SUPERVISED}),
         )
         for name in methods
     }
@@ -135,8 +136,11 @@ def method_recipe(plan: Recipe, method: str, steps: int) -> Recipe:
 
     The stages are those that ``graftseg plan`` chooses for this method and length. Other settings are kept.
     """
-    changes = {"name": f"{plan.name}-{method}", "about": f"{method} with the data settings of {plan.name}"}
-    tree = plan.model_dump(mode="json") | changes | {"baseline": False, "folds": None, "published": None}
+    about = f"{method} with the data settings of {plan.name}"
+    changes: dict[str, Any] = {"name": f"{plan.name}-{method}", "about": about}
+    average = choose_average(None if method == SUPERVISED else method, steps).value
+    changes |= {"baseline": False, "average_with_baseline": average, "folds": None, "published": None}
+    tree = plan.model_dump(mode="json") | changes
     return parse_recipe(tree | {"stages": _stages(plan, method, steps)}, f"recipe {plan.name} with {method}")
 
 
@@ -165,6 +169,6 @@ def _settings_in(plan: Recipe, method: str) -> dict[str, Any]:
     return {"largest_component": rule}
 
 
-def _steps_in(times: Mapping[str, StepTimes], budget: float) -> dict[str, int]:
-    """Return the steps of every method in ``budget`` seconds."""
-    return {name: time.steps_in(budget) for name, time in times.items()}
+def _steps_in(times: Mapping[str, StepTimes], budget: float, *, baseline: bool = False) -> dict[str, int]:
+    """Return the steps of every method in ``budget`` seconds, with or without a ``baseline``."""
+    return {name: time.steps_in(budget, baseline=baseline) for name, time in times.items()}
