@@ -34,7 +34,6 @@ from graftseg.recipes.recipe import load_recipe
 from graftseg.training.checkpoint import load_latest
 from graftseg.training.final_check import check_networks
 from graftseg.training.learning_check import labeled_dice
-from graftseg.training.step import effective_precision
 
 SHARES = (0.5, 0.7, 1.0)
 """Shares of the network trained with unlabeled scans in the averages. The rest is its baseline."""
@@ -104,8 +103,7 @@ class Networks:
     def _labeled(self, folder: RunFolder) -> dict[str, float]:
         """Return the Dice of every class on the first labeled scans, in percent."""
         network, store = load_network(folder, self.device), open_store(self.run.store)
-        precision = effective_precision(network.recipe.loop.precision, type(network.method), self.device)
-        dice = labeled_dice(network.recipe, store, network.method, self.device, precision)
+        dice = labeled_dice(network.recipe, store, network.method, self.device)
         return {name: round(100 * value, 2) for name, value in dice.items()}
 
 
