@@ -40,6 +40,18 @@ def test_supervised_training_is_always_compared() -> None:
     assert compared_methods(["bcp", "supervised", "ua-mt", "bcp"]) == ("supervised", "bcp", "ua-mt")
 
 
+def test_copy_paste_with_and_without_pasting() -> None:
+    names = compared_methods(["bcp-pasted", "bcp-unpasted"])
+    recipes = share_plan(plan(20000, 20000), names, seconds_of, labeled=4)
+    stages = {name: one.compared.stages[-1] for name, one in recipes.items()}
+    assert {name: stage.settings.get("direction") for name, stage in stages.items()} == {
+        "supervised": None,
+        "bcp-pasted": "both",
+        "bcp-unpasted": "none",
+    }
+    assert stages["bcp-unpasted"].method == "bcp" and recipes["bcp-unpasted"].final.name == "tiny-bcp-unpasted"
+
+
 def test_methods_that_cannot_be_compared() -> None:
     with user_error(Code.UNKNOWN_NAME, "--methods dtc", "bcp"):
         compared_methods(["bcp", "dtc"])
