@@ -55,6 +55,12 @@ class Examination:
         return {split: len(self.dataset.of(split)) for split in SPLITS}
 
     @property
+    def broken(self) -> dict[str, int]:
+        """Number of broken cases per split: those that ``--drop`` leaves out of a copy."""
+        names = {name for finding in self.findings if finding.fixed_by == "--drop" for name in finding.cases}
+        return {split: sum(case.name in names for case in self.dataset.of(split)) for split in SPLITS}
+
+    @property
     def verdict(self) -> str:
         """One sentence that states whether the data can be used."""
         if self.errors:
