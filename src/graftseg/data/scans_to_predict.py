@@ -69,7 +69,7 @@ def _warn_of_single_slice(path: Path) -> None:
         log.warning(
             "%s: predicting a single slice, but %s of its series are in the same folder; pass the folder to "
             "predict the volume",
-            path,
+            in_one_line(str(path)),
             count,
         )
 
