@@ -9,7 +9,6 @@ unlabeled and test scans: the Dice of the first labeled scans, and the implausib
 import argparse
 import importlib
 import json
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,28 +18,25 @@ from typing import Any
 
 import torch
 from benchmarks_to_nifti import SCANS_PER_LABEL
+from copies import Weights, with_weights
 from families import FAMILIES
 from run import LABELED, Job, dice_of, run
 from safetensors.torch import load_file
-from torch import Tensor
 
 from graftseg.core.devices import choose_device
-from graftseg.core.files import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import open_store
 from graftseg.experiments.test_run import score_run
-from graftseg.inference.model import load_network, save_weights
+from graftseg.inference.model import load_network
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training.checkpoint import load_latest
 from graftseg.training.final_check import check_networks
 from graftseg.training.learning_check import labeled_dice
-from graftseg.training.step import effective_precision
 
 SHARES = (0.5, 0.7, 1.0)
 """Shares of the network trained with unlabeled scans in the averages. The rest is its baseline."""
 TEACHER = "teacher."
 """Start of the names of the teacher's weights in a checkpoint."""
-Weights = Mapping[str, Tensor]
 
 
 def average(run: Weights, baseline: Weights, share: float) -> Weights:
@@ -61,20 +57,6 @@ def candidates(run: RunFolder) -> Iterator[tuple[str, Weights]]:
     teacher = {name.removeprefix(TEACHER): value for name, value in state.items() if name.startswith(TEACHER)}
     if teacher.keys() == own.keys():
         yield "teacher", teacher
-
-
-def with_weights(run: RunFolder, weights: Weights, folder: Path) -> RunFolder:
-    """Write a run folder with the recipe of ``run``, but other weights."""
-    shutil.rmtree(folder, ignore_errors=True)
-    copy = RunFolder(folder)
-    copy.path.mkdir()
-    copy.store.symlink_to(run.store.resolve(), target_is_directory=True)
-    for file in (run.recipe_file, run.manifest_file, run.teacher_file):
-        if file.is_file():
-            shutil.copy(file, folder / file.name)
-    save_weights(weights, copy.weights_file)
-    copy.update_manifest({"weights": sha256_of(copy.weights_file)})
-    return copy
 
 
 @dataclass(frozen=True)
@@ -104,8 +86,7 @@ class Networks:
     def _labeled(self, folder: RunFolder) -> dict[str, float]:
         """Return the Dice of every class on the first labeled scans, in percent."""
         network, store = load_network(folder, self.device), open_store(self.run.store)
-        precision = effective_precision(network.recipe.loop.precision, type(network.method), self.device)
-        dice = labeled_dice(network.recipe, store, network.method, self.device, precision)
+        dice = labeled_dice(network.recipe, store, network.method, self.device)
         return {name: round(100 * value, 2) for name, value in dice.items()}
 
 

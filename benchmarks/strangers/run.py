@@ -18,14 +18,17 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks_to_nifti import SCANS_PER_LABEL, write_benchmark
+from copies import with_weights
 from families import FAMILIES, hippocampus_split
 from ranking import correlations
+from safetensors.torch import load_file
 
 import graftseg
 from graftseg.core.devices import choose_device, hardware_name
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import never_found
+from graftseg.experiments.test_run import score_run
 from graftseg.recipes.recipe import load_recipe
 
 SEEDS = (0, 1)
@@ -85,7 +88,11 @@ def jobs(device: str) -> Iterator[Job]:
 
 
 def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, device: str) -> dict[str, object]:
-    """Run one job and return its record."""
+    """Run one job and return its record.
+
+    ``supervised``, ``unlabeled``, ``average`` and ``shipped`` are the scores of the baseline, of the network trained
+    with unlabeled scans, of their average (None if the plan has none), and of the network that predicts.
+    """
     folder = work / job.name
     shutil.rmtree(folder, ignore_errors=True)
     job.write(sources, folder / "scans")
@@ -95,11 +102,16 @@ def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, devic
     graftseg.train(plan, folder / "scans", folder / "run", overrides=[f"seed={job.seed}"], device=device)
     trained = time.monotonic()
     tested = graftseg.test(folder / "run", device=device)
-    own = tested.scores[folder / "run"]
-    baseline = tested.scores.get(folder / "run" / "baseline", own)
-    shipped = RunFolder(folder / "run").shipped()
+    made = RunFolder(folder / "run")
+    own = tested.scores[made.path]
+    baseline = tested.scores.get(made.baseline.path, own)
+    shipped, checks = made.shipped(), made.teacher_checks()
     kept = baseline if shipped is not None and shipped.network == "baseline" else own
-    checks = RunFolder(folder / "run").teacher_checks()
+    self_trained, average = own, None
+    if made.weights_file == made.average_file:
+        before = with_weights(made, load_file(made.trained_file), folder / "self-trained")
+        scored = score_run(before, folder / "scans", lambda path: path, device=choose_device(device))
+        self_trained, average = scored.scores[before.path], own
     return {
         "data": job.data,
         "device": device,
@@ -113,7 +125,8 @@ def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, devic
         "hardware": hardware_name(choose_device(device)),
         "checkpoint": "last",
         "supervised": dice_of(baseline),
-        "unlabeled": dice_of(own),
+        "unlabeled": dice_of(self_trained),
+        "average": None if average is None else dice_of(average),
         "shipped": dice_of(kept),
         "lost": list(never_found(kept).values()),
         "network": None if shipped is None else shipped.sentence,

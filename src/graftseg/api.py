@@ -82,7 +82,7 @@ def check(
     """Check a folder of scans. Return its problems and how to fix them.
 
     ``out`` is an HTML page to write. ``fix`` is a new folder for a copy of the scans, in which rounding differences in
-    the geometry, mirrored label maps and gaps in the label values are repaired. ``drop`` leaves broken cases out of the
+    the geometry, mirrored label maps and gaps in the label values are fixed. ``drop`` leaves broken cases out of the
     copy. The checked folder is not changed.
     """
     if drop and fix is None:

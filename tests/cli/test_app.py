@@ -353,7 +353,7 @@ def test_check_prints_file_finding_and_remedy(cli: CommandLine, scans: Path, tmp
     assert code == 2
     assert "error\tnot a NIfTI file\timagesUn/unlabeled_001_0000.nii.gz\t1 file\tconvert the scan to NIfTI" in out
     assert "identical voxels in test and unlabeled cases\tunlabeled_000, twin\t2 cases\tkeep one of them" in out
-    assert out.endswith("4 labeled, 5 unlabeled, 3 test scans; 3 findings, 2 of them errors\n")
+    assert out.endswith("4 labeled, 5 unlabeled (1 broken), 3 test scans; 3 findings, 2 of them errors\n")
 
 
 def test_a_report_never_replaces_something_else(cli: CommandLine, trained: Path) -> None:

@@ -81,13 +81,13 @@ def test_json(cli: Check, scans: Path) -> None:
     assert content["findings"][0]["cases"] == ["labeled_000"]
 
 
-def test_a_repaired_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
+def test_a_fixed_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
     path = shift_label(scans, 0.05)
     before = path.read_bytes()
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
     assert code == 2
     assert f"labelsTr/{path.name}\tgeometry replaced by" in out and "differed by 0.050 voxels" in out
-    assert f"{tmp_path / 'mended'}: 1 file repaired, 9 unchanged" in out
+    assert f"{tmp_path / 'mended'}: 1 file fixed, 9 unchanged" in out
     assert path.read_bytes() == before
     assert cli(tmp_path / "mended")[0] == 0
     code, _, error = cli(scans, "--fix", tmp_path / "mended")
@@ -122,15 +122,16 @@ def test_broken_cases_are_left_out(cli: Check, scans: Path, tmp_path: Path) -> N
     path.write_bytes(b"")
     code, out, _ = cli(scans, "--fix", tmp_path / "rest", "--drop")
     assert code == 2 and "labeled_000\tthe file is empty (0 bytes)" in out
-    assert "0 files repaired, 1 left out, 7 unchanged" in out
+    assert "0 files fixed, 1 left out, 7 unchanged" in out
+    assert out.splitlines()[-1] == "3 labeled (1 broken), 3 unlabeled, 0 test scans; 1 finding, 1 of them errors"
     assert cli(tmp_path / "rest")[0] == 0
     code, _, error = cli(scans, "--drop")
     assert code == 2 and "--fix" in error
 
 
-def test_nothing_to_repair(cli: Check, scans: Path, tmp_path: Path) -> None:
+def test_nothing_to_fix(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
-    assert code == 0 and "nothing was repaired" in out
+    assert code == 0 and "nothing was fixed" in out
     assert not (tmp_path / "mended").exists()
 
 

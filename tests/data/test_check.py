@@ -136,6 +136,38 @@ def test_a_class_without_voxels(root: Path) -> None:
     assert finding.what == "no labeled case contains tumour (value 2)"
 
 
+def test_a_class_in_no_test_label(root: Path) -> None:
+    put(root, "imagesTs/t", image(20))
+    put(root, "labelsTs/t", label(1))
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.size) == ("warning", "test labels", "0 of 1 case")
+    assert "tumour (value 2)" in finding.what
+    put(root, "imagesTs/s", image(21))
+    put(root, "labelsTs/s", label(2))
+    assert findings(root) == []
+    (root / "labelsTs/s.nii.gz").write_bytes(b"garbage")
+    assert only(root).where == "labelsTs/s.nii.gz"
+
+
+def test_a_value_that_only_a_test_label_contains(root: Path) -> None:
+    (root / "dataset.json").unlink()
+    put(root, "imagesTs/t", image(20))
+    put(root, "labelsTs/t", label(1, 2, 5, 5))
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.size) == ("error", "t", "2 voxels")
+    assert "value 5" in finding.what and finding.fixed_by == "--drop"
+
+
+def test_a_mask_of_255_among_test_labels(root: Path) -> None:
+    (root / "dataset.json").unlink()
+    for number in range(3):
+        put(root, f"labelsTr/l{number}", label(1, 1))
+    put(root, "imagesTs/t", image(20))
+    put(root, "labelsTs/t", label(255))
+    found = findings(root)
+    assert [(one.where, one.fixed_by) for one in found if one.severity == "error"] == [("t", "--fix")]
+
+
 def test_an_unreadable_label_may_contain_the_missing_class(root: Path) -> None:
     for number in range(2):
         put(root, f"labelsTr/l{number}", label(1))

@@ -67,6 +67,32 @@ def test_an_unknown_folder_of_scans(root: Path) -> None:
     assert check(read_layout(root), workers=1) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "other"), [("imagesUn", "ImagesUn"), ("labelsTs", "LabelsTs"), ("labelsTs", "labels_ts")]
+)
+def test_a_folder_whose_name_is_written_differently(root: Path, name: str, other: str) -> None:
+    put(root, "imagesTs/t", image(20))
+    put(root, "labelsTs/t", label(1, 2))
+    (root / name).rename(root / other)
+    finding = only(root)
+    assert (finding.severity, finding.where) == ("error", other)
+    assert finding.remedy == f"rename the folder to {name}"
+
+
+def test_training_folders_whose_names_are_written_differently(root: Path) -> None:
+    (root / "labelsTr").rename(root / "LabelsTr")
+    with user_error(Code.LAYOUT_UNKNOWN, root / "LabelsTr", "labelsTr"):
+        read_layout(root)
+    (root / "imagesTr").rename(root / "ImagesTr")
+    with user_error(Code.LAYOUT_UNKNOWN, root, "rename the folder ImagesTr to imagesTr"):
+        read_layout(root)
+
+
+def test_the_right_folder_exists_too(root: Path) -> None:
+    put(root, "ImagesUn/other", image(20))
+    assert only(root).remedy == "move the scans into imagesUn"
+
+
 def test_scans_in_a_subfolder(root: Path) -> None:
     (root / "imagesUn").rename(root / "sub")
     (root / "imagesUn").mkdir()

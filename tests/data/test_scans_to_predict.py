@@ -1,9 +1,12 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dicom_fakes import write_series
 from graftseg.core.errors import Code
+from graftseg.core.names import original_name
 from graftseg.data.scans_to_predict import scan_cases
 from user_errors import user_error
 
@@ -28,6 +31,34 @@ def test_a_missing_channel_fails_only_its_case(tmp_path: Path) -> None:
     error = scan_cases(tmp_path, 2)[1]["b"]
     assert error.where == str(tmp_path / "b_0000.nii")
     assert error.code is Code.CHANNELS_MISMATCH and "0000 to 0001" in error.finding
+
+
+def test_a_second_copy_is_a_case_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    touch(tmp_path, "case_05_0000.nii.gz", "case_05_0000 (1).nii.gz", "p (b)_0000.nii.gz")
+    assert list(cases_of(tmp_path, 1)[0]) == ["case_05", "case_05_0000 (1)", "p (b)"]
+    (record,) = caplog.records
+    assert "case_05_0000 (1).nii.gz" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("name", "original"),
+    [("a_0000 (1)", "a_0000"), ("a - Copy", "a"), ("a copy 2", "a"), ("a (b)", None), ("a_0000", None), ("copy", None)],
+)
+def test_names_of_second_copies(name: str, original: str | None) -> None:
+    assert original_name(name) == original
+
+
+def test_one_slice_of_a_series_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    volume = np.arange(60, dtype=np.int16).reshape(5, 4, 3)
+    first, *_ = write_series(tmp_path / "series", volume, (1.0, 1.0, 2.0))
+    assert len(scan_cases(first, 1)[0]) == 1
+    (record,) = caplog.records
+    assert "2 other slices" in record.getMessage()
+    caplog.clear()
+    first.rename(tmp_path / "alone.dcm")
+    scan_cases(tmp_path / "alone.dcm", 1)
+    scan_cases(tmp_path / "series", 1)
+    assert not caplog.records
 
 
 def test_one_numbered_file_may_contain_all_channels(tmp_path: Path) -> None:

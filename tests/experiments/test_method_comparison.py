@@ -22,6 +22,7 @@ from graftseg.experiments.method_comparison import MethodComparison, MethodResul
 from graftseg.planning import method_shares
 from graftseg.recipes.reading import CHECKSUM_LINE
 from graftseg.recipes.recipe import load_recipe
+from graftseg.training import learning_check
 from graftseg.training import run as training
 from graftseg.training.folds import train_folds
 from user_errors import user_error
@@ -88,7 +89,8 @@ def test_the_final_recipe_has_the_time_of_the_plan(compared: tuple[RunFolder, Me
     _, comparison = compared
     final = load_recipe(comparison.final_recipe)
     assert final.method == comparison.best.method
-    assert (sum(stage.steps for stage in final.stages), final.folds, final.baseline) == (30, None, False)
+    # 12 + 9 steps, and 9 steps of the baseline
+    assert (sum(stage.steps for stage in final.stages), final.folds, final.baseline) == (21, None, True)
 
 
 def test_resume_trains_nothing_again(
@@ -201,7 +203,7 @@ def test_the_command_prints_table_and_next_command(
     plan, out = tmp_path / "plan.yaml", tmp_path / "run"
     plan.write_text(PLAN.to_yaml())
     given = ("train", plan, "--data", scans, "--out", out, "--compare", "--methods", "bcp", "--device", "cpu")
-    monkeypatch.setattr(training, "learning_warnings", lambda dice, log: ["class ring not learned; train longer"])
+    monkeypatch.setattr(learning_check, "learning_warnings", lambda dice, log: ["class ring not learned; train longer"])
     printed = cli.works(*given)
     rows = [line.split("\t") for line in printed.splitlines() if "\t" in line]
     assert rows[0][0] == "method" and [row[0] for row in rows[1:]] == ["supervised", "bcp"]

@@ -33,6 +33,37 @@ def test_the_run_with_all_labels_is_a_column(tmp_path: Path) -> None:
     assert row == "| thin | cpu | 6 | 1 | 61.00 | 51.00 | 64.00 | +3.00 | +3.00 | 81.00 | 0 |"
 
 
+def criteria(folder: Path) -> dict[str, list[str]]:
+    page = strangers_page(folder)
+    rows = [line.strip("| ").split(" | ") for line in page[page.index("| criterion") :].splitlines()[2:8]]
+    return {name: cells for name, *cells in rows}
+
+
+def test_the_criteria_of_all_runs(tmp_path: Path) -> None:
+    for number, gain in enumerate((3, 0, -0.5, -2)):
+        write(tmp_path, str(number), 60, 60 + gain, ["ring"] if number == 3 else [])
+    # in one case shipped is better, in the other worse
+    path = tmp_path / "strangers" / "2.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"shipped": {"a": 63, "b": 58}}))
+    found = criteria(tmp_path)
+    assert found["shipped is at least as good as supervised"][1] == "2 of 4 runs (50.0 %)"
+    assert found["shipped is not worse within noise"][1] == "3 of 4 runs (75.0 %)"
+    assert found["worst gain of a run"][1:] == ["-2.00", "thin (cpu)"]
+    assert found["lost classes"][1].strip(" |") == "1"
+    assert found["mean gain above 0"][1].strip(" |") == "1 of 1"
+
+
+def test_large_gains_are_required_far_below_the_bound(tmp_path: Path) -> None:
+    write(tmp_path, "one", 60, 61.5, [])
+    name = "mean gain above 2 where supervised is more than 8 below all labels"
+    assert criteria(tmp_path)[name][1:] == ["0 of 0", "thin (cpu), 6 labeled: not recorded"]
+    write(tmp_path, "two", 68, 68, [], all_labeled=True)
+    assert criteria(tmp_path)[name][1].strip(" |") == "0 of 0"
+    write(tmp_path, "two", 69, 69, [], all_labeled=True)
+    assert criteria(tmp_path)[name][1:] == ["0 of 1", "thin (cpu), 6 labeled: +1.50"]
+
+
 def test_a_damaged_record(tmp_path: Path) -> None:
     write(tmp_path, "one", 60, 63, [])
     path = tmp_path / "strangers" / "one.json"

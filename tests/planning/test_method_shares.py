@@ -19,6 +19,7 @@ from graftseg.planning.method_shares import (
     step_seconds,
 )
 from graftseg.recipes.recipe import Recipe
+from graftseg.training.average import check_average
 from user_errors import user_error
 
 STAGE = {"optimizer": {"name": "sgd"}}
@@ -37,6 +38,18 @@ def seconds_of(recipes: Sequence[Recipe]) -> list[float]:
 def test_supervised_training_is_always_compared() -> None:
     assert compared_methods(None) == ("supervised", *SELF_TRAINING)
     assert compared_methods(["bcp", "supervised", "ua-mt", "bcp"]) == ("supervised", "bcp", "ua-mt")
+
+
+def test_copy_paste_with_and_without_pasting() -> None:
+    names = compared_methods(["bcp-pasted", "bcp-unpasted"])
+    recipes = share_plan(plan(20000, 20000), names, seconds_of, labeled=4)
+    stages = {name: one.compared.stages[-1] for name, one in recipes.items()}
+    assert {name: stage.settings.get("direction") for name, stage in stages.items()} == {
+        "supervised": None,
+        "bcp-pasted": "both",
+        "bcp-unpasted": "none",
+    }
+    assert stages["bcp-unpasted"].method == "bcp" and recipes["bcp-unpasted"].final.name == "tiny-bcp-unpasted"
 
 
 def test_methods_that_cannot_be_compared() -> None:
@@ -94,7 +107,8 @@ def test_each_method_gets_the_same_time() -> None:
     for name, one in recipes.items():
         seconds = planned_seconds(one.compared.model_copy(update={"folds": None}), SECONDS)
         assert 5000 - SECONDS[name] < seconds <= 5000
-        assert (one.final.folds, one.final.baseline, one.final.method) == (None, False, name)
+        assert (one.compared.baseline, one.final.baseline) == (False, name != "supervised")
+        assert (one.final.folds, one.final.method) == (None, name)
         assert 60000 - 6000 < planned_seconds(one.final, SECONDS) <= 60000
 
 
@@ -159,6 +173,14 @@ def test_the_rule_for_components_is_kept_for_other_methods() -> None:
     assert list(other.stages[-1].settings["largest_component"]) == [2]
     without = plan(method="mean-teacher", inference={"largest_component": [1]})
     assert list(method_recipe(without, "bcp", 1000).stages[-1].settings["largest_component"]) == [1]
+
+
+def test_only_short_runs_of_fitting_networks_are_averaged() -> None:
+    base = plan(average_with_baseline=True)
+    averages = {name: method_recipe(base, name, 1000).average_with_baseline for name in ("supervised", *SELF_TRAINING)}
+    assert [name for name, average in averages.items() if not average] == ["supervised", "mc-net"]
+    assert not method_recipe(base, "bcp", 5000).average_with_baseline
+    check_average(method_recipe(base, "bcp", 1000))
 
 
 def test_every_planned_method_exists() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from command_line import CommandLine
 from safetensors.torch import load_file
 
 from graftseg import api
@@ -14,7 +15,7 @@ from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.model import load_network
 from graftseg.planning.length import MIN_PUBLISHED_STEPS, choose_average
-from graftseg.training import shipping
+from graftseg.training import average, learning_check, shipping
 from graftseg.training.average import check_average, mean_weights
 from user_errors import user_error
 
@@ -98,6 +99,26 @@ def test_other_networks_and_other_first_stages_are_refused(tmp_path: Path) -> No
     with user_error(Code.RECIPE_MISMATCH, f"recipe {alone.name}", "first stage"):
         api.train(alone, tiny.write_scans(tmp_path / "scans"), tmp_path / "run", device="cpu")
     assert not RunFolder(tmp_path / "run").exists
+
+
+def test_a_useless_average_is_reported(tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trained network and its baseline find all classes, but their average does not."""
+    scans, file = tiny.write_scans(tmp_path / "scans"), tmp_path / "tiny.yaml"
+    file.write_text(recipe().to_yaml())
+    monkeypatch.setattr(learning_check, "LOST", -1.0)
+    monkeypatch.setattr(learning_check, "FLAT", 10.0)
+
+    def zeroed(first: Any, second: Any) -> dict[str, torch.Tensor]:
+        monkeypatch.setattr(learning_check, "LOST", 0.05)
+        return {name: torch.zeros_like(tensor) for name, tensor in first.items()}
+
+    monkeypatch.setattr(average, "mean_weights", zeroed)
+    run = RunFolder(tmp_path / "run")
+    options = ("--data", scans, "--out", run.path, "--device", "cpu", "--strict")
+    cli.fails("train", file, *options, code=Code.CLASS_NOT_LEARNED)
+    assert len(run.manifest()["warnings"]) == 1 and run.baseline.manifest()["warnings"] == []
+    assert set(run.manifest()["labeled_dice"].values()) == {0.0}
+    assert len(api.train(recipe(), scans, run.path, resume=True, device="cpu").warnings) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from graftseg.core.errors import Code
 from graftseg.core.files import write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.training import run as training
+from graftseg.training import learning_check
 from graftseg.training.learning_check import learning_warnings, require_learned
 from user_errors import user_error
 
@@ -76,7 +76,7 @@ def test_every_fold_and_every_baseline_must_have_learned(tmp_path: Path) -> None
 
 
 def test_strict_checks_folds(store: Store, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "learning_warnings", lambda dice, log: ["class ring not learned; train longer"])
+    monkeypatch.setattr(learning_check, "learning_warnings", lambda dice, log: ["class ring not learned; train longer"])
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(tiny_recipe(stages=[{"method": "supervised", "steps": 1}]).to_yaml())
     options = ("--data", store.path, "--out", tmp_path / "run", "--folds", 2, "--device", "cpu")

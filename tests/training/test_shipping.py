@@ -18,10 +18,11 @@ from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.inference.export.weights import load as load_exported
 from graftseg.inference.model import load_network
+from graftseg.reporting.notices import notices_of
 from graftseg.training import final_check, shipping, unlabeled_predictions
 from graftseg.training.case_predictions import CasePredictions
 from graftseg.training.final_check import FinalCheck
-from graftseg.training.shipping import shipped_after_folds
+from graftseg.training.shipping import shipped_after_folds, shipped_after_validation
 from graftseg.training.teacher_check import TeacherCheck
 from scan_summaries import GOOD, LABELED, changed
 
@@ -52,9 +53,45 @@ def test_folds_without_self_training_are_compared_neutrally() -> None:
     )
 
 
+def test_the_best_network_on_validation_cases_is_shipped() -> None:
+    shipped = shipped_after_validation({"average": 0.8, "run": 0.7, "baseline": 0.9}, 2)
+    reason = "mean Dice on 2 validation cases: 80.00 % average, 70.00 % with the unlabeled scans, 90.00 % without"
+    assert shipped == Shipped("baseline", reason)
+    assert shipped_after_validation({"average": 0.8, "run": 0.8, "baseline": 0.8}, 2).network == "average"
+    skipped = shipped_after_validation({"run": 0.8, "baseline": 0.8}, 1, both_supervised=True)
+    assert skipped == Shipped("run", "mean Dice on 1 validation case: 80.00 % run, 80.00 % baseline", True)
+
+
+@pytest.mark.parametrize(
+    ("dice", "network"), [((0.5, 0.4, 0.3), "average"), ((0.3, 0.5, 0.4), "run"), ((0.3, 0.4, 0.5), "baseline")]
+)
+def test_validation_cases_choose_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: tuple[float, ...], network: str
+) -> None:
+    seen: list[list[str]] = []
+
+    def score(recipe: Any, store: Any, method: Any, cases: Any, device: Any) -> dict[str, float]:
+        seen.append([case.name for case in cases])
+        return {"a": dice[len(seen) - 1] - 0.1, "b": dice[len(seen) - 1] + 0.1}
+
+    monkeypatch.setattr(shipping, "class_dice", score)
+    scans = tiny.write_scans(tmp_path / "scans")
+    batches = {**tiny.recipe_tree()["batches"], "validation_cases": 2}
+    settings: dict[str, Any] = {"baseline": True, "average_with_baseline": True, "selection": {"every": 2}}
+    api.train(tiny.tiny_recipe(stages=STAGES, batches=batches, **settings), scans, tmp_path / "run", device="cpu")
+    run = RunFolder(tmp_path / "run")
+    shipped = run.shipped()
+    assert seen == [run.manifest()["store"]["scored"]["validation"]] * 3
+    assert shipped is not None and shipped.network == network and "50.00 %" in shipped.reason
+    assert run.weights_file == (run.average_file if network == "average" else run.trained_file)
+    assert shipped.reason in notices_of(run)[0].sentence
+    assert api.predict(run.path, scans / "imagesTs", device="cpu").network == shipped.sentence
+
+
 def choose(run: RunFolder, monkeypatch: pytest.MonkeyPatch, final: FinalCheck | None) -> Shipped:
     monkeypatch.setattr(shipping, "check_networks", lambda *arguments: final)
-    recipe: Any = SimpleNamespace(average_with_baseline=False)
+    monkeypatch.setattr(shipping, "training_cases", lambda *arguments: SimpleNamespace(validation=()))
+    recipe: Any = SimpleNamespace(average_with_baseline=False, batches=None)
     nothing: Any = None
     return shipping.shipped_without_folds(recipe, nothing, run, torch.device("cpu"))
 

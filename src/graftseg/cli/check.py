@@ -52,8 +52,9 @@ def _print(examination: "Examination", data: PathOrSources) -> None:
             say(likeness.sentence)
     if examination.mended is not None:
         _print_copy(examination.mended)
+    broken = {split: f" ({count} broken)" if count else "" for split, count in examination.broken.items()}
     counts = examination.counts.items()
-    scans = ", ".join(f"{count} {split}" for split, count in counts if count or split != "validation")
+    scans = ", ".join(f"{count} {split}{broken[split]}" for split, count in counts if count or split != "validation")
     findings = f"{len(examination)} finding{'' if len(examination) == 1 else 's'}"
     say(f"{scans} scans; {findings}, {examination.errors} of them errors")
 
@@ -69,12 +70,12 @@ def _with_path(remedy: str, data: PathOrSources) -> str:
 
 def _print_copy(copy: "FixedCopy") -> None:
     for reason in copy.left:
-        say(f"not repaired: {reason}")
+        say(f"not fixed: {reason}")
     if copy.folder is None:
-        say("nothing was repaired, so no copy was written")
+        say("nothing was fixed, so no copy was written")
         return
     if copy.files:
-        print_table(("file", "repaired"), sorted(copy.files.items()))
+        print_table(("file", "fixed"), sorted(copy.files.items()))
     if copy.dropped:
         print_table(("left out", "because"), sorted(copy.dropped.items()))
     for old, new in copy.values.items():
@@ -82,4 +83,4 @@ def _print_copy(copy: "FixedCopy") -> None:
         say(f"label value {old} is now {new}{name}")
     files = "1 file" if len(copy.files) == 1 else f"{len(copy.files)} files"
     dropped = f", {len(copy.dropped)} left out" if copy.dropped else ""
-    say(f"{copy.folder}: {files} repaired{dropped}, {copy.unchanged} unchanged; check the copy, too")
+    say(f"{copy.folder}: {files} fixed{dropped}, {copy.unchanged} unchanged; check the copy, too")

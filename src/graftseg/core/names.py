@@ -8,6 +8,8 @@ from typing import TypeVar
 Value = TypeVar("Value")
 SEPARATORS = "_-. "
 SUFFIX = re.compile(r"(?P<start>.+)[_\-. ](?P<suffix>[^_\-. ]*[^\W\d_][^_\-. ]*)", re.DOTALL)
+DUPLICATE = re.compile(r"(?P<original>.+?)(?: \(\d+\)| - Copy(?: \(\d+\))?| copy(?: \d+)?)", re.DOTALL)
+"""The name of a second copy of a file, as browsers and file managers write it."""
 ENCODED_DIFFERENTLY = "differs only in its Unicode form (NFC and NFD)"
 
 UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
@@ -25,6 +27,12 @@ def nfc(name: str) -> str:
 def has_control_characters(name: str) -> bool:
     """Return whether a name contains characters that break lines, cannot be seen or cannot be printed."""
     return any(unicodedata.category(character) in UNPRINTABLE or ord(character) in INVISIBLE for character in name)
+
+
+def original_name(name: str) -> str | None:
+    """Return the name without the ending of a second copy, such as `` (1)``, or None if it has no such ending."""
+    match = DUPLICATE.fullmatch(name)
+    return match["original"] if match else None
 
 
 def same_names(names: Iterable[str], others: Iterable[str]) -> set[str]:

@@ -11,7 +11,7 @@ from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, grouped, ordered
-from graftseg.data.checks.labels import class_findings, island_findings
+from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings
 from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
 from graftseg.data.dataset import Dataset
@@ -53,6 +53,12 @@ class Examination:
     def counts(self) -> dict[str, int]:
         """Number of cases per split."""
         return {split: len(self.dataset.of(split)) for split in SPLITS}
+
+    @property
+    def broken(self) -> dict[str, int]:
+        """Number of broken cases per split: those that ``--drop`` leaves out of a copy."""
+        names = {name for finding in self.findings if finding.fixed_by == "--drop" for name in finding.cases}
+        return {split: sum(case.name in names for case in self.dataset.of(split)) for split in SPLITS}
 
     @property
     def verdict(self) -> str:
@@ -113,6 +119,7 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseRe
     """Yield findings that concern several cases."""
     yield from file_findings(dataset)
     yield from class_findings(dataset, summaries)
+    yield from tested_label_findings(dataset, summaries)
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
     coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]

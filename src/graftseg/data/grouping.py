@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import ENCODED_DIFFERENTLY, nfc
+from graftseg.core.names import ENCODED_DIFFERENTLY, nfc, original_name
 from graftseg.core.predictions import extra_files
 from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible_entries, with_children
@@ -32,6 +32,8 @@ def group_scans(
             add_channel(files, match["case"], int(match["channel"]), path, problems)
         else:
             remedy = "name the channels CASE_0000, CASE_0001, ..."
+            if original := original_name(stem(path)):
+                remedy = f"if it is a second copy of {original}, remove it; otherwise {remedy}"
             problems.append(UserError(Code.CASE_NAME, path, "the name has no channel number", remedy))
     return files
 

@@ -60,8 +60,38 @@ def read_layout(data: Data) -> Dataset:
     raise UserError(Code.LAYOUT_UNKNOWN, data, f"unknown layout, the folder contains {content}", remedy)
 
 
+def misnamed_folders(root: Path) -> dict[Path, str]:
+    """Return the folders whose names differ from a known name only in case, ``_`` or ``-``, with the known name."""
+    known = {name.lower(): name for names in FOLDERS for name in names[:2] if name}
+    folders = [path for path in visible_entries(root) if path.is_dir()]
+    meant = {path: known.get(path.name.lower().replace("_", "").replace("-", "")) for path in folders}
+    return {path: name for path, name in meant.items() if name and not _is_same(path, root / name)}
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """Return whether two paths are the same folder, as in a file system that ignores case."""
+    return other.exists() and path.samefile(other)
+
+
+def _misnamed_errors(root: Path) -> list[UserError]:
+    """Return an error for every folder of scans that would be ignored because of its name."""
+    remedies = {
+        path: f"move the scans into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
+        for path, name in misnamed_folders(root).items()
+        if scans_in(path) or labels_in(path)
+    }
+    finding = "the scans in this folder are not used, because of its name"
+    return [UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy) for path, remedy in remedies.items()]
+
+
 def _nearby_folder(folder: Path) -> str:
-    """Suggest the parent folder or the only subfolder that contains ``imagesTr``. Otherwise return an empty string."""
+    """Suggest a folder that has or should have the name ``imagesTr``, or its parent. Otherwise return an empty string.
+
+    This is a misnamed folder, the parent folder or the only subfolder that contains ``imagesTr``.
+    """
+    for path, name in misnamed_folders(folder).items():
+        if name == "imagesTr":
+            return f"rename the folder {path.name} to {name}"
     resolved, names = folder.resolve(), {name for folders in FOLDERS for name in folders[:2]}
     if resolved.name in names and (resolved.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {resolved.parent}"
@@ -82,7 +112,7 @@ def _image_folders(folder: Path) -> Dataset | None:
     is_numbered = _has_channel_numbers(places, description)
     dataset = _collect(folder, "nnunet" if is_numbered else "msd", places, description, is_numbered=is_numbered)
     missing = description.find_missing(case_and_label_names(dataset.cases))
-    return replace(dataset, problems=(*dataset.problems, *missing))
+    return replace(dataset, problems=(*dataset.problems, *missing, *_misnamed_errors(folder)))
 
 
 def _separate_folders(sources: Sources) -> Dataset:
@@ -270,6 +300,9 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
         _refuse_unread(images)
         raise UserError(Code.NOT_A_SCAN, dataset.root, finding, remedy)
     if not dataset.of("labeled"):
+        for problem in dataset.problems:
+            if problem.code is Code.LAYOUT_UNKNOWN:
+                raise problem
         for folder, found in ((images, scans_in(images)), (labels, labels_in(labels))):
             if not found:
                 _refuse_unread(folder)

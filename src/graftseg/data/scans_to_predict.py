@@ -3,17 +3,21 @@
 A number at the end of a file name is a channel number or a part of the case name, as ``scan_cases`` describes.
 """
 
+import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from graftseg.core.errors import Code, UserError
-from graftseg.core.names import nfc
+from graftseg.core.errors import Code, UserError, in_one_line
+from graftseg.core.names import nfc, original_name
 from graftseg.core.types import Case
-from graftseg.data.archives import scans_below
-from graftseg.data.folders import unsupported_images_in
+from graftseg.data.archives import is_list, scans_below
+from graftseg.data.folders import unsupported_images_in, visible_entries
+from graftseg.data.formats.dicom import series_of_slices
 from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case
-from graftseg.data.scans import READABLE
+from graftseg.data.scans import READABLE, is_dicom_file
+
+log = logging.getLogger(__name__)
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
@@ -29,6 +33,8 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
     stems, absent = scans_below(path)
     scans = list(stems)
+    _warn_of_single_slice(path)
+    _warn_of_copies(stems)
     if not scans and not absent:
         kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
@@ -50,6 +56,30 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     complete = {name: by_channel for name, by_channel in files.items() if name not in failures} | unnumbered
     cases = [make_case(name, by_channel, None, "test") for name, by_channel in complete.items()]
     return sorted(cases, key=lambda case: case.name), failures
+
+
+def _warn_of_single_slice(path: Path) -> None:
+    """Warn if a path is one slice of a DICOM series whose other slices are in the same folder."""
+    if not path.is_file() or is_list(path) or not is_dicom_file(path):
+        return
+    files = [file for file in visible_entries(path.parent) if file.is_file()]
+    others = next((len(slices) - 1 for slices in series_of_slices(files) if path in slices), 0)
+    if others:
+        count = "1 other slice" if others == 1 else f"{others} other slices"
+        log.warning(
+            "%s: predicting a single slice, but %s of its series are in the same folder; pass the folder to "
+            "predict the volume",
+            in_one_line(str(path)),
+            count,
+        )
+
+
+def _warn_of_copies(stems: Mapping[Path, str]) -> None:
+    """Warn of scans whose names look like second copies, such as ``case_05_0000 (1)``."""
+    for path, stem in stems.items():
+        if original := original_name(stem):
+            where = in_one_line(str(path))
+            log.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
 
 
 def _prefixes(names: Collection[str]) -> set[str]:

@@ -5,14 +5,18 @@ of each test case in percent, of the supervised baseline, of the run with unlabe
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
+from graftseg.evaluation.statistics import DECIMALS, bootstrap
 from graftseg.evaluation.table_metrics import NO_VALUE
 from graftseg.experiments.tables import markdown
 
@@ -24,16 +28,28 @@ HEAD = (
 NOTE = (
     "Mean test Dice in percent over all runs of a row, from planned recipes without any change by hand. *gain* is "
     "*shipped* minus *supervised*, *worst gain* is the lowest gain of a single run. *all labels* is a supervised run "
-    "with labels for all training scans. *with unlabeled* is the network of the run, even if the check of the teacher "
-    "skipped or stopped self-training. *lost classes* counts classes that a shipped network finds in no test case.\n"
+    "with labels for all training scans. *with unlabeled* is the network of the run before averaging, even if the "
+    "check of the teacher skipped or stopped self-training. *lost classes* counts classes that a shipped network finds "
+    "in no test case.\n"
 )
+LARGE_GAIN, FAR_BELOW = 2.0, 8.0
+"""Where supervised is more than ``FAR_BELOW`` below all labels, the mean gain should be above ``LARGE_GAIN``."""
+CRITERIA = ("criterion", "required", "result", "exceptions")
+CRITERIA_NOTE = (
+    "*not worse within noise* means that the 95 % interval of the gain of a run contains 0 or is above 0. This "
+    "interval is a bootstrap of the paired differences of the test cases (expanded percentiles, as in `graftseg "
+    "compare`). It shows the noise of the cases, not of the seed. *not recorded* means that there is no run with all "
+    "labels.\n"
+)
+Key = tuple[str, str, int]  # data, device, number of labeled scans
 
 
 @dataclass(frozen=True)
 class Stranger:
     """The mean test Dice of the networks of one planned run, and the number of classes that the shipped network lost.
 
-    With ``all_labeled``, all training scans have labels, and the supervised network is an upper bound.
+    With ``all_labeled``, all training scans have labels, and the supervised network is an upper bound. ``highest_gain``
+    is the upper end of the 95 % interval of the gain, NaN with a single test case.
     """
 
     data: str
@@ -44,6 +60,7 @@ class Stranger:
     unlabeled: float
     shipped: float
     lost: int
+    highest_gain: float
 
     @classmethod
     def read(cls, path: Path) -> "Stranger":
@@ -52,7 +69,9 @@ class Stranger:
         try:
             about = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
             means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
-            values: dict[str, Any] = {**about, **means, "lost": len(content["lost"])}
+            differences = [content["shipped"][case] - dice for case, dice in content["supervised"].items()]
+            _, highest_gain = bootstrap(np.round(differences, DECIMALS))
+            values: dict[str, Any] = {**about, **means, "lost": len(content["lost"]), "highest_gain": highest_gain}
             return cls(**values)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             remedy = "restore the file, or run benchmarks/strangers/run.py again"
@@ -63,10 +82,15 @@ class Stranger:
         """Dice of the shipped network minus Dice of the supervised baseline, in percentage points."""
         return self.shipped - self.supervised
 
+    @property
+    def is_not_worse(self) -> bool:
+        """Whether the interval of the gain contains 0 or is above 0. Without an interval, the gain decides."""
+        return (self.gain if isnan(self.highest_gain) else self.highest_gain) >= 0
+
 
 def strangers_page(results: Path) -> str:
     """Return the table as Markdown."""
-    groups: dict[tuple[str, str, int], list[Stranger]] = defaultdict(list)
+    groups: dict[Key, list[Stranger]] = defaultdict(list)
     bounds: dict[tuple[str, str], float] = {}
     for path in sorted((results / NAME).glob("*.json")):
         run = Stranger.read(path)
@@ -75,7 +99,59 @@ def strangers_page(results: Path) -> str:
         else:
             groups[run.data, run.device, run.labeled].append(run)
     rows = [_row(runs, bounds.get(key[:2])) for key, runs in sorted(groups.items())]
-    return f"## Planned recipes with nothing set by hand\n\n{markdown([HEAD, *rows])}\n{NOTE}"
+    page = f"## Planned recipes with nothing set by hand\n\n{markdown([HEAD, *rows])}\n{NOTE}"
+    if not groups:
+        return page
+    criteria = [
+        *_criteria_of_runs([run for runs in groups.values() for run in runs]),
+        *_criteria_of_data(groups, bounds),
+    ]
+    return f"{page}\n{markdown([CRITERIA, *criteria])}\n{CRITERIA_NOTE}"
+
+
+def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
+    """Return the rows of the criteria that every run should meet."""
+    worst = min(runs, key=lambda run: run.gain)
+    counts = sum(run.gain >= 0 for run in runs), sum(run.is_not_worse for run in runs)
+    raw, noise = (f"{count} of {len(runs)} runs ({100 * count / len(runs):.1f} %)" for count in counts)
+    return [
+        ("shipped is at least as good as supervised", NO_VALUE, raw, ""),
+        ("shipped is not worse within noise", "95 % of runs", noise, ""),
+        ("worst gain of a run", "at least -1", f"{worst.gain:+.2f}", _title(worst.data, worst.device)),
+        ("lost classes", "0", str(sum(run.lost for run in runs)), ""),
+    ]
+
+
+def _criteria_of_data(
+    groups: Mapping[Key, Sequence[Stranger]], bounds: Mapping[tuple[str, str], float]
+) -> list[tuple[str, ...]]:
+    """Return the rows of the criteria for the mean gain of a data set, or of a row of the table."""
+    by_data: dict[str, list[float]] = defaultdict(list)
+    far: dict[str, float] = {}
+    unknown = []
+    for (data, device, labeled), runs in sorted(groups.items()):
+        gains, name = [run.gain for run in runs], f"{_title(data, device)}, {labeled} labeled"
+        by_data[_title(data, device)] += gains
+        if (bound := bounds.get((data, device))) is None:
+            unknown.append(f"{name}: not recorded")
+        elif bound - fmean(run.supervised for run in runs) > FAR_BELOW:
+            far[name] = fmean(gains)
+    means = {name: fmean(gains) for name, gains in by_data.items()}
+    condition = f"mean gain above {LARGE_GAIN:g} where supervised is more than {FAR_BELOW:g} below all labels"
+    return [
+        ("mean gain above 0", "all data", *_above(means, 0.0)),
+        (condition, "all rows", *_above(far, LARGE_GAIN, unknown)),
+    ]
+
+
+def _above(gains: Mapping[str, float], limit: float, others: Sequence[str] = ()) -> tuple[str, str]:
+    """Return how many gains are above a limit, and the exceptions."""
+    exceptions = [f"{name}: {gain:+.2f}" for name, gain in gains.items() if gain <= limit]
+    return f"{len(gains) - len(exceptions)} of {len(gains)}", "; ".join([*exceptions, *others])
+
+
+def _title(data: str, device: str) -> str:
+    return f"{data} ({device})"
 
 
 def _row(runs: Sequence[Stranger], bound: float | None) -> tuple[str, ...]:

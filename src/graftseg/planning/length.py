@@ -115,9 +115,13 @@ class StepTimes:
         """Return the largest of ``ROUND_STEPS`` whose ``total_seconds`` are at most ``budget``, or 0."""
         return max((steps for steps in ROUND_STEPS if self.total_seconds(steps, folds) <= budget), default=0)
 
-    def steps_in(self, budget: float) -> int:
-        """Return the number of steps, at most ``MAX_STEPS``, of a run in ``budget`` seconds without predictions."""
-        return bisect_right(range(MAX_STEPS + 1), budget, key=lambda steps: self.seconds(steps)[0]) - 1
+    def steps_in(self, budget: float, *, baseline: bool = False) -> int:
+        """Return the number of steps, at most ``MAX_STEPS``, of a run in ``budget`` seconds without predictions.
+
+        With ``baseline``, the time includes the baseline of the run.
+        """
+        runs = 2 if baseline else 1
+        return bisect_right(range(MAX_STEPS + 1), budget, key=lambda steps: sum(self.seconds(steps)[:runs])) - 1
 
     def minutes_for(self, steps: int, folds: int | None = None) -> int:
         """Return the ``--minutes`` to recommend for this number of steps."""

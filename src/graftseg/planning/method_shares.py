@@ -17,6 +17,7 @@ from graftseg.planning.length import (
     MIN_UNLABELED_STEPS,
     TIME_MARGIN,
     StepTimes,
+    choose_average,
     first_stage_steps,
     optimizer_choices,
     stage_choices,
@@ -27,6 +28,11 @@ from graftseg.recipes.baseline import SUPERVISED, baseline_of, shares_first_stag
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.folds import DEFAULT_FOLDS, LEAVE_ONE_OUT, MIN_FOLDS, FoldCount
 
+VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "bcp-pasted": ("bcp", {"direction": "both"}),
+    "bcp-unpasted": ("bcp", {"direction": "none"}),
+}
+"""Method and settings of further names for a comparison, which are compared only on request."""
 Seconds = Mapping[str, float]
 """Seconds per step by the name of the method."""
 
@@ -35,7 +41,7 @@ class MethodRecipes(NamedTuple):
     """The recipes of a method.
 
     compared: recipe for the folds of the comparison
-    final: recipe to train with all labeled cases in the complete time of the plan
+    final: recipe to train with all labeled cases, and a baseline, in the complete time of the plan
     """
 
     compared: Recipe
@@ -45,11 +51,12 @@ class MethodRecipes(NamedTuple):
 def compared_methods(names: Sequence[str] | None) -> tuple[str, ...]:
     """Return supervised training and the named methods, by default all methods that can be planned."""
     chosen = tuple(dict.fromkeys(name for name in (SELF_TRAINING if names is None else names) if name != SUPERVISED))
-    if unknown := [name for name in chosen if name not in SELF_TRAINING]:
-        remedy = f"choose from {', '.join(SELF_TRAINING)}"
+    known = [*SELF_TRAINING, *VARIANTS]
+    if unknown := [name for name in chosen if name not in known]:
+        remedy = f"choose from {', '.join(known)}"
         raise UserError(Code.UNKNOWN_NAME, f"--methods {unknown[0]}", "not a method that can be planned", remedy)
     if not chosen:
-        remedy = f"name at least one of {', '.join(SELF_TRAINING)}"
+        remedy = f"name at least one of {', '.join(known)}"
         raise UserError(Code.OPTION_INVALID, "--methods", "no method to compare with supervised training", remedy)
     return SUPERVISED, *chosen
 
@@ -83,11 +90,11 @@ def share_plan(
         )
         remedy = f"plan with --minutes {ceil(TIME_MARGIN * needed / 60)} or more, or name fewer --methods"
         raise UserError(Code.BUDGET_TOO_SMALL, f"recipe {plan.name}", finding, remedy)
-    final = _steps_in(times, budget)
+    final = _steps_in(times, budget, baseline=True)
     return {
         name: MethodRecipes(
             method_recipe(plan, name, steps[name]).model_copy(update={"folds": count}),
-            method_recipe(plan, name, final[name]),
+            method_recipe(plan, name, final[name]).model_copy(update={"baseline": name != SUPERVISED}),
         )
         for name in methods
     }
@@ -123,8 +130,8 @@ def step_seconds(plan: Recipe, methods: Sequence[str], timer: StepTimer) -> dict
     stages = {stage.method: stage for stage in plan.stages}
     stages |= {name: method_recipe(plan, name, MIN_UNLABELED_STEPS).stages[-1] for name in methods}
     recipes = []
-    for name, stage in stages.items():
-        unlabeled = plan.batches.unlabeled if METHODS[name].uses_unlabeled else 0
+    for stage in stages.values():
+        unlabeled = plan.batches.unlabeled if METHODS[stage.method].uses_unlabeled else 0
         batches = plan.batches.model_copy(update={"unlabeled": unlabeled})
         recipes.append(plan.model_copy(update={"stages": (stage,), "batches": batches}))
     return dict(zip(stages, timer(recipes), strict=True))
@@ -133,11 +140,18 @@ def step_seconds(plan: Recipe, methods: Sequence[str], timer: StepTimer) -> dict
 def method_recipe(plan: Recipe, method: str, steps: int) -> Recipe:
     """Return a plan with stages for another method and number of steps, without folds and baseline.
 
-    The stages are those that ``graftseg plan`` chooses for this method and length. Other settings are kept.
+    The stages are those that ``graftseg plan`` chooses for this method and length. Other settings are kept. ``method``
+    is the name of a method or one of ``VARIANTS``.
     """
-    changes = {"name": f"{plan.name}-{method}", "about": f"{method} with the data settings of {plan.name}"}
-    tree = plan.model_dump(mode="json") | changes | {"baseline": False, "folds": None, "published": None}
-    return parse_recipe(tree | {"stages": _stages(plan, method, steps)}, f"recipe {plan.name} with {method}")
+    base, settings = VARIANTS.get(method, (method, {}))
+    about = f"{method} with the data settings of {plan.name}"
+    changes: dict[str, Any] = {"name": f"{plan.name}-{method}", "about": about}
+    average = choose_average(None if base == SUPERVISED else base, steps).value
+    changes |= {"baseline": False, "average_with_baseline": average, "folds": None, "published": None}
+    tree = plan.model_dump(mode="json") | changes
+    stages = _stages(plan, base, steps)
+    stages[-1]["settings"] |= settings
+    return parse_recipe(tree | {"stages": stages}, f"recipe {plan.name} with {method}")
 
 
 def _stages(plan: Recipe, method: str, steps: int) -> list[dict[str, Any]]:
@@ -165,6 +179,6 @@ def _settings_in(plan: Recipe, method: str) -> dict[str, Any]:
     return {"largest_component": rule}
 
 
-def _steps_in(times: Mapping[str, StepTimes], budget: float) -> dict[str, int]:
-    """Return the steps of every method in ``budget`` seconds."""
-    return {name: time.steps_in(budget) for name, time in times.items()}
+def _steps_in(times: Mapping[str, StepTimes], budget: float, *, baseline: bool = False) -> dict[str, int]:
+    """Return the steps of every method in ``budget`` seconds, with or without a ``baseline``."""
+    return {name: time.steps_in(budget, baseline=baseline) for name, time in times.items()}

@@ -1,21 +1,21 @@
 """Check at the end of training that every class was learned, on the labeled scans, and that the loss fell."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import torch
 
-from graftseg.core.errors import Code, UserError
-from graftseg.core.run_folder import RunFolder, ensemble_members
-from graftseg.core.types import Precision
+from graftseg.core.errors import Code, UserError, in_one_line
+from graftseg.core.run_folder import RunFolder, ensemble_members, read_log
 from graftseg.data.batches import training_cases
-from graftseg.data.store import Store
+from graftseg.data.store import Store, StoredCase
 from graftseg.methods import Method
 from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.selection import CaseScores
-from graftseg.training.step import autocast, uncompiled
+from graftseg.training.step import autocast, effective_precision, uncompiled
 
 MAX_SCANS = 8
 """Maximum number of labeled scans that are scored."""
@@ -24,17 +24,23 @@ LOST = 0.05
 FLAT = 0.95
 """A loss that ends above this fraction of its start did not fall."""
 REMEDY = "train for more steps (graftseg plan --minutes), or check the labels with graftseg check"
+logger = logging.getLogger(__name__)
 
 
 @torch.inference_mode()
-def labeled_dice(
-    recipe: Recipe, store: Store, method: Method, device: torch.device, precision: Precision
+def class_dice(
+    recipe: Recipe, store: Store, method: Method, cases: Sequence[StoredCase], device: torch.device
 ) -> dict[str, float]:
-    """Return the mean Dice of every class on the first labeled scans, by the name of the class."""
-    cases = training_cases(store, recipe.batches).labeled[:MAX_SCANS]
+    """Return the mean Dice of every class on prepared scans, by the name of the class."""
+    precision = effective_precision(recipe.loop.precision, type(method), device)
     with eval_mode(method), uncompiled(), autocast(precision, device):
         scores = CaseScores(recipe, store, cases, device)(method)
     return {name.removeprefix("dice "): value for name, value in scores.items() if name != "dice"}
+
+
+def labeled_dice(recipe: Recipe, store: Store, method: Method, device: torch.device) -> dict[str, float]:
+    """Return the mean Dice of every class on the first labeled scans, by the name of the class."""
+    return class_dice(recipe, store, method, training_cases(store, recipe.batches).labeled[:MAX_SCANS], device)
 
 
 def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -54,6 +60,20 @@ def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]
             f"the loss did not fall ({start:.3g} at the start, {end:.3g} at the end); use a lower learning rate"
         )
     return found
+
+
+def check_learned(
+    recipe: Recipe, store: Store, method: Method, run: RunFolder, device: torch.device
+) -> tuple[str, ...]:
+    """Score a network on the labeled scans. Record scores and warnings in ``run.json``, and log the warnings."""
+    dice = labeled_dice(recipe, store, method, device)
+    # the loss of a continued network is low from the start
+    log = [] if "continued_from" in run.manifest() else read_log(run.log_file)
+    warnings = learning_warnings(dice, log)
+    run.update_manifest({"labeled_dice": dice, "warnings": warnings})
+    for warning in warnings:
+        logger.warning("%s: %s", in_one_line(str(run.path)), warning)
+    return tuple(warnings)
 
 
 def require_learned(runs: Iterable[RunFolder]) -> None:

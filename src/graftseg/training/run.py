@@ -17,7 +17,7 @@ import torch
 
 from graftseg.core import ranks
 from graftseg.core.devices import free_memory, hardware_name, versions
-from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of, write_text
 from graftseg.core.run_folder import SINGLE_RUN, RunFolder, read_log
 from graftseg.data.batches import Batches, training_cases
@@ -32,7 +32,7 @@ from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
-from graftseg.training.learning_check import labeled_dice, learning_warnings
+from graftseg.training.learning_check import check_learned
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.out_of_memory import reporting_out_of_memory
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
@@ -165,15 +165,7 @@ def _finish(
     _save_result(run, outcome, selector)
     if outcome.stopped_by is not None:
         return outcome
-    precision = effective_precision(recipe.loop.precision, type(outcome.method), device)
-    dice = labeled_dice(recipe, store, outcome.method, device, precision)
-    # the loss of a trained network is low from the start
-    log = [] if "continued_from" in run.manifest() else read_log(run.log_file)
-    warnings = learning_warnings(dice, log)
-    run.update_manifest({"labeled_dice": dice, "warnings": warnings})
-    for warning in warnings:
-        logger.warning("%s: %s", in_one_line(str(run.path)), warning)
-    return replace(outcome, warnings=tuple(warnings))
+    return replace(outcome, warnings=check_learned(recipe, store, outcome.method, run, device))
 
 
 def _take_first_stage(source: RunFolder, run: RunFolder, recipe: Recipe, identity: str | None) -> bool:

@@ -1,20 +1,31 @@
 """The choice of the network that a run ships.
 
-With held-out labels, the better of run and supervised baseline is shipped. Without held-out labels, the baseline is
-shipped if self-training was skipped or stopped, or if the baseline makes clearly fewer implausible predictions.
-Otherwise the network of the run is shipped, or its average with the baseline if the recipe asks for an average.
+With folds, the better of run and supervised baseline is shipped. With validation cases, the best of run, baseline and
+average is shipped. Without held-out labels, the baseline is shipped if self-training was skipped or stopped, or if the
+baseline makes clearly fewer implausible predictions. Otherwise the network of the run is shipped, or its average with
+the baseline if the recipe asks for an average.
 """
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Literal
 
 import torch
 
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder, Shipped
-from graftseg.data.store import Store
+from graftseg.data.batches import training_cases
+from graftseg.data.store import Store, StoredCase
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import mean_metrics
+from graftseg.inference.model import load_network, load_weights
+from graftseg.methods import Method
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.average import average_with_baseline
+from graftseg.training.average import average_with_baseline, mean_weights
 from graftseg.training.final_check import check_networks
+from graftseg.training.learning_check import class_dice
 
+Network = Literal["run", "average", "baseline"]
 ABANDONED = {
     "skip": "too few predictions of the unlabeled scans were plausible for self-training",
     "stop": "self-training was stopped, because a class drifted",
@@ -37,10 +48,56 @@ def shipped_after_folds(run: Evaluation, baseline: Evaluation, *, both_supervise
     return Shipped("baseline" if other > own else "run", reason, both_supervised)
 
 
+def shipped_after_validation(dice: Mapping[Network, float], cases: int, *, both_supervised: bool = False) -> Shipped:
+    """Return the network with the highest mean Dice on validation cases, the first of several equal ones."""
+    best = max(dice, key=lambda network: dice[network])
+    names = {"average": "average", "run": "with the unlabeled scans", "baseline": "without"}
+    if both_supervised:
+        names |= {"run": "run", "baseline": "baseline"}
+    scores = ", ".join(f"{100 * value:.2f} % {names[network]}" for network, value in dice.items())
+    scans = "validation case" if cases == 1 else "validation cases"
+    return Shipped(best, f"mean Dice on {cases} {scans}: {scores}", both_supervised)
+
+
+def _networks(run: RunFolder, device: torch.device, *, average: bool) -> dict[Network, Method]:
+    """Load the networks to choose from."""
+    trained, baseline = (load_network(folder, device).method for folder in (run, run.baseline))
+    load_weights(trained, run.trained_file)  # instead of the average of an earlier attempt
+    networks: dict[Network, Method] = {"run": trained, "baseline": baseline}
+    if not average:
+        return networks
+    mean = load_network(run, device).method
+    mean.student.load_state_dict(mean_weights(trained.student.state_dict(), baseline.student.state_dict()))
+    return {"average": mean, **networks}
+
+
+def _mean_dice(
+    recipe: Recipe, store: Store, method: Method, cases: tuple[StoredCase, ...], device: torch.device
+) -> float:
+    """Return the mean Dice of a network over classes and cases: 0 if its probabilities are not finite."""
+    try:
+        return fmean(class_dice(recipe, store, method, cases, device).values())
+    except UserError as error:
+        if error.code is not Code.LOSS_NOT_FINITE:
+            raise
+        return 0.0
+
+
 def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> Shipped:
-    """Choose between a run and its baseline without held-out labels. Average them first if the recipe asks for it."""
+    """Choose between a run, its baseline and, if the recipe asks for it, their average."""
     checks = run.teacher_checks()
-    if checks and (reason := ABANDONED.get(checks[-1]["decision"])):
+    decision = checks[-1]["decision"] if checks else ""
+    if validation := training_cases(store, recipe.batches).validation:
+        is_averaged = recipe.average_with_baseline and decision not in ABANDONED
+        dice = {
+            name: _mean_dice(recipe, store, method, validation, device)
+            for name, method in _networks(run, device, average=is_averaged).items()
+        }
+        shipped = shipped_after_validation(dice, len(validation), both_supervised=run.is_supervised_only)
+        if shipped.network == "average":
+            average_with_baseline(run)
+        return shipped
+    if reason := ABANDONED.get(decision):
         if run.is_supervised_only:
             return Shipped("baseline", f"{reason}, {NO_PREFERENCE}", both_supervised=True)
         return Shipped("baseline", reason)

@@ -10,10 +10,11 @@ from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.inference.model import load_weights
+from graftseg.inference.model import load_network, load_weights
 from graftseg.recipes.baseline import adapt_to_data, baseline_of
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.average import check_average
+from graftseg.training.learning_check import check_learned
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.remaining_time import baseline_work
@@ -53,10 +54,14 @@ def _train_with_baseline(
         ranks.on_main(partial(_ship, recipe, store, run, device))
         if run.weights_file == run.average_file:
             load_weights(outcome.method, run.average_file, run.manifest()["weights"])
+            outcome = replace(outcome, warnings=tuple(run.manifest().get("warnings", ())))
     return outcome
 
 
 def _ship(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> None:
-    """Choose the network that predicts, unless it has been chosen."""
+    """Choose the network that predicts, unless it has been chosen. Score the labeled scans with an average, too."""
     if run.shipped() is None:
-        run.ship(shipped_without_folds(recipe, store, run, device))
+        shipped = shipped_without_folds(recipe, store, run, device)
+        if run.weights_file == run.average_file:
+            check_learned(recipe, store, load_network(run, device).method, run, device)
+        run.ship(shipped)

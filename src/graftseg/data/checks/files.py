@@ -17,7 +17,7 @@ from graftseg.data.folders import (
 )
 from graftseg.data.grouping import nested_scans, scans_in
 from graftseg.data.labels import FIXABLE_LAYOUTS
-from graftseg.data.layouts import FOLDERS
+from graftseg.data.layouts import FOLDERS, misnamed_folders
 
 
 def file_findings(dataset: Dataset) -> Iterator[Finding]:
@@ -44,10 +44,13 @@ def _strays(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _unused_folders(root: Path) -> Iterator[Finding]:
-    """Report folders of scans next to ``imagesTr`` that are not read, except for predictions."""
-    known = {name for names in FOLDERS for name in names[:2]}
+    """Report folders of scans next to ``imagesTr`` that are not read, except for predictions.
+
+    Folders with misspelled names are reported as problems of the data set.
+    """
+    named = {root / name for names in FOLDERS for name in names[:2] if name} | misnamed_folders(root).keys()
     for folder in visible_entries(root):
-        if not folder.is_dir() or folder.name in known or (folder / MANIFEST).exists():
+        if not folder.is_dir() or folder in named or (folder / MANIFEST).exists():
             continue
         if scans := scans_in(folder):
             what, remedy = "the scans in this folder are not used", "unlabeled scans belong in imagesUn"

@@ -1,11 +1,11 @@
-"""Checks of label maps: empty maps, values without a class, gaps, classes without voxels, islands."""
+"""Checks of label maps: empty maps, values without a class, gaps, classes without voxels, test labels, islands."""
 
 from collections.abc import Iterator
 
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
-from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE
+from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE, is_mask
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20
@@ -58,6 +58,39 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
             what = f"no labeled case contains {listed[value]} (value {value})"
             size = f"0 of {len(summaries.of('labeled'))} cases"
             yield Finding("warning", what, "label maps", size, "label a case with this class or remove the class")
+
+
+def tested_label_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
+    """Compare the classes of the test labels with those of the labeled cases.
+
+    Nothing is reported if a label map cannot be read, because it may contain any class.
+    """
+    tested, trained = summaries.of("test"), {0, *summaries.label_counts}
+    labeled_tests = [case for case in tested if case.label_counts]
+    if not labeled_tests or not all(case.label_counts for case in summaries.of("labeled")) or is_mask(trained):
+        return
+    if not dataset.classes:
+        for case in labeled_tests:
+            yield from _untrained_values(case, trained)
+    if len(labeled_tests) == sum(case.label is not None for case in dataset.of("test")):
+        for value in sorted(trained.difference({0}, *(case.label_counts for case in labeled_tests))):
+            what = f"no test label contains {dataset.classes.get(value, f'class {value}')} (value {value})"
+            size = f"0 of {counted(len(labeled_tests), 'case')}"
+            yield Finding("warning", what, "test labels", size, "add a test scan with this class, to score the class")
+
+
+def _untrained_values(case: CaseFingerprint, trained: set[int]) -> Iterator[Finding]:
+    """Report values of a test label that occur in no labeled case. They cannot be scored."""
+    if is_mask(case.label_counts) and trained == {0, 1}:
+        yield from value_findings(case.name, case.label_counts, dict.fromkeys(trained, ""))
+        return
+    for value in sorted(case.label_counts.keys() - trained):
+        what, size = (
+            f"no labeled case contains the value {value} of a test label",
+            counted(case.label_counts[value], "voxel"),
+        )
+        remedy = "correct the test label, or label cases with this class"
+        yield Finding("error", what, case.name, size, remedy, (case.name,), "--drop")
 
 
 def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str]) -> Iterator[Finding]:
