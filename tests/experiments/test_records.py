@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, sha256_of
+from graftseg.core.files import read_json
+from graftseg.core.reading import sha256_of
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
 from graftseg.evaluation.table_metrics import mean_metrics

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import parse_json, read_json, write_checked, write_errors, write_text
+from graftseg.core.reading import read_bytes
 
 MANIFEST = "manifest.json"
 JOURNALS = "cases*.jsonl"
@@ -145,7 +146,7 @@ def _with_journals(folder: Path, manifest: Manifest) -> Manifest:
 
 def _cases_in(journal: Path) -> Iterator[PredictedCase]:
     """Yield the cases of a journal, without failures and without incomplete lines of a killed process."""
-    for line in journal.read_bytes().splitlines():
+    for line in read_bytes(journal).splitlines():
         try:
             content = parse_json(line)
             if "failure" not in content:
