@@ -47,7 +47,7 @@ def test_a_file_of_size_0_is_not_opened(tmp_path: Path, monkeypatch: pytest.Monk
         for path in (tmp_path / "link", tmp_path / "empty"):
             assert read_bytes(path) == read_start(path, 4) == b"" and read_text(path) == ""
             assert sha256_of(path) == hashlib.sha256().hexdigest()
-            with pytest.raises(OSError, match="empty"):
+            with pytest.raises(ValueError, match="empty"):
                 check_regular(path)
 
 

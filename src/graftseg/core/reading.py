@@ -38,9 +38,12 @@ def _regular_size(path: Path, info: os.stat_result) -> int:
 
 
 def check_regular(path: Path) -> None:
-    """Raise an OSError unless a path is a regular file with content. Call it before a package opens the path."""
+    """Raise an OSError unless a path is a regular file, and a ValueError if the file is empty.
+
+    Call this function before a package opens the path.
+    """
     if not _regular_size(path, path.stat()):
-        raise OSError(errno.EINVAL, "the file is empty", str(path))
+        raise ValueError("the file is empty")
 
 
 def read_bytes(path: Path, limit: int | None = None) -> bytes:
