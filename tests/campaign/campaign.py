@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--page", type=Path, help="page to write")
     arguments = parser.parse_args()
-    tasks = {name: TASKS.get(name, 1) for name in arguments.only}
+    tasks, run = {name: TASKS.get(name, 1) for name in arguments.only}, run_at()
     with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
         running = {
             name: [
@@ -119,7 +119,7 @@ def main() -> int:
         parts = [_show([future.result() for future in futures]) for futures in running.values()]
     if arguments.page:
         before = arguments.page.read_text(encoding="utf-8") if arguments.page.is_file() else ""
-        arguments.page.write_text(page(parts, arguments.seed, run_at(), before), encoding="utf-8")
+        arguments.page.write_text(page(parts, arguments.seed, run, before), encoding="utf-8")
     return int(any(part.failures for part in parts))
 
 

@@ -332,9 +332,12 @@ def test_a_pipe_is_not_waited_for_as_lock_or_copy(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "link", lambda source, target: Path("missing").stat())
     with pytest.raises(OSError, match="not a regular file"):
         files.link_or_copy(tmp_path / "pipe", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "file").chmod(0o640)
-    files.link_or_copy(tmp_path / "file", tmp_path / "copy")
+    for _ in range(2):
+        with nullcontext() if not (tmp_path / "copy").exists() else pytest.raises(FileExistsError):
+            files.link_or_copy(tmp_path / "file", tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == b"content" and (tmp_path / "copy").stat().st_mode & 0o777 == 0o640
 
 

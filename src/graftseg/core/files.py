@@ -290,7 +290,7 @@ def link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(os.path.realpath(source), target)
     except OSError:
-        with open_regular(source) as stream, target.open("wb") as copy:
+        with open_regular(source) as stream, target.open("xb") as copy:
             shutil.copyfileobj(stream, copy)
         shutil.copystat(source, target)
 

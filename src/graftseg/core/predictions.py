@@ -169,7 +169,7 @@ def append_to_journal(path: Path, entry: PredictedCase | dict[str, str]) -> None
     """Add a case, or a failure with its reason, in a single write, so that concurrent readers see complete lines."""
     content = _line(entry if isinstance(entry, dict) else _CASE.dump_python(entry, mode="json")).encode()
     with write_errors(path, len(content)):
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
         try:
             os.write(handle, content)
         finally:

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from graftseg.core import launched, ranks
 from graftseg.core.errors import Code, UserError, in_one_line
-from graftseg.core.files import make_folder
+from graftseg.core.files import check_target_file, make_folder
 from graftseg.core.reading import read_text
 from graftseg.core.run_folder import LOCK, RunFolder
 from graftseg.methods import METHODS, Method
@@ -58,6 +58,7 @@ def _is_restart(run: RunFolder) -> bool:
         logger.warning("%s: the ranks were restarted (restart %d)", in_one_line(str(run.path)), launched.restarts())
     if run.is_free:
         make_folder(run.path)
+        check_target_file(run.path / LOCK)
         (run.path / LOCK).write_text(launched.launch_name())
         return False
     lock = run.path / LOCK

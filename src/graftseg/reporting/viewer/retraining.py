@@ -8,6 +8,7 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal
 
+from graftseg.core.files import check_target_file
 from graftseg.core.reading import read_text
 from graftseg.core.run_folder import RunFolder
 
@@ -36,6 +37,7 @@ class Retraining:
                 return
             self._target = next_run(self._run.path)
             command = [sys.executable, "-m", "graftseg", "train", "--continue-from", str(self._run.path)]
+            check_target_file(self._log)
             with self._log.open("wb") as stream:
                 process = subprocess.Popen(  # noqa: S603 - our own command
                     [*command, *self._options, "--out", str(self._target)],
