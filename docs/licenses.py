@@ -18,19 +18,48 @@ The licenses of all packages of the tested environment, as their metadata states
 [Apache 2.0](../../LICENSE). A package is used at runtime if graftseg needs it without any extra, directly or through
 another package. The other packages are for extras, development or building.
 
-If torch is a build with CUDA, the packages of `requirements/cuda.txt` are installed, too. Most of them have licenses of
-NVIDIA that are not open source.
-
 The page of the viewer contains packages of npm. Their licenses are in `licenses.md` next to the built page.
 
 | package | version | license | used at runtime |
 |---|---|---|---|
 """
+CUDA_HEADER = """
+## CUDA
+
+If torch is a build with CUDA, these packages are installed, too. Most of them have licenses of NVIDIA that are not open
+source.
+
+| package | version | license |
+|---|---|---|
+"""
+UNKNOWN, SEE_PACKAGE = "unknown", "see package"
+NVIDIA = "LicenseRef-NVIDIA-Proprietary"
+CUDA_LICENSES = {
+    "cuda-bindings": "Apache-2.0",
+    "cuda-pathfinder": "Apache-2.0",
+    "nvidia-cublas": NVIDIA,
+    "nvidia-cuda-cupti": NVIDIA,
+    "nvidia-cuda-nvrtc": NVIDIA,
+    "nvidia-cuda-runtime": NVIDIA,
+    "nvidia-cudnn-cu13": NVIDIA,
+    "nvidia-cufft": NVIDIA,
+    "nvidia-cufile": NVIDIA,
+    "nvidia-curand": NVIDIA,
+    "nvidia-cusolver": NVIDIA,
+    "nvidia-cusparse": NVIDIA,
+    "nvidia-cusparselt-cu13": "NVIDIA Proprietary Software",
+    "nvidia-nccl-cu13": NVIDIA,
+    "nvidia-nvjitlink": NVIDIA,
+    "nvidia-nvshmem-cu13": NVIDIA,
+    "nvidia-nvtx": "Apache 2.0",
+    "triton": "MIT License",
+}
+"""Licenses by the metadata of the locked wheels, because these packages are not installed without CUDA."""
 
 
-def pins() -> dict[str, str]:
-    """Return the locked versions, without the packages for CUDA."""
-    paths = [path for path in sorted(LOCKS.glob("*.txt")) if path.stem != "cuda"]
+def pins(*, for_cuda: bool = False) -> dict[str, str]:
+    """Return the locked versions: of the packages that only a torch with CUDA needs, or of all others."""
+    paths = [path for path in sorted(LOCKS.glob("*.txt")) if (path.stem == "cuda") == for_cuda]
     lines = [line.split()[0] for path in paths for line in path.read_text().splitlines() if "==" in line]
     return dict(sorted(line.split("==") for line in lines))
 
@@ -49,20 +78,22 @@ def runtime_packages(package: str = "graftseg", found: frozenset[str] = frozense
 
 
 def license_of(package: PackageMetadata) -> str:
-    """Return the license that the metadata of a package states, or ``unknown``."""
+    """Return the license that the metadata of a package states, or ``UNKNOWN``."""
     if expression := package.get("License-Expression"):
         return expression
     classifiers = [text.removeprefix(CLASSIFIER) for text in package.get_all("Classifier", ()) if CLASSIFIER in text]
     stated = (package.get("License") or "").strip()
-    return ", ".join(classifiers) or (stated if 0 < len(stated) <= MAX_LENGTH else "unknown")
+    return ", ".join(classifiers) or (stated if 0 < len(stated) <= MAX_LENGTH else UNKNOWN)
 
 
 def page() -> str:
-    """Return the page in Markdown, sorted by package."""
+    """Return the page in Markdown. The tables are sorted by package."""
     used, rows = runtime_packages(), []
     for name, version in pins().items():
         rows.append(f"| {name} | {version} | {license_of(metadata(name))} | {'yes' if name in used else ''} |\n")
-    return HEADER + "".join(rows)
+    cuda = pins(for_cuda=True).items()
+    cuda_rows = [f"| {name} | {version} | {CUDA_LICENSES.get(name, SEE_PACKAGE)} |\n" for name, version in cuda]
+    return HEADER + "".join(rows) + CUDA_HEADER + "".join(cuda_rows)
 
 
 if __name__ == "__main__":

@@ -69,3 +69,26 @@ def test_make_help_lists_every_target() -> None:
     text = (ROOT / "Makefile").read_text()
     (targets,) = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
     assert targets.split() == re.findall(r"^([\w-]+):.*## .+$", text, re.MULTILINE)
+
+
+MAY_READ_OTHERWISE = {
+    "core/devices.py": "files below /proc, and the source files of this package",
+    "core/files.py": "flushes its own temporary files",
+    "data/formats/decoder_child.py": "/proc/self/statm, without other modules of this package",
+    "experiments/speed/memory.py": "/proc/self/status",
+    "planning/plan_file.py": "a file of this package",
+    "reporting/rendering.py": "a file of this package",
+}
+"""Modules that read files without ``core/reading.py``, and what they read."""
+READING = re.compile(r"\.read_(bytes|text)\(|\.open\((\)|\"rb?\"|encoding)|\bfromfile\((path|file)\b")
+OF_A_PATH = re.compile(r"\b(np\.load|torch\.load|open_memmap|safe_open)\((path|file)\b")
+"""Functions of packages that open a path. ``check_regular`` must come first."""
+
+
+def test_only_regular_files_are_read() -> None:
+    found = dict[str, str]()
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text()
+        if (match := READING.search(text)) or ((match := OF_A_PATH.search(text)) and "check_regular(" not in text):
+            found[path.relative_to(SOURCE).as_posix()] = match[0]
+    assert found.keys() == MAY_READ_OTHERWISE.keys(), found

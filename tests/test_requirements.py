@@ -45,6 +45,9 @@ def test_the_locked_versions_fit_the_project() -> None:
 
 def test_the_page_of_licenses_lists_the_locked_versions() -> None:
     assert {name: pinned for name, (pinned, _, _) in ROWS.items()} == LICENSES.pins()
+    cuda = tables(DOCS / "reference/licenses.md")["CUDA"]
+    assert {name: pinned for name, pinned, _ in cuda} == LICENSES.pins(for_cuda=True)
+    assert {name for name, _, license_ in cuda if license_ != LICENSES.SEE_PACKAGE} == LICENSES.CUDA_LICENSES.keys()
 
 
 def test_every_runtime_dependency_has_a_known_license() -> None:

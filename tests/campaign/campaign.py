@@ -8,11 +8,13 @@ import argparse
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from kills import kill_predictions, kill_preparations, kill_saves, kill_training
 from part import Part
 from rank_kills import kill_ranks
 from soak import soak
+from special_files import special_files
 
 from graftseg.core.durations import duration
 from graftseg.core.progress import hide_progress
@@ -48,12 +51,32 @@ PARTS: Mapping[str, tuple[Attack, int]] = {
     "ranks": (kill_ranks, 30),
     "archives": (archives, 240),
     "identifiers": (identifiers, 200),
+    "special": (special_files, 1000),
 }
-"""The parts, the longest first, with their numbers of attempts. Mutants and flips are attempted for every format. 0
-means as many attempts as there are calls to interrupt. ``bombs`` and ``identifiers`` make fewer attempts if there are
-fewer files or places."""
+"""The parts with their numbers of attempts, about the longest first. Mutants and flips are attempted for every format.
+0 means as many attempts as there are calls to interrupt. ``bombs``, ``identifiers`` and ``special`` make fewer attempts
+if there are fewer files, places or combinations."""
+TITLES = {
+    "kills": "kills of a training",
+    "saves": "kills of a save before every change of a file",
+    "predictions": "kills of a prediction before every change of a file",
+    "preparations": "kills of a preparation before every change of a file",
+    "annotations": "kills of an annotation before every change of a file",
+    "ranks": "kills of a rank",
+    "damage": "damaged files of runs, exports and stores",
+    "mutants": "mutants of scans",
+    "flips": "flipped bits in scans with a checksum",
+    "bombs": "bombs",
+    "archives": "archives",
+    "special": "special files",
+    "injections": "injections",
+    "identifiers": "identifiers",
+    "soak": "soak",
+}
+"""Titles of the parts, in the order of the page."""
 
-
+TABLE_HEAD = ("| attack | promise | attempts | kept | commit | date |", "|---|---|---|---|---|---|")
+ROOT = Path(__file__).parents[2]
 TASKS = {"kills": 4, "mutants": 2}
 """Number of processes that share the attempts of a part."""
 
@@ -84,7 +107,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--page", type=Path, help="page to write")
     arguments = parser.parse_args()
-    tasks = {name: TASKS.get(name, 1) for name in arguments.only}
+    tasks, run = {name: TASKS.get(name, 1) for name in arguments.only}, run_at()
     with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
         running = {
             name: [
@@ -96,7 +119,7 @@ def main() -> int:
         parts = [_show([future.result() for future in futures]) for futures in running.values()]
     if arguments.page:
         before = arguments.page.read_text(encoding="utf-8") if arguments.page.is_file() else ""
-        arguments.page.write_text(page(parts, arguments.seed, before), encoding="utf-8")
+        arguments.page.write_text(page(parts, arguments.seed, run, before), encoding="utf-8")
     return int(any(part.failures for part in parts))
 
 
@@ -113,21 +136,36 @@ def _show(results: Sequence[tuple[Part, float]]) -> Part:
     return part
 
 
-def page(parts: Sequence[Part], seed: int, before: str = "") -> str:
-    """Return the counts as a page. Rows and notes of other parts are taken from the page ``before``."""
+def run_at() -> str:
+    """Return the current commit, marked if the code was changed after it, and the date, as two cells."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+    try:
+        commit = git("rev-parse", "--short=8", "HEAD")
+        commit += " with changes" if git("status", "--porcelain", "--", "src", "tests") else ""
+    except (OSError, subprocess.CalledProcessError):
+        commit = "unknown"
+    return f"{commit} | {datetime.now(UTC).date()}"
+
+
+def page(parts: Sequence[Part], seed: int, run: str, before: str = "") -> str:
+    """Return the counts as a page. ``run`` has the cells with commit and date of these parts.
+
+    Rows and notes of parts that were not run are taken from the page ``before``. Rows with other titles are dropped.
+    """
     lines = before.partition("\n## ")[0].splitlines()
-    rows = {
-        line.split(" | ")[0][2:]: line for line in lines if line.startswith("| ") and not line.startswith("| attack")
-    }
-    notes = {name: line for line in lines if line.startswith("- ") and (name := line.split(": ")[0][2:]) in rows}
+    rows = {title: f"| {title} | | never run | | | |" for title in TITLES.values()}
+    rows |= {title: line for line in lines if (title := line.split(" | ")[0][2:]) in rows and line.startswith("| ")}
+    notes = {title: line for line in lines if (title := line[2:].split(": ")[0]) in rows and line.startswith("- ")}
     for part in parts:
-        rows[part.name] = f"| {part.name} | {part.promise} | {part.tried:,} | {part.kept:,} |"
-        notes[part.name] = f"- {part.name}: " + "; ".join(f"{name} {value}" for name, value in part.notes.items())
-        if not part.notes:
-            del notes[part.name]
-    table = "\n".join(["| attack | promise | attempts | kept |", "|---|---|---|---|", *rows.values()])
+        rows[part.name] = f"| {part.name} | {part.promise} | {part.tried:,} | {part.kept:,} | {run} |"
+        notes[part.name] = f"- {part.name}: {'; '.join(part.shown_notes)}" if part.shown_notes else ""
+    ordered_notes = [notes[title] for title in rows if notes.get(title)]
+    table = "\n".join([*TABLE_HEAD, *rows.values()])
     head = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
-    return head.format(version=__version__, seed=seed, table=table, notes="\n".join(notes.values())).rstrip() + "\n"
+    return head.format(version=__version__, seed=seed, table=table, notes="\n".join(ordered_notes)).rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from isolated import isolated
 from part import Part
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import CASES, Store, open_store
@@ -53,6 +53,8 @@ def _targets(work: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
     export, onnx = work / "network.safetensors", work / "onnx" / "model.onnx"
     api.export("weights", run.path, export)
     api.export("onnx", run.path, onnx.parent)
+    bundle = work / "bundle"
+    api.export("monai", run.path, bundle)
     folds = RunFolder(work / "folds")
     api.train_folds(recipe, store.path, folds.path, folds=2, device="cpu")
     texts = {
@@ -64,13 +66,28 @@ def _targets(work: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
     return {
         **{name: (path, partial(_unchanged, path, read_json(path))) for name, path in texts.items()},
         "recipe.yaml": (run.recipe_file, lambda: load_recipe(run.recipe_file) == recipe),
+        "log.jsonl": (run.log_file, lambda: read_log(run.log_file) is not None),
         "ONNX": (onnx, lambda: onnx_model.load(onnx)),
         "checkpoint": (checkpoint, lambda: load_checkpoint(checkpoint)),
         "weights of a run": (run.weights_file, lambda: load_network(run)),
+        "MONAI bundle": (bundle / "models" / "model.ts", lambda: _load_bundle(bundle)),
         "exported weights": (export, lambda: exported_weights.load(export)),
         "prepared image": (store.path / CASES / case.image, lambda: _verify_case(store.path)),
         "prepared label map": (store.path / CASES / str(case.label), lambda: _verify_case(store.path)),
     }
+
+
+def _load_bundle(bundle: Path) -> None:
+    """Load the network of a bundle as MONAI does. A wrong checksum is a ValueError, which MONAI wraps."""
+    from monai.bundle import ConfigParser
+
+    content = read_json(bundle / "configs" / "inference.json")
+    try:
+        ConfigParser(content | {"bundle_root": str(bundle)}).get_parsed_content("network")
+    except RuntimeError as error:
+        if "is damaged" not in str(error.__cause__):
+            raise
+        raise UserError(Code.WEIGHTS_DAMAGED, bundle, "damaged", "copy the bundle again") from None
 
 
 def _unchanged(path: Path, content: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 import pydicom
@@ -85,6 +86,14 @@ def _dicom(syntax: UID) -> Files:
         return {f"slice{index}.dcm": _saved(path.read_bytes(), syntax) for index, path in enumerate(paths)}
 
 
+def _zipped() -> Files:
+    stream = BytesIO()
+    with ZipFile(stream, "w", ZIP_DEFLATED) as archive:
+        for name, content in _dicom(ExplicitVRLittleEndian).items():
+            archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)
+    return {"a.zip": stream.getvalue()}
+
+
 def _enhanced() -> Files:
     with TemporaryDirectory() as folder:
         write_enhanced(Path(folder) / "a.dcm", VOXELS, (0.5, 0.75, 2.5))
@@ -144,6 +153,7 @@ SAMPLES: dict[str, Callable[[], Files]] = {
     "dicom-deflated": lambda: _dicom(DeflatedExplicitVRLittleEndian),
     "dicom-rle": lambda: _dicom(RLELossless),
     "dicom-enhanced-rle": _enhanced,
+    "dicom-zip": _zipped,
     "dicom-seg": lambda: _label(_segmentation),
     "rtstruct": lambda: _label(_structure_set),
 }

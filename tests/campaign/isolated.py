@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import UserError
+from graftseg.data.formats import decoder
 
 MIB = 2**20
 
@@ -21,7 +22,7 @@ class Ending:
     """How a call ended: ``ok``, ``user error``, ``traceback``, ``killed`` (by a signal) or ``too slow``.
 
     ``detail`` is the returned value as JSON, the error code, the traceback or the signal. ``mib`` is the growth of the
-    peak memory.
+    peak memory, plus the peak memory of the largest process that the call started.
     """
 
     kind: str
@@ -79,6 +80,7 @@ def _run(call: Callable[[], Any], writer: int, mib: float | None) -> None:
         ending = ("user error", error.code.name)
     except BaseException:
         ending = ("traceback", traceback.format_exc()[-1500:])
+    decoder._child.stop()  # only the memory of processes that have ended is known
     os.write(writer, json.dumps((*ending, _peak_mib() - before), default=str).encode()[:60_000])
     os._exit(0)
 
@@ -89,4 +91,6 @@ def _limit_memory(mib: float) -> None:
 
 
 def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Return the peak memory of this process, plus that of the largest child process that has ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_maxrss for usage in usages) / 1024

@@ -22,6 +22,8 @@ from graftseg.training.checkpoint import load_latest, save_checkpoint
 
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate")
 """Audit events of calls that change files. ``open`` counts only if the file is opened for writing."""
+CALLS = ("write", "fsync")
+"""Functions of ``os`` that have no audit event. They count, too."""
 MAX_KILLS = 3
 """Maximum number of kills of one training."""
 
@@ -185,7 +187,15 @@ def _watch(folder: Path, notify: Callable[[int], Any]) -> None:
             count[0] += 1
             notify(count[0])
 
+    def counted(original: Callable[..., Any], handle: int, *values: Any) -> Any:
+        if str(Path(f"/proc/self/fd/{handle}").readlink()).startswith(prefix):
+            count[0] += 1
+            notify(count[0])
+        return original(handle, *values)
+
     sys.addaudithook(hook)
+    for name in CALLS:
+        setattr(os, name, partial(counted, getattr(os, name)))
 
 
 def _is_write(values: tuple[Any, ...]) -> bool:

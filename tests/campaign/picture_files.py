@@ -11,7 +11,7 @@ from PIL import Image
 
 SUFFIXES = {
     **dict.fromkeys(("png-gray8", "png-gray16", "png-palette-label", "png-rgb"), ".png"),
-    **dict.fromkeys(("tiff-raw", "tiff-zlib", "tiff-packbits"), ".tif"),
+    **dict.fromkeys(("tiff-raw", "tiff-zlib", "tiff-xz", "tiff-packbits"), ".tif"),
     "nii": ".nii",
     "nii.gz": ".nii.gz",
 }
@@ -29,7 +29,8 @@ def picture(kind: str) -> bytes:
         if kind == "tiff-packbits":
             Image.fromarray(_labels()).save(stream, "TIFF", compression="packbits")
         else:
-            tifffile.imwrite(stream, ramp.astype(np.uint16), compression="zlib" if kind == "tiff-zlib" else None)
+            compression = {"tiff-zlib": "zlib", "tiff-xz": "lzma"}.get(kind)
+            tifffile.imwrite(stream, ramp.astype(np.uint16), compression=compression)
         return stream.getvalue()
     pictures = {
         "png-gray8": lambda: Image.fromarray(ramp.astype(np.uint8)),

@@ -1,7 +1,6 @@
 """Atomic files and folders, JSON, checksums and locks."""
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -22,7 +21,6 @@ from graftseg.core.files import (
     atomic_path,
     read_json,
     read_object,
-    sha256_of,
     write_bytes,
     write_group,
     write_json,
@@ -134,14 +132,6 @@ def test_large_integers_and_files_are_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(files, "MAX_JSON_BYTES", 300)
     with user_error(Code.DAMAGED_FILE, path, "300 bytes"):
         read_json(path)
-
-
-def test_sha256(tmp_path: Path) -> None:
-    (tmp_path / "abc").write_bytes(b"abc")
-    assert sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    large = bytes(range(256)) * 4096
-    (tmp_path / "large").write_bytes(large)
-    assert sha256_of(tmp_path / "large") == hashlib.sha256(large).hexdigest()
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
@@ -328,18 +318,27 @@ def test_every_flipped_bit_of_a_checked_file_is_found_or_harmless(tmp_path: Path
         files.read_json(path)
 
 
-def test_pipes_and_devices_count_as_empty(tmp_path: Path) -> None:
-    """Opening a pipe without a writer would wait forever."""
+def test_a_pipe_is_not_json(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "link.json").symlink_to("pipe.json")
     for path in (tmp_path / "pipe.json", tmp_path / "link.json", Path("/dev/zero")):
-        assert files.read_start(path, 4) == b""
         with user_error(Code.DAMAGED_FILE, path):
             read_json(path)
+
+
+def test_a_pipe_is_not_waited_for_as_lock_or_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert not files.is_locked(tmp_path / "pipe")
+    monkeypatch.setattr(os, "link", lambda source, target: Path("missing").stat())
+    with pytest.raises(OSError, match="not a regular file"):
+        files.link_or_copy(tmp_path / "pipe", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
     (tmp_path / "file").write_bytes(b"content")
-    assert files.read_start(tmp_path / "file", 4) == b"cont"
-    with pytest.raises(IsADirectoryError):
-        files.read_start(tmp_path, 4)
+    (tmp_path / "file").chmod(0o640)
+    for _ in range(2):
+        with nullcontext() if not (tmp_path / "copy").exists() else pytest.raises(FileExistsError):
+            files.link_or_copy(tmp_path / "file", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"content" and (tmp_path / "copy").stat().st_mode & 0o777 == 0o640
 
 
 def test_the_longest_name_can_be_written(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from graftseg.core.files import sha256_of
+from graftseg.core.reading import sha256_of
 from graftseg.core.types import Batch, Geometry, Split
 from graftseg.data.augment import AugmentSettings, Draw, Integers, rows_of, table_of, to_device
 from graftseg.data.batches import Batches, BatchSettings

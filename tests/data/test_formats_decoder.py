@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
+import tifffile
 from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless
 
 from dicom_fakes import write_slice
 from graftseg.core.errors import Code
-from graftseg.data.formats import decoder, decoder_child, dicom_tags
+from graftseg.data.formats import decoder, decoder_child, dicom_tags, pictures, tiff_segments
 from graftseg.data.scans import read_scan
 from memory_limit import limited_memory
 from scan_fakes import refused
@@ -123,7 +124,12 @@ def test_the_process_imports_few_packages() -> None:
     tree = ast.parse(Path(str(decoder_child.__file__)).read_text())
     found = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     found |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.split(".")[0] for name in found} - sys.stdlib_module_names == {"numpy", "pydicom", "SimpleITK"}
+    assert {name.split(".")[0] for name in found} - sys.stdlib_module_names == {
+        "numpy",
+        "pydicom",
+        "SimpleITK",
+        "tifffile",
+    }
 
 
 def test_decoders_print_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -156,3 +162,19 @@ def test_deflated_content_beyond_its_header(tmp_path: Path, monkeypatch: pytest.
     assert pixels(path) == PIXELS.tolist()
     monkeypatch.setattr(dicom_tags, "FREE_EXPANSION", 2**20)
     refused(path, Code.SCAN_TOO_LARGE, "deflated")
+
+
+def test_other_compressions_of_tiff_are_decoded_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, gray = tmp_path / "a.tif", np.arange(20 * 24, dtype=np.uint8).reshape(20, 24)
+    tifffile.imwrite(path, gray, compression="zlib")
+    # tifffile decodes Deflate without imagecodecs
+    monkeypatch.setattr(tiff_segments, "can_decompress", lambda page: False)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: name)
+    decoder._child.stop()
+    assert read_scan(path).array[0].T.tolist() == gray.tolist() and child_id()
+    first, content = child_id(), bytearray(path.read_bytes())
+    with tifffile.TiffFile(path) as file:
+        content[file.pages[0].dataoffsets[0]] ^= 0xFF
+    path.write_bytes(content)
+    refused(path, Code.SCAN_DAMAGED)
+    assert child_id() == first

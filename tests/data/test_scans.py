@@ -1,6 +1,7 @@
 """Valid NIfTI files are read exactly, and invalid files are refused."""
 
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -234,7 +235,7 @@ def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for content in (b"\x5c\x01\0\0", b"P5 4 4 255\n" + bytes(600)):
         path.write_bytes(content)
         refused(path, Code.NOT_A_SCAN, "not a NIfTI file")
-    monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
     refused(path, Code.READ_FAILED, "Permission denied")
 
 

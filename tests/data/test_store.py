@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, sha256_of
+from graftseg.core.files import read_json
+from graftseg.core.reading import sha256_of
 from graftseg.core.types import Geometry, Split
 from graftseg.data.grid import Grid
 from graftseg.data.store import ADAPTER, CASES, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store

@@ -12,7 +12,8 @@ import torch
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, sha256_of
+from graftseg.core.files import read_json
+from graftseg.core.reading import sha256_of
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, to_source_axes
 from graftseg.data.layouts import read_layout

@@ -1,6 +1,7 @@
 """Records: contents, the older form, damage, targets, variants and siblings."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, sha256_of
+from graftseg.core.files import read_json
+from graftseg.core.reading import sha256_of
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
 from graftseg.evaluation.table_metrics import mean_metrics
@@ -358,10 +360,10 @@ def test_missing_values_survive_a_record(tmp_path: Path) -> None:
 def test_an_unreadable_record_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = record(tmp_path, "tiny/bcp", 0, 0.5)
 
-    def denied(path: Path, *_: Any, **__: Any) -> None:
+    def denied(path: Path, *_: Any) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(os, "open", denied)
     with pytest.raises(UserError) as caught:
         read_record(folder)
     assert caught.value.code != Code.DAMAGED_FILE

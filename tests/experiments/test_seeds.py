@@ -12,7 +12,8 @@ from command_line import contents
 
 from graftseg import api
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.files import read_json, sha256_of
+from graftseg.core.files import read_json
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare

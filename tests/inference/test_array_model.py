@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 import graftseg
 from graftseg import api
 from graftseg.core.errors import Code
-from graftseg.core.files import sha256_of, write_json
+from graftseg.core.files import write_json
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store

@@ -1,6 +1,7 @@
 """Prediction of folders: failing scans, earlier label maps, and files that must not be overwritten."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -103,6 +104,21 @@ def test_scans_with_other_channels_fail_and_do_not_stop_the_others(run: Path, im
     assert (two.code, "two.nii.gz" in two.where) == (Code.CHANNELS_MISMATCH, True)
     assert manifest(out)["failures"] == {"test_000": str(surplus), "two": str(two)}
     assert sorted(content(out)) == ["cases.jsonl", "classes.json", "manifest.json", "test_001.nii.gz"]
+
+
+def test_pipes_and_links_to_proc_fail_and_do_not_stop_the_others(run: Path, images: Path, out: Path) -> None:
+    """Reading a pipe, or /proc/kmsg, would wait forever. /proc/kmsg is a regular file of size 0."""
+    os.mkfifo(images / "a.nii.gz")
+    (images / "b.nii.gz").symlink_to("a.nii.gz")
+    for name in ("c.nii.gz", "d.zip", "e.png", "f.mha", "g.dcm"):
+        (images / name).symlink_to("/proc/kmsg")
+    for _ in range(2):
+        predicted = api.predict(run, images, out, device="cpu")
+        assert [case.case for case in predicted.cases] == ["test_000", "test_001"]
+        failures = [(Path(error.where).name[0], error.code) for error in predicted.failures]
+        refused = {"a": Code.READ_FAILED, "b": Code.READ_FAILED} | dict.fromkeys("cdefg", Code.SCAN_DAMAGED)
+        assert sorted(failures) == sorted(refused.items())
+        assert sorted(manifest(out)["failures"]) == list("abcdefg")
 
 
 def test_a_long_name_fails_only_if_its_files_need_longer_names(run: Path, images: Path, out: Path) -> None:

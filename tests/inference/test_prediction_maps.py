@@ -16,7 +16,8 @@ from scipy import stats
 from graftseg import api
 from graftseg.core.colors import COLORS
 from graftseg.core.errors import Code
-from graftseg.core.files import read_json, sha256_of, write_json
+from graftseg.core.files import read_json, write_json
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store

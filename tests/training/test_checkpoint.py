@@ -1,7 +1,9 @@
 """Checkpoints: verified, or not used."""
 
+import os
 import random
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -51,6 +53,31 @@ def test_truncated_file_falls_back_to_the_previous_checkpoint(
     latest = load_latest(tmp_path)
     assert latest is not None and latest.path.name == "step-00000001.ckpt" and latest.state["step"] == 1
     assert "step-00000002.ckpt" in caplog.text and Code.CHECKPOINT_DAMAGED in caplog.text
+
+
+@pytest.mark.parametrize("target", [None, "/dev/zero", "/proc/kmsg", "nowhere"])
+def test_the_previous_checkpoint_is_used_instead_of_a_special_file(tmp_path: Path, target: str | None) -> None:
+    save_checkpoint(tmp_path, 1, state(1))
+    newest = save_checkpoint(tmp_path, 2, state(2))
+    newest.unlink()
+    if target is None:
+        os.mkfifo(newest)
+    else:
+        newest.symlink_to(target)
+    with user_error(Code.CHECKPOINT_DAMAGED, newest):
+        load_checkpoint(newest)
+    latest = load_latest(tmp_path)
+    assert latest is not None and latest.state["step"] == 1 and checkpoints_in(tmp_path) == [latest.path]
+
+
+def test_a_checkpoint_without_permission_does_not_count_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_checkpoint(tmp_path, 1, state(1))
+    with monkeypatch.context() as patched, pytest.raises(PermissionError):
+        patched.setattr(os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
+        load_latest(tmp_path)
+    assert checkpoints_in(tmp_path) == [path]
 
 
 def test_no_usable_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from command_line import CommandLine
 
 from graftseg.core.errors import Code
 from graftseg.core.files import read_json
+from graftseg.core.reading import read_bytes
 from graftseg.data.store import Store
 from graftseg.experiments.seeds import train_seeds
 
@@ -100,12 +101,12 @@ def test_label_maps_and_records_of_the_demo_have_no_log(cli: CommandLine, folder
 
 
 def test_a_log_that_cannot_be_opened_is_told(cli: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, read = folder / "runs/seed-0", Path.read_bytes
+    run, read = folder / "runs/seed-0", read_bytes
 
     def refuse(path: Path) -> bytes:
         if path.name == "log.jsonl":
             raise PermissionError(13, "Permission denied", str(path))
         return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("graftseg.core.run_folder.read_bytes", refuse)
     assert "log.jsonl" in cli.fails("report", run, code=Code.PERMISSION_DENIED)

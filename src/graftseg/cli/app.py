@@ -37,6 +37,7 @@ from graftseg.cli.messages import say
 from graftseg.core.errors import Code
 from graftseg.core.files import check_working_directory
 from graftseg.core.launched import reported_status
+from graftseg.core.reading import read_text
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -98,7 +99,7 @@ def plan(
     from graftseg import api
     from graftseg.planning.plans import TRAIN_LINE
 
-    lines = api.plan(data, out, device=device, minutes=minutes, method=method).read_text().splitlines()
+    lines = read_text(api.plan(data, out, device=device, minutes=minutes, method=method)).splitlines()
     head = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
     for line in head[: head.index(TRAIN_LINE)]:
         say(line)

@@ -12,6 +12,7 @@ import typer
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.launched import EXIT_STATUS
+from graftseg.core.reading import read_text
 
 MAX_RESTARTS = 3
 """Number of restarts after the death of a rank."""
@@ -78,4 +79,4 @@ def _check_devices(devices: int, device: str) -> None:
 
 
 def _status(file: Path, default: int) -> int:
-    return int(file.read_text()) if file.is_file() else default
+    return int(read_text(file)) if file.is_file() else default

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from graftseg.core.reading import open_regular
+
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 
@@ -34,7 +36,7 @@ def _with_apostrophe(cell: Any) -> Any:
 
 def read_csv_rows(path: Path) -> list[dict[Any, Any]]:
     """Read the rows of a table that ``csv_text`` wrote, by column name. Raise OSError, ValueError or csv.Error."""
-    with path.open(encoding="utf-8-sig", newline="") as stream:
+    with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as stream:
         rows = list(csv.DictReader(stream, strict=True))
     return [{name: _without_apostrophe(cell) for name, cell in row.items()} for row in rows]
 

@@ -1,4 +1,4 @@
-"""Atomic writes, JSON, checksums, locks and checks of target files."""
+"""Atomic writes, JSON, locks and checks of target files."""
 
 import errno
 import fcntl
@@ -7,7 +7,6 @@ import json
 import math
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.reading import open_regular, read_start
 
 PARTIAL = ".partial-"
 """Prefix of temporary files and folders."""
@@ -248,15 +248,6 @@ def read_json(path: Path) -> Any:
     return parsed
 
 
-def read_start(path: Path, count: int) -> bytes:
-    """Return the first bytes of a file. Treat a pipe or device as empty, because reading it could wait forever."""
-    info = path.stat()
-    if not stat.S_ISDIR(info.st_mode) and not (stat.S_ISREG(info.st_mode) and info.st_size):
-        return b""
-    with path.open("rb") as stream:
-        return stream.read(count)
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that contains an object."""
     content = read_json(path)
@@ -294,18 +285,14 @@ def _reject_number(text: str) -> Any:
     raise ValueError(f"{text:.40} is not a finite number, or has too many digits")
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 checksum of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def link_or_copy(source: Path, target: Path) -> None:
     """Create a hard link to a file, or a copy if the file system does not support the link."""
     try:
         os.link(os.path.realpath(source), target)
     except OSError:
-        shutil.copy2(source, target)
+        with open_regular(source) as stream, target.open("xb") as copy:
+            shutil.copyfileobj(stream, copy)
+        shutil.copystat(source, target)
 
 
 def make_folder(path: Path) -> None:
@@ -326,7 +313,8 @@ def locked(path: Path, finding: str) -> Iterator[None]:
     folder = path if path.is_dir() else path.parent
     make_folder(folder)
     with write_errors(folder):
-        handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+        mode = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+        handle = os.open(path, mode | os.O_NONBLOCK, 0o666)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -340,7 +328,7 @@ def locked(path: Path, finding: str) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Return whether a process has the lock of a folder or a lock file. Nothing is created or changed."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import parse_json, read_json, write_checked, write_errors, write_text
+from graftseg.core.reading import read_bytes
 
 MANIFEST = "manifest.json"
 JOURNALS = "cases*.jsonl"
@@ -145,7 +146,7 @@ def _with_journals(folder: Path, manifest: Manifest) -> Manifest:
 
 def _cases_in(journal: Path) -> Iterator[PredictedCase]:
     """Yield the cases of a journal, without failures and without incomplete lines of a killed process."""
-    for line in journal.read_bytes().splitlines():
+    for line in read_bytes(journal).splitlines():
         try:
             content = parse_json(line)
             if "failure" not in content:
@@ -168,7 +169,7 @@ def append_to_journal(path: Path, entry: PredictedCase | dict[str, str]) -> None
     """Add a case, or a failure with its reason, in a single write, so that concurrent readers see complete lines."""
     content = _line(entry if isinstance(entry, dict) else _CASE.dump_python(entry, mode="json")).encode()
     with write_errors(path, len(content)):
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
         try:
             os.write(handle, content)
         finally:

@@ -26,6 +26,7 @@ from graftseg.core.files import (
     write_errors,
     write_text,
 )
+from graftseg.core.reading import read_bytes
 
 FORMAT = 1  # format version of run.json
 LOCK = ".run-lock"
@@ -278,7 +279,7 @@ def read_log(path: Path, *, allow_nan: bool = True) -> list[dict[str, Any]]:
     """Return all complete lines of a log, or an empty list if the log does not exist."""
     if not path.is_file():
         return []
-    *complete, _ = path.read_bytes().split(b"\n")
+    *complete, _ = read_bytes(path).split(b"\n")
     with suppress(KeyError, TypeError, ValueError, RecursionError):
         lines = [parse_json(text, allow_nan=allow_nan) for text in complete]
         if all(isinstance(line["global_step"], int) for line in lines):

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
+from graftseg.core.reading import read_text
 from graftseg.data.formats.dicom import is_dicom_case, series_folders
 from graftseg.data.grouping import scans_in
 from graftseg.data.scans import READABLE, is_dicom_scan, is_scan, scan_stem
 
 LIST_SUFFIX = ".txt"
+MAX_LIST_BYTES = 64 * 2**20
 
 Stems = dict[Path, str]
 """Names of scans by path, without suffix. A name may end in a channel number."""
@@ -79,7 +81,7 @@ def _listed(path: Path) -> tuple[Stems, dict[str, UserError]]:
 def _paths_in(path: Path) -> list[Path]:
     """Return the absolute paths in a list, without duplicates."""
     try:
-        lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
+        lines = [line.strip() for line in read_text(path, "utf-8-sig", limit=MAX_LIST_BYTES).splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UserError(Code.READ_FAILED, path, f"cannot be read ({reason})", "write one path per line") from None

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
+from graftseg.core.reading import open_regular
 from graftseg.data.augment import Integers
 from graftseg.data.store import Store, StoredCase
 
@@ -72,7 +73,7 @@ class Positions:
     def load(cls, path: Path) -> "Positions":
         """Load positions written by ``save``."""
         try:
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
+            with open_regular(path) as stream, np.load(stream, allow_pickle=False) as content:
                 count, groups, flat = int(content["cases"]), content["groups"], content["voxels"]
             cases: list[list[Voxels]] = [[] for _ in range(count)]
             parts = np.split(flat.astype(np.int32), np.cumsum(groups[:, 1])[:-1]) if len(groups) else []

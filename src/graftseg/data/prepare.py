@@ -15,18 +15,10 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import (
-    PARTIAL,
-    atomic_path,
-    link_or_copy,
-    locked,
-    make_folder,
-    read_json,
-    sha256_of,
-    write_checked,
-)
+from graftseg.core.files import PARTIAL, atomic_path, link_or_copy, locked, make_folder, read_json, write_checked
 from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
+from graftseg.core.reading import sha256_of
 from graftseg.core.settings import Settings
 from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.core.types import Case, Geometry

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, sha256_of, write_checked
+from graftseg.core.files import read_json, write_checked
+from graftseg.core.reading import check_regular, sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import SPLITS, Geometry, Split
 from graftseg.data.formats.scan import unreadable
@@ -223,6 +224,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
 def _open(path: Path, shape: tuple[int, ...], dtype: type[Number]) -> npt.NDArray[Number]:
     """Open a stored array as a memory map and compare its type and shape with the manifest."""
     with _reading(path):
+        check_regular(path)
         array = np.lib.format.open_memmap(path, mode="r")
     if (array.dtype, array.shape, array.flags.c_contiguous) != (np.dtype(dtype), shape, True):
         raise _damaged(path, f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}")

@@ -18,6 +18,7 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, read_object, write_group, write_json, write_text
+from graftseg.core.reading import read_text
 from graftseg.core.run_folder import LOCK, RunFolder, read_log
 from graftseg.evaluation import comparison
 from graftseg.evaluation.references import TESTED_ON
@@ -187,7 +188,7 @@ def _damaged(file: Path) -> UserError:
 
 def _read(folder: Path) -> Record:
     content = read_object(folder / RECORD)
-    if content.pop("checksum") != _checksum(content, (folder / RECIPE).read_text(encoding="utf-8")):
+    if content.pop("checksum") != _checksum(content, read_text(folder / RECIPE)):
         raise _damaged(folder / RECORD)
     reported, best = (scores and _parse_scores(scores) for scores in (content["scores"], content["best_scores"]))
     return Record(folder, content["run"], reported, best, content["log"])
@@ -306,7 +307,7 @@ def as_run_folder(folder: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as temporary:
         run = RunFolder(Path(temporary) / folder.name)
         write_json(run.manifest_file, record.facts)
-        write_text(run.recipe_file, (folder / RECIPE).read_text(encoding="utf-8"))
+        write_text(run.recipe_file, read_text(folder / RECIPE))
         write_text(run.log_file, "".join(f"{json.dumps(line)}\n" for line in record.log))
         record.evaluation.save(run.predictions / "metrics.csv", record.reported.about)
         yield run.path

@@ -11,7 +11,7 @@ import torch
 
 from graftseg.core.devices import has_bf16
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.core.types import Precision
 from graftseg.data.grid import Grid

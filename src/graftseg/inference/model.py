@@ -1,5 +1,6 @@
 """Networks: how they are built from a recipe, and how their weights are saved and loaded."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of, write_bytes
+from graftseg.core.files import write_bytes
+from graftseg.core.reading import read_bytes
 from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
@@ -55,11 +57,14 @@ def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
     """Load the weights of a method's student. With ``sha256``, check the hash of the file."""
     remedy = "copy the file again or train again"
     check_weights_exist(path, sha256)
-    if sha256 is not None and sha256_of(path) != sha256:
-        finding = "damaged or edited (its hash differs from the hash in run.json)"
-        raise UserError(Code.WEIGHTS_DAMAGED, path, finding, remedy)
     try:
-        method.student.load_state_dict(load(path.read_bytes()))
+        content = read_bytes(path)
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            finding = "damaged or edited (its hash differs from the hash in run.json)"
+            raise UserError(Code.WEIGHTS_DAMAGED, path, finding, remedy)
+        method.student.load_state_dict(load(content))
+    except PermissionError:
+        raise
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(Code.WEIGHTS_DAMAGED, path, f"the weights cannot be read ({reason})", remedy) from None

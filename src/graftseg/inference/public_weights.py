@@ -16,7 +16,8 @@ from torch import Tensor
 
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_folder, sha256_of
+from graftseg.core.files import atomic_folder
+from graftseg.core.reading import open_regular, sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.benchmarks.acdc import CLASSES as ACDC_CLASSES
 from graftseg.data.benchmarks.la import CLASSES as LA_CLASSES
@@ -83,7 +84,8 @@ def _read_state(file: Path) -> State:
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "no such file", "check the path")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with open_regular(file) as stream:
+            content = torch.load(stream, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, LookupError, EOFError, OSError, TypeError) as error:
         reason = " ".join(str(error).split())[:120]
         finding = f"not a file of weights that can be loaded without executing code ({reason})"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of
 from graftseg.core.names import nfc
 from graftseg.core.predictions import PredictedCase
+from graftseg.core.reading import sha256_of
 from graftseg.data.scans import files_of
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import Source

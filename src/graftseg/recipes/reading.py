@@ -13,13 +13,15 @@ from typing import Any
 import yaml
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_start
+from graftseg.core.reading import read_start
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 """The folder of the recipes that come with the package."""
 Tree = dict[Any, Any]
 MAX_CHARACTERS, MAX_VALUES, MAX_LEVELS = 2**18, 100_000, 50
 """Limits of a YAML text: number of characters, of values, and of levels of nested lists and mappings."""
+MAX_BYTES = 4 * MAX_CHARACTERS + 4
+"""Number of bytes to read of a YAML file. A longer file has too many characters."""
 CHECKSUM_LINE = "# sha256 of all other lines: "
 """Start of the first line of the recipe file in a run folder."""
 SIMILARITY = 0.75
@@ -128,7 +130,7 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
     """Read a recipe and merge it over its base. ``children`` are the recipes that are based on this recipe."""
     _refuse_cycle(path, children)
     try:
-        tree = read_yaml(read_start(path, 4 * MAX_CHARACTERS + 4).decode().replace("\r\n", "\n"))
+        tree = read_yaml(read_start(path, MAX_BYTES).decode().replace("\r\n", "\n"))
     except OSError as error:
         finding = f"cannot be read ({error.strerror})"
         raise UserError(Code.READ_FAILED, path, finding, "check the path of the recipe") from None

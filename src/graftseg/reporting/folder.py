@@ -15,9 +15,10 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
+from graftseg.core.reading import open_regular, read_text
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, find_store, open_store
-from graftseg.recipes.reading import read_yaml
+from graftseg.recipes.reading import MAX_BYTES, read_yaml
 from graftseg.reporting.curves import Curve, Stage
 
 MAX_SNAPSHOT_BYTES = 2**28
@@ -71,7 +72,7 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        recipe = read_yaml(path.read_text(encoding="utf-8"))
+        recipe = read_yaml(read_text(path, limit=MAX_BYTES))
     except ValueError as error:
         raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited, invalid YAML ({error})", "restore it") from None
     return recipe if isinstance(recipe, dict) else None
@@ -142,7 +143,7 @@ def read_snapshot(path: Path) -> Snapshot:
 @contextmanager
 def _open_snapshot(path: Path) -> Iterator[NpzFile]:
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as content:
             if sum(member.file_size for member in content.zip.infolist()) > MAX_SNAPSHOT_BYTES:
                 raise ValueError("too large")
             yield content

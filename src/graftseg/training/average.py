@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import sha256_of
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.model import build_method, load_network, save_weights
 from graftseg.recipes.baseline import baseline_of, shares_first_stage

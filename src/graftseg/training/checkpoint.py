@@ -19,6 +19,7 @@ import torch
 from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
+from graftseg.core.reading import read_bytes
 
 SIGNATURE = b"GRAFTSEG"
 HEADER_SIZE = len(SIGNATURE) + hashlib.sha256().digest_size
@@ -64,12 +65,18 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
 
 def copy_latest(folder: Path, target: Path) -> None:
     """Copy the newest checkpoint, which later checkpoints would replace."""
-    write_bytes(target, checkpoints_in(folder)[-1].read_bytes())
+    write_bytes(target, read_bytes(checkpoints_in(folder)[-1]))
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     """Load a checkpoint after verifying its checksum; no code in the file is executed."""
-    content = path.read_bytes()
+    try:
+        content = read_bytes(path)
+    except PermissionError:
+        raise
+    except OSError as error:
+        finding = f"the checkpoint cannot be read ({error.strerror})"
+        raise UserError(Code.CHECKPOINT_DAMAGED, path, finding, "the previous checkpoint is used") from None
     body = memoryview(content)[HEADER_SIZE:]
     if content[: len(SIGNATURE)] != SIGNATURE or hashlib.sha256(body).digest() != content[len(SIGNATURE) : HEADER_SIZE]:
         raise UserError(Code.CHECKPOINT_DAMAGED, path, "damaged checkpoint", "the previous checkpoint is used")

@@ -18,7 +18,8 @@ import torch
 from graftseg.core import ranks
 from graftseg.core.devices import free_memory, hardware_name, versions
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.files import sha256_of, write_text
+from graftseg.core.files import write_text
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import SINGLE_RUN, RunFolder, read_log
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.disk_batches import DiskBatches

@@ -13,7 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from graftseg.core import launched, ranks
 from graftseg.core.errors import Code, UserError, in_one_line
-from graftseg.core.files import make_folder
+from graftseg.core.files import check_target_file, make_folder
+from graftseg.core.reading import read_text
 from graftseg.core.run_folder import LOCK, RunFolder
 from graftseg.methods import METHODS, Method
 from graftseg.networks.layers import use_local_statistics
@@ -57,10 +58,11 @@ def _is_restart(run: RunFolder) -> bool:
         logger.warning("%s: the ranks were restarted (restart %d)", in_one_line(str(run.path)), launched.restarts())
     if run.is_free:
         make_folder(run.path)
+        check_target_file(run.path / LOCK)
         (run.path / LOCK).write_text(launched.launch_name())
         return False
     lock = run.path / LOCK
-    return lock.is_file() and lock.read_text() == launched.launch_name()
+    return lock.is_file() and read_text(lock) == launched.launch_name()
 
 
 class RankStep:

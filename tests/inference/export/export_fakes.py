@@ -7,7 +7,8 @@ from typing import Any
 import torch
 import yaml
 
-from graftseg.core.files import sha256_of, write_text
+from graftseg.core.files import write_text
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method, save_weights

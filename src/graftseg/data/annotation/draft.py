@@ -17,6 +17,7 @@ import numpy as np
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, read_object, write_errors, write_json
+from graftseg.core.reading import read_bytes
 from graftseg.core.types import Geometry
 from graftseg.data.annotation.strokes import RUN, Drawing, Runs, apply_runs, runs_between
 from graftseg.data.scans import read_label, write_label
@@ -123,7 +124,7 @@ class Draft:
     def _replay(self) -> None:
         """Apply all complete strokes, and cut off an incomplete stroke at the end of the journal."""
         path = self._folder / JOURNAL
-        content, end = path.read_bytes(), 0
+        content, end = read_bytes(path), 0
         for number, runs, after in _strokes(content):
             if number != self.count + 1:
                 break

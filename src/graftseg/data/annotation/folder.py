@@ -18,7 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, atomic_path, check_writable, locked, make_folder, parse_json, write_errors
+from graftseg.core.files import (
+    PARTIAL,
+    atomic_path,
+    check_target_file,
+    check_writable,
+    locked,
+    make_folder,
+    parse_json,
+    write_errors,
+)
+from graftseg.core.reading import read_bytes
 from graftseg.core.types import Case, Geometry
 from graftseg.data.annotation.draft import Draft
 from graftseg.data.formats.nifti import is_nifti
@@ -83,7 +93,7 @@ class AnnotationFolder:
         folder = self.path / "previous" / case
         number = len(list(folder.glob("*"))) + 1 if folder.is_dir() else 1
         with atomic_path(folder / f"{number:04d}-{target.name}") as partial:
-            shutil.copyfile(target, partial)
+            partial.write_bytes(read_bytes(target))
 
     def is_saved(self, case: Case, draft: Draft) -> bool:
         """Return whether the label map equals the draft. It does if a save ended before the draft was deleted."""
@@ -94,6 +104,7 @@ class AnnotationFolder:
         """Append a line to the log and flush it to disk."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, "case": case, "action": action, **facts}) + "\n"
+        check_target_file(self.log_file)
         with write_errors(self.log_file), self.log_file.open("a", encoding="utf-8") as stream:
             stream.write(line)
             stream.flush()
@@ -102,7 +113,7 @@ class AnnotationFolder:
     def states(self) -> dict[str, str]:
         """Return the state of each case in the log by its last action. Lines that cannot be read are ignored."""
         states: dict[str, str] = {}
-        for text in self.log_file.read_bytes().splitlines() if self.log_file.is_file() else ():
+        for text in read_bytes(self.log_file).splitlines() if self.log_file.is_file() else ():
             try:
                 line = parse_json(text)
                 states[line["case"]] = STATES[line["action"]]

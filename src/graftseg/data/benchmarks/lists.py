@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_start
+from graftseg.core.reading import read_start
 from graftseg.core.types import Case
 from graftseg.data.folders import with_children
 

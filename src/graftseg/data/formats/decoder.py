@@ -1,4 +1,4 @@
-"""Decode compressed DICOM pixels in a child process, because decoders may crash on damaged files.
+"""Decode compressed DICOM and TIFF pixels in a child process, because decoders may crash on damaged files.
 
 One process is started on first use and answers all requests. If it ends during a request, the file is reported as
 damaged, and the next request starts a new process.
@@ -88,7 +88,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def decode(where: Path, decoder: str, needed: int, content: bytes = b"", **request: Any) -> NDArray[Any]:
-    """Return the pixels of a file from a decoder, ``pydicom`` or ``gdcm``. ``needed`` is their size in bytes."""
+    """Return the pixels of a file. ``needed`` is their size in bytes.
+
+    ``decoder`` is ``pydicom``, ``gdcm`` or ``tifffile``.
+    """
     refuse_bytes(where, needed)
     refuse_memory(where, needed)
     limits = {"bytes": needed, "seconds": SECONDS + needed // BYTES_PER_SECOND}
@@ -96,7 +99,7 @@ def decode(where: Path, decoder: str, needed: int, content: bytes = b"", **reque
         return _child.ask(request | limits | {"decoder": decoder, "length": len(content)}, content)
     except EOFError:
         finding = "the pixels cannot be decoded (the decoder crashed, or needed too much time or memory)"
-        raise UserError(Code.SCAN_DAMAGED, where, finding, "copy the series again or export it uncompressed") from None
+        raise UserError(Code.SCAN_DAMAGED, where, finding, "copy it again or export it uncompressed") from None
 
 
 def _start() -> "subprocess.Popen[bytes]":

@@ -1,8 +1,8 @@
-"""Child process that decodes compressed DICOM pixels, started by ``decoder``. It may crash without harm to its parent.
+"""Child process that decodes compressed DICOM and TIFF pixels. A crash does no harm to its parent.
 
-A request is a line of JSON and the bytes of the pixels. A reply is a line of JSON with shape and type and the bytes of
-the array, or a line with an error. The process ends when its input ends. It imports no other module of this project, so
-that it starts fast and needs little memory.
+``decoder`` starts the process. A request is a line of JSON and the bytes of the pixels. A reply is a line of JSON with
+shape and type and the bytes of the array, or a line with an error. The process ends when its input ends. It imports no
+other module of this project, so that it starts fast and needs little memory.
 """
 
 import json
@@ -35,7 +35,7 @@ def main() -> None:
 
 def _answer(request: dict[str, Any], source: BinaryIO, replies: BufferedWriter) -> None:
     content = source.read(request["length"])
-    decode = {"pydicom": _with_pydicom, "gdcm": _with_gdcm}[request["decoder"]]
+    decode = {"pydicom": _with_pydicom, "gdcm": _with_gdcm, "tifffile": _with_tifffile}[request["decoder"]]
     array: NDArray[Any] = np.empty(0)
     try:
         package = _package(request["decoder"])
@@ -57,6 +57,10 @@ def _package(decoder: str) -> Any:
         SimpleITK.ProcessObject.SetGlobalWarningDisplay(False)
         SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
         return SimpleITK
+    if decoder == "tifffile":
+        import tifffile
+
+        return tifffile
     import pydicom
 
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
@@ -93,6 +97,12 @@ def _with_pydicom(pydicom: Any, request: dict[str, Any], content: bytes) -> NDAr
 
 def _with_gdcm(itk: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
     pixels: NDArray[Any] = itk.GetArrayFromImage(itk.ReadImage(request["path"], imageIO="GDCMImageIO"))
+    return pixels
+
+
+def _with_tifffile(tifffile: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
+    with tifffile.TiffFile(request["path"]) as file:
+        pixels: NDArray[Any] = file.pages[0].asarray(maxworkers=1)
     return pixels
 
 

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.reading import open_regular
 from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
 
 MAX_FILES = 100_000
@@ -115,7 +116,7 @@ def _listed_members(path: Path) -> int:
     ``zipfile`` ignores this number, and creates an object for each entry of the central directory.
     """
     file_size = path.stat().st_size
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         tail_start = stream.seek(max(0, file_size - _MAX_END_BYTES))
         tail = stream.read()
         begin = tail.rfind(_END_RECORD)

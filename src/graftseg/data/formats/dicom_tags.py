@@ -6,7 +6,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from io import SEEK_END, BufferedReader, BytesIO, FileIO
+from io import SEEK_END, BufferedReader, BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.progress import silence
+from graftseg.core.reading import open_regular
 from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, optional, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
@@ -66,7 +67,7 @@ class _Content(BufferedReader):
     def __init__(self, where: Path, content: Path | BinaryIO) -> None:
         if isinstance(content, Path) and content.exists() and not content.is_file():
             raise UserError(Code.NOT_A_SCAN, where, "not a file", AGAIN)
-        super().__init__(FileIO(content) if isinstance(content, Path) else content)  # type: ignore[arg-type]
+        super().__init__(open_regular(content) if isinstance(content, Path) else content)  # type: ignore[arg-type]
         self.where = where
         self.size = self.seek(0, SEEK_END)
         self.seek(0)

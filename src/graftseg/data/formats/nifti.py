@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
+from graftseg.core.reading import open_regular
 from graftseg.core.types import Geometry
 from graftseg.data.formats.scan import FourthAxis, Scan, damaged, refuse_absent, refuse_bytes, unreadable
 from graftseg.data.grid import grid_difference, is_valid_affine
@@ -96,7 +97,7 @@ def _open_nifti(path: Path, channel_count: int | None) -> Iterator[tuple[BinaryI
     """Open a NIfTI file, compressed or not, and check its header against the size of the file."""
     try:
         refuse_absent(path)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             compressed = file.read(2) == _GZIP_MAGIC
             file.seek(0)
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file

@@ -20,6 +20,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
 from graftseg.data.formats import tiff_segments
+from graftseg.data.formats.decoder import DecodingError, decode
 from graftseg.data.formats.png_chunks import Chunks, Header, read_chunks, read_header
 from graftseg.data.formats.scan import (
     AGAIN,
@@ -223,7 +224,10 @@ def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
         finding = f"no installed package decodes the pixels ({page.compression.name})"
         remedy = "pip install imagecodecs, or save the picture uncompressed"
         raise UserError(Code.PACKAGE_MISSING, path, finding, remedy)
-    pixels = np.asarray(page.asarray())
+    try:
+        pixels = decode(path, "tifffile", int(page.nbytes), path=str(path.absolute()))
+    except DecodingError as error:
+        raise ValueError(str(error)) from None
     if pixels.shape != page.shape:
         raise ValueError(f"pixels of shape {pixels.shape}, expected {page.shape}")
     return pixels

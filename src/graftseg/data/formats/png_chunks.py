@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.reading import read_bytes
 from graftseg.data.formats.scan import AGAIN, damaged, read_head, refuse_bytes, unreadable
 
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
@@ -73,7 +74,7 @@ def read_header(path: Path) -> Header:
 def read_chunks(path: Path) -> Chunks:
     """Read a file and verify the checksum of each chunk, and the checksum and the size of the compressed rows."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise unreadable(path, error) from None
     header, palette, frames, parts = _parsed_header(path, content), None, 1, []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_start
+from graftseg.core.reading import read_start
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 

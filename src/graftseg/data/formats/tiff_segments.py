@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.reading import open_regular
+
 _UNCOMPRESSED, _PACKBITS, _LZMA, _DEFLATE = 1, 32773, 34925, (8, 32946, 50013)  # numbers of compressions
 _SIGNATURES = {b"II*\0": ("<", 42), b"MM\0*": (">", 42), b"II+\0": ("<", 43), b"MM\0+": (">", 43)}
 _TYPE_BYTES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes per value by tag type
@@ -28,7 +30,7 @@ def has_more_pages(path: Path) -> bool:
 
     Raise ValueError if there are too many tags, or if they claim more bytes than the file has.
     """
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         start = stream.read(4)
         if start not in _SIGNATURES:
             raise ValueError("not a TIFF file")
@@ -80,7 +82,7 @@ def _segments(path: Path, page: Any) -> Iterator[bytes]:
     stored = list(zip(page.dataoffsets, page.databytecounts, sizes, strict=True))
 
     def read() -> Iterator[bytes]:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             for offset, count, (needed, whole) in stored:
                 if count > 2 * whole + 1024:
                     raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.reading import open_regular
 from graftseg.data.formats.header_text import MAX_NUMBER_LENGTH, Header
 from graftseg.data.formats.scan import damaged, refuse_bytes, refuse_expansion, refuse_memory, unreadable
 
@@ -43,7 +44,7 @@ def read_voxels(path: Path, header: Header) -> NDArray[Any]:
     read: dict[str, Callable[[Path, Header, BinaryIO], NDArray[Any]]]
     read = {"raw": _read_raw, "text": _read_text, "zlib": _read_compressed, "bzip2": _read_compressed}
     try:
-        with header.voxels.path.open("rb") as stream:
+        with open_regular(header.voxels.path) as stream:
             stream.seek(header.voxels.offset)
             numbers = read[header.voxels.encoding](path, header, stream)
     except OSError as error:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_folder, sha256_of, write_json
+from graftseg.core.files import atomic_folder, write_json
 from graftseg.core.progress import silence
+from graftseg.core.reading import read_bytes, sha256_of
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.export.request import Request, import_package
 from graftseg.inference.export.weights import tensor_checksum
@@ -79,7 +80,7 @@ def load(path: str | Path) -> Any:
     file = Path(path)
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
-    content = file.read_bytes()
+    content = read_bytes(file)
     try:
         model = onnx.load_model_from_string(content)
         metadata = {entry.key: entry.value for entry in model.metadata_props}

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import parse_json, write_bytes
+from graftseg.core.reading import check_regular
 from graftseg.inference.export.request import Request
 from graftseg.inference.model import TrainedNetwork, build_network, load_network, load_weights
 from graftseg.recipes.reading import read_yaml
@@ -62,6 +63,7 @@ def _read_description(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
     try:
+        check_regular(file)
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
             _check(file, metadata, {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118

@@ -15,6 +15,7 @@ import torch
 from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
+from graftseg.core.reading import read_start
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import LOCAL, Executor, open_executor
 from graftseg.data.checks.findings import counted
@@ -100,7 +101,7 @@ def check_ranking_path(path: Path) -> None:
     """Raise an error if a ranking may not be written to this path."""
     if path.suffix != ".csv":
         raise UserError(Code.OPTION_INVALID, path, "the ranking must be a .csv file", "end --out in .csv")
-    if path.is_file() and path.open(encoding="utf-8", errors="replace").readline().strip() != ",".join(HEAD):
+    if path.is_file() and read_start(path, 4096).decode(errors="replace").partition("\n")[0].strip() != ",".join(HEAD):
         raise UserError(Code.UNSAFE_TARGET, path, "the file exists and is not a ranking", "name another file as --out")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import parse_json
+from graftseg.core.reading import open_regular
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.gray_window import to_gray
 from graftseg.recipes.recipe import Recipe, load_recipe
@@ -57,7 +58,7 @@ class LiveRun:
         """Return the lines that were added to the log. An incomplete last line is read in the next call."""
         if not self._run.log_file.is_file():
             return []
-        with self._run.log_file.open("rb") as stream:
+        with open_regular(self._run.log_file) as stream:
             # a resumed run writes a shorter log
             stream.seek(self._offset if self._offset <= stream.seek(0, SEEK_END) else 0)
             self._offset = stream.tell()

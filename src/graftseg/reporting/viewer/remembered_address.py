@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_errors
+from graftseg.core.reading import read_bytes
 from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.launch import listen
 
@@ -42,7 +43,7 @@ def _listen_again(last: _Address | None, port: int) -> socket:
 
 def _read(path: Path) -> _Address | None:
     try:
-        return _Address.model_validate_json(path.read_bytes())
+        return _Address.model_validate_json(read_bytes(path, 4096))
     except (OSError, ValidationError):
         return None
 

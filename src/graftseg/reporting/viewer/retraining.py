@@ -8,6 +8,8 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal
 
+from graftseg.core.files import check_target_file
+from graftseg.core.reading import read_text
 from graftseg.core.run_folder import RunFolder
 
 State = Literal["idle", "running", "finished", "failed"]
@@ -35,6 +37,7 @@ class Retraining:
                 return
             self._target = next_run(self._run.path)
             command = [sys.executable, "-m", "graftseg", "train", "--continue-from", str(self._run.path)]
+            check_target_file(self._log)
             with self._log.open("wb") as stream:
                 process = subprocess.Popen(  # noqa: S603 - our own command
                     [*command, *self._options, "--out", str(self._target)],
@@ -58,7 +61,7 @@ class Retraining:
         """Return the state, the last lines of output and the seconds so far."""
         with self._lock:
             end = monotonic() if self._state == "running" else self._ended
-            lines = self._log.read_text(errors="replace").splitlines()[-SHOWN_LINES:] if self._state != "idle" else []
+            lines = read_text(self._log, errors="replace").splitlines()[-SHOWN_LINES:] if self._state != "idle" else []
             run = RunFolder(self._target) if self._target is not None and self._state == "finished" else None
             facts: dict[str, Any] = {"state": self._state, "lines": lines, "seconds": round(end - self._began, 1)}
             name, summary = (None, None) if run is None else (run.path.name, _summary(run))

@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
+from graftseg.core.reading import read_text
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
@@ -60,6 +61,6 @@ def report_of(run: RunFolder) -> Callable[[], str] | None:
     def render() -> str:
         with TemporaryDirectory() as folder:
             target = Path(folder) / "report.html"
-            return render_report(run.path, target, baseline=own_baseline(run), has_links=True).read_text("utf-8")
+            return read_text(render_report(run.path, target, baseline=own_baseline(run), has_links=True))
 
     return render
