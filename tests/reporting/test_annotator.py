@@ -162,6 +162,34 @@ def test_a_second_tab_cannot_change_a_case(trained: Path, folder: Path) -> None:
     assert client.post(f"{case}/open", json={"tab": "a"}).json()["writable"] is False
 
 
+def test_the_log_counts_the_time_for_which_a_tab_could_draw(trained: Path, folder: Path) -> None:
+    now = [0.0]
+    client = new_client(trained, folder, Leases(lambda: now[0]))
+
+    def wait(seconds: float) -> None:
+        """Renew the lease every second."""
+        for _ in range(int(seconds)):
+            now[0] += 1
+            client.post(f"{case}/open", json={"tab": "a"})
+
+    def finish(action: str) -> float:
+        client.post(f"{case}/finish", json={"tab": "a", "seq": 0, "action": action})
+        seconds: float = json.loads((folder / "annotations" / "log.jsonl").read_text().splitlines()[-1])["seconds"]
+        return seconds
+
+    case = open_case(client)
+    wait(4)
+    now[0] += LEASE_SECONDS + 100  # another case is open
+    wait(3)
+    now[0] += 0.5
+    assert finish("skip") == 4 + 2 + 0.5
+    now[0] += 100
+    wait(5)
+    client = new_client(trained, folder, Leases(lambda: now[0]))
+    wait(3)
+    assert finish("accept") == 4 + 2
+
+
 def test_a_lost_answer_does_not_double_a_stroke(trained: Path, folder: Path) -> None:
     client = new_client(trained, folder)
     case = open_case(client)
