@@ -81,7 +81,11 @@ class Annotator:
         self.prefetch()
 
     def draft(self, number: int) -> Draft:
-        """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction."""
+        """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction.
+
+        Raise a UserError if the label map is in a format that cannot be saved.
+        """
+        self.folder.target(self.cases[number])
         with self._lock:
             if number not in self._drafts:
                 folder, canvas = self.folder.draft(self.cases[number].name), self._canvas(number)
@@ -153,7 +157,8 @@ class Annotator:
     def _finish_interrupted(self) -> None:
         """Finish saves that were interrupted after the label map was written."""
         for number, case in enumerate(self.cases):
-            if case.label is None or not Draft.exists(self.folder.draft(case.name)):
+            has_draft = Draft.exists(self.folder.draft(case.name))
+            if case.label is None or not has_draft or not self.folder.can_save(case):
                 continue
             draft = self.draft(number)
             # an unchanged draft of a labeled case always equals the label map, so equality does not show a save
