@@ -7,11 +7,11 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from dicom_fakes import write_series
 from numpy.typing import NDArray
 from starlette.testclient import TestClient
 from viewer_fakes import ACCESS, client_of, make_tested_run
 
+from dicom_fakes import write_series
 from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label, read_scan, write_label
