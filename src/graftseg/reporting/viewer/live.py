@@ -1,5 +1,6 @@
 """Messages about the progress of a run, read from its files: state, new points of curves, new snapshots."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -32,7 +33,7 @@ class LiveRun:
 
     def __init__(self, run: RunFolder, clock: Callable[[], float] = monotonic) -> None:
         self._run, self._clock = run, clock
-        self._offset, self._step, self._snapshot = 0, 0, 0
+        self._file, self._offset, self._step, self._snapshot = 0, 0, 0, 0
         self._times: deque[tuple[float, int]] = deque()
         self._stages = stages_of(load_recipe(run.recipe_file))
         self._total = self._stages[-1]["last"]
@@ -58,9 +59,11 @@ class LiveRun:
         if not self._run.log_file.is_file():
             return []
         with self._run.log_file.open("rb") as stream:
-            # a resumed run writes a shorter log
-            stream.seek(self._offset if self._offset <= stream.seek(0, SEEK_END) else 0)
-            self._offset = stream.tell()
+            # a resumed run replaces the log by its first lines
+            file, size = os.fstat(stream.fileno()).st_ino, stream.seek(0, SEEK_END)
+            if file != self._file or self._offset > size:
+                self._file, self._offset = file, 0
+            stream.seek(self._offset)
             *complete, _ = stream.read().split(b"\n")
         self._offset += sum(len(line) + 1 for line in complete)
         lines = [parse_json(line, allow_nan=True) for line in complete]
