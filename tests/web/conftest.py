@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tiny import tiny_recipe, write_scans
-from viewer_browser import CHROMIUM, REQUESTED_HOSTS, SOFTWARE_GL, ServerProcess, Start
+from viewer_browser import CHROMIUM, requested_hosts, SOFTWARE_GL, ServerProcess, Start
 
 import graftseg
 
@@ -17,9 +17,9 @@ STATIC = Path(graftseg.__file__).parent / "reporting/viewer/static/index.html"
 @pytest.fixture(autouse=True)
 def no_other_hosts() -> Iterator[None]:
     """Fail a test whose pages send a request to another machine."""
-    REQUESTED_HOSTS.clear()
+    requested_hosts.clear()
     yield
-    assert REQUESTED_HOSTS <= {"127.0.0.1"}
+    assert requested_hosts <= {"127.0.0.1"}
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import BrowserContext, Route
-from viewer_browser import AXIAL, CORONAL, REQUESTED_HOSTS, SAGITTAL, VIEW, Start, ViewerTab, picture_of, wait_until
+from viewer_browser import AXIAL, CORONAL, requested_hosts, SAGITTAL, VIEW, Start, ViewerTab, picture_of, wait_until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
@@ -147,7 +147,7 @@ def test_a_run_shows_cases_overlays_and_scores(tested_run: Path, start: Start, c
 
 def test_the_page_is_loaded_from_this_machine(scan: Path, start: Start, context: BrowserContext) -> None:
     tab_of(context, start("view", scan).url)
-    assert REQUESTED_HOSTS == {"127.0.0.1"}
+    assert requested_hosts == {"127.0.0.1"}
 
 
 def test_an_address_opens_a_case(tested_run: Path, start: Start, context: BrowserContext) -> None:

@@ -25,7 +25,7 @@ AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 VIEW = "window.graftseg.page.stage.view"
 AXIAL, CORONAL, SAGITTAL = 0, 1, 2
 Voxel = tuple[int, int, int]
-REQUESTED_HOSTS = set[str]()
+requested_hosts = set[str]()
 """All hosts that the pages of a test sent requests to."""
 
 
@@ -75,7 +75,7 @@ def record_host(request: Request) -> None:
     """Remember the host of a request over the network."""
     address = urlsplit(request.url)
     if address.scheme not in ("data", "blob"):
-        REQUESTED_HOSTS.add(address.hostname or request.url)
+        requested_hosts.add(address.hostname or request.url)
 
 
 class ViewerTab:
