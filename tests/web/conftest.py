@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tiny import tiny_recipe, write_scans
-from viewer_browser import CHROMIUM, requested_hosts, SOFTWARE_GL, ServerProcess, Start
+from viewer_browser import CHROMIUM, SOFTWARE_GL, ServerProcess, Start, requested_hosts
 
 import graftseg
 

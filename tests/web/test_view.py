@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import BrowserContext, Route
-from viewer_browser import AXIAL, CORONAL, requested_hosts, SAGITTAL, VIEW, Start, ViewerTab, picture_of, wait_until
+from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, Start, ViewerTab, picture_of, requested_hosts, wait_until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
