@@ -145,6 +145,14 @@ def test_only_the_front_end_is_served_as_files(
     assert client.get(path).status_code == 404
 
 
+def test_links_with_names_lead_to_numbers(run: Path) -> None:
+    client = new_client(run)
+    names = [case["name"] for case in client.get("/api/session").json()["cases"]]
+    for name, target in ((names[3], "/#number=3"), ("nobody", "/")):
+        answer = client.get("/", params={"case": name}, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, target)
+
+
 def test_the_report_is_served(run: Path) -> None:
     answer = new_client(run).get("/report")
     assert answer.status_code == 200

@@ -39,9 +39,11 @@ def test_volumes_are_turned_as_nibabel_turns_them(order: list[int], steps: tuple
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_whole_numbers_become_int16(kind: str, order: tuple[int, ...]) -> None:
     array = (np.arange(60).reshape(3, 4, 5) - (30 if kind != "uint64" else 0)).astype(kind).transpose(order)
-    found = compact(array)
-    assert found.dtype == np.int16
-    assert np.array_equal(found, array)
+    for one in (array, array[::-1], array[:, ::2], np.moveaxis(np.stack([array, array + 1], axis=-1), -1, 0)):
+        found = compact(one)
+        assert found.dtype == np.int16
+        assert np.array_equal(found, one)
+        assert np.argsort(found.strides).tolist() == np.argsort(np.abs(one.strides)).tolist()
 
 
 @pytest.mark.parametrize("last", [0.5, 32768, -32769, np.nan, np.inf])

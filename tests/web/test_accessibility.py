@@ -35,7 +35,7 @@ def test_no_serious_finding(
         problems[scheme, "help"] = tab.accessibility_problems()
         tab.page.keyboard.press("Escape")
         tab.page.get_by_role("button", name="Render in 3-D").click()
-        wait_until(lambda tab=tab: tab.page.locator("#rendering").is_visible())
+        wait_until(tab.page.locator("#rendering").is_visible)
         problems[scheme, "rendering"] = tab.accessibility_problems()
         if mode == "annotate":
             tab.wait_writable()

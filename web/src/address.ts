@@ -3,13 +3,13 @@
 import type { CaseSummary } from "./api.ts";
 
 /**
- * Return the number of the case in an address, or null. Links contain a name: `?case=NAME` or `#case=NAME`. The page
- * itself writes `#number=N`, because names may be those of patients, and the browser keeps addresses in its history.
+ * Return the case in the part of an address after the page, or null. It is `#number=N`, because names may be those of
+ * patients, and the browser keeps addresses in its history. `#case=NAME` is accepted, too. The server replaces
+ * `?case=NAME`, which links contain.
  */
-export function caseInAddress(cases: readonly CaseSummary[], search: string, hash: string): number | null {
+export function caseInAddress(cases: readonly CaseSummary[], hash: string): number | null {
   const written = new URLSearchParams(hash.slice(1));
-  const number = written.get("number");
-  const name = written.get("case") ?? new URLSearchParams(search).get("case");
+  const [number, name] = [written.get("number"), written.get("case")];
   return cases.find((item) => (number === null ? item.name === name : String(item.id) === number))?.id ?? null;
 }
 

@@ -39,7 +39,7 @@ async function loadScan(details: CaseDetails, channel: number): Promise<LoadedSc
 
 /** Return the case in the address, or the first case of the list. */
 function firstCase(session: Session): number | null {
-  return caseInAddress(session.cases, location.search, location.hash) ?? firstCaseOf(session);
+  return caseInAddress(session.cases, location.hash) ?? firstCaseOf(session);
 }
 
 function loadFirst(session: Session): Loading | null {
@@ -185,7 +185,7 @@ export class ViewerPage {
   }
 
   async #openAddressed(): Promise<void> {
-    const id = caseInAddress(this.session.cases, location.search, location.hash);
+    const id = caseInAddress(this.session.cases, location.hash);
     if (id !== null) await this.open(id);
   }
 

@@ -50,7 +50,7 @@ class Draft:
             finding = f"the draft has the shape {labels.shape}, but the scan has {canvas.geometry.shape}"
             raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, "delete the folder to start again")
         self.about = read_object(folder / ABOUT)
-        self.seconds = float(read_object(folder / TIME)["seconds"]) if (folder / TIME).is_file() else 0.0
+        self.seconds = float(read_object(folder / TIME).get("seconds", 0)) if (folder / TIME).is_file() else 0.0
         self.start = canvas.to_drawing(labels.astype(np.uint8))
         self.drawing = self.start.copy()
         self.count = 0

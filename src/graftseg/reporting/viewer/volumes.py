@@ -102,9 +102,7 @@ def compact(array: NDArray[Any]) -> NDArray[Any]:
     if array.itemsize <= COMPACT.itemsize or not array.size:
         return array
     result = np.empty_like(array, COMPACT)
-    source, target = array.reshape(-1, order="A"), result.reshape(-1, order="A")
-    if not np.may_share_memory(target, result):  # neither order is contiguous
-        return compact(np.ascontiguousarray(array))
+    source, target = array.ravel("K"), result.ravel("K")  # in the order in memory
     limits = np.iinfo(COMPACT)
     for first in range(0, source.size, PART_VOXELS):
         part = source[first : first + PART_VOXELS]
