@@ -1,24 +1,34 @@
-"""Measure what ``train --live`` costs: the CPU time of the process that serves the page.
+"""Measure what ``train --live`` costs: the step rate with and without the page, and the CPU time of the page.
 
-The training itself does the same work with and without the page, because the page only reads the files of the run, once
-per second. So the cost is the CPU time of the page per second of training. It is measured between the first and the
-last event that a client receives, as a browser does. The start of the process is a separate number, because it does not
-grow with the training. CPU times depend little on other programs. Needs the built front end (``make web``).
+The same training runs in turn with and without the page, in alternating order. The page only reads the files of the
+run, once per second, so the cost is below the noise of a busy machine: close other programs. The step rate contains the
+start of the page. The CPU time of the page is measured between the first and the last event that a client receives, as
+a browser does. The start of the process is a separate number, because it does not grow with the training. Needs the
+built front end (``make web``).
 """
 
 import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.cookiejar import CookieJar
+from math import exp, log, sqrt
 from pathlib import Path
-from time import monotonic
+from statistics import fmean, stdev
+from time import monotonic, sleep
+from typing import Any
 
+import torch
+from scipy.stats import t as student
+
+from graftseg.core.devices import hardware_name, versions
+from graftseg.core.files import write_json
 from graftseg.data.phantom import write_phantoms
 
 RECIPE = "demo-2d/bcp"
@@ -26,10 +36,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Print the CPU time of the page per second of training, and the CPU time of a step."""
+    """Train in turn with and without the page, print all numbers, and write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shorter", type=int, default=1, help="divisor of the steps of the recipe")
     parser.add_argument("--threads", type=int, default=1, help="threads of the training")
+    parser.add_argument("--rounds", type=int, default=10, help="trainings with and without the page; at least 2")
+    parser.add_argument("--out", type=Path, help="JSON file for the numbers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
@@ -40,7 +52,12 @@ def main() -> None:
             [*graftseg("prepare"), str(folder / "scans"), "--out", str(folder / "store"), "--recipe", RECIPE],
             check=True,
         )
-        measure(folder, arguments)
+        rounds = [measured_round(folder, arguments, number) for number in range(arguments.rounds)]
+    result = summary(rounds) | {"recipe": RECIPE, "shorter": arguments.shorter, "threads": arguments.threads}
+    print(f"ratio {result['ratio']:.4f}, 95 % interval {result['interval'][0]:.4f} to {result['interval'][1]:.4f}")
+    if arguments.out is not None:
+        about = {"hardware": hardware_name(torch.device("cpu")), "cores": os.cpu_count(), "versions": versions()}
+        write_json(arguments.out, result | about | {"rounds": rounds})
 
 
 def graftseg(verb: str) -> list[str]:
@@ -48,12 +65,29 @@ def graftseg(verb: str) -> list[str]:
     return [sys.executable, "-m", "graftseg", verb]
 
 
-def measure(folder: Path, arguments: argparse.Namespace) -> None:
-    """Train once with the page and print all numbers."""
-    command = [*graftseg("train"), RECIPE, "--data", str(folder / "store"), "--out", str(folder / "run")]
-    command += ["--shorter", str(arguments.shorter), "--live"]
-    environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "BROWSER": "true"}
-    training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+def measured_round(folder: Path, arguments: argparse.Namespace, number: int) -> dict[str, float]:
+    """Train once with and once without the page. The order alternates, because the speed of a machine may drift."""
+    rates = {}
+    page: dict[str, float] = {}
+    for live in (True, False) if number % 2 else (False, True):
+        run = folder / f"run-{number}-{'live' if live else 'plain'}"
+        command = [*graftseg("train"), RECIPE, "--data", str(folder / "store"), "--out", str(run)]
+        command += ["--shorter", str(arguments.shorter)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "BROWSER": "true"}
+        if live:
+            page = train_with_page(command, environment)
+        else:
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        rates[live] = 1 / sum(json.loads((run / "run.json").read_text())["seconds_per_step"].values())
+    print(f"round {number + 1}: {rates[False]:.2f} steps/s without the page, {rates[True]:.2f} with it; page: {page}")
+    return {"steps_per_second": rates[False], "steps_per_second_live": rates[True], **page}
+
+
+def train_with_page(command: Sequence[str], environment: dict[str, str]) -> dict[str, float]:
+    """Train with the page and a client that loads everything. Return the CPU time of the training and of the page."""
+    training = subprocess.Popen(
+        [*command, "--live"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
     assert training.stdout is not None
     address = re.search(r"http://\S+", training.stdout.readline())
     assert address is not None
@@ -62,11 +96,32 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
     (first, *before), (last, *after) = samples[0], samples[-1]
     trained, served, seconds = (late - early for early, late in zip(before, after, strict=True))
     training.communicate()
-    count = last - first
-    print(f"{count} steps in {seconds:.0f} s, {len(samples)} events")
-    print(f"training: {1e3 * trained / count:.3f} ms of CPU time per step")
-    print(f"page:     {1e3 * served / seconds:.2f} ms of CPU time per second, {served / seconds:.2%} of a core")
-    print(f"start of the page: {before[1]:.1f} s of CPU time, once")
+    stop(page)
+    return {
+        "training_cpu_ms_per_step": round(1e3 * trained / (last - first), 3),
+        "page_cpu_ms_per_second": round(1e3 * served / seconds, 2),
+        "page_start_cpu_seconds": round(before[1], 1),
+    }
+
+
+def stop(page: int) -> None:
+    """End the page, which otherwise waits some seconds for browsers and so disturbs the next training."""
+    os.kill(page, signal.SIGINT)
+    while Path(f"/proc/{page}").exists():
+        sleep(0.1)
+
+
+def summary(rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Return the geometric mean over rounds of the step rate with the page divided by the rate without it.
+
+    The interval is Student's interval of the logarithm of the ratio.
+    """
+    logs = [log(each["steps_per_second_live"] / each["steps_per_second"]) for each in rounds]
+    center = fmean(logs)
+    reach = float(student.ppf(0.975, len(logs) - 1)) * stdev(logs) / sqrt(len(logs))
+    page = ("training_cpu_ms_per_step", "page_cpu_ms_per_second", "page_start_cpu_seconds")
+    means = {name: round(fmean(each[name] for each in rounds), 3) for name in page}
+    return {"ratio": exp(center), "interval": [exp(center - reach), exp(center + reach)], **means}
 
 
 def cpu_seconds(process: int) -> float:

@@ -162,6 +162,52 @@ def test_a_second_tab_cannot_change_a_case(trained: Path, folder: Path) -> None:
     assert client.post(f"{case}/open", json={"tab": "a"}).json()["writable"] is False
 
 
+@pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
+def test_a_label_map_that_cannot_be_replaced_is_refused_before_drawing(
+    trained: Path, folder: Path, suffix: str
+) -> None:
+    name = "labeled_000"
+    old = folder / "labelsTr" / f"{name}.nii.gz"
+    old.rename(folder / "labelsTr" / f"{name}{suffix}")  # only the name matters
+    client = new_client(trained, folder)
+    number = next(case["id"] for case in client.get("/api/session").json()["cases"] if case["name"] == name)
+    answer = client.post(f"/api/cases/{number}/open", json={"tab": "a"})
+    assert (answer.status_code, answer.json()["code"]) == (422, Code.SCAN_UNSUPPORTED)
+    draft = folder / "annotations" / "drafts" / name
+    assert not draft.exists()
+    draft.mkdir(parents=True)
+    (draft / "start.nii.gz").touch()
+    assert new_client(trained, folder).get(f"/api/cases/{number}/image.nii").status_code == 200
+
+
+def test_the_log_counts_the_time_for_which_a_tab_could_draw(trained: Path, folder: Path) -> None:
+    now = [0.0]
+    client = new_client(trained, folder, Leases(lambda: now[0]))
+
+    def wait(seconds: float) -> None:
+        """Renew the lease every second."""
+        for _ in range(int(seconds)):
+            now[0] += 1
+            client.post(f"{case}/open", json={"tab": "a"})
+
+    def finish(action: str) -> float:
+        client.post(f"{case}/finish", json={"tab": "a", "seq": 0, "action": action})
+        seconds: float = json.loads((folder / "annotations" / "log.jsonl").read_text().splitlines()[-1])["seconds"]
+        return seconds
+
+    case = open_case(client)
+    wait(4)
+    now[0] += LEASE_SECONDS + 100  # another case is open
+    wait(3)
+    now[0] += 0.5
+    assert finish("skip") == 4 + 2 + 0.5
+    now[0] += 100
+    wait(5)
+    client = new_client(trained, folder, Leases(lambda: now[0]))
+    wait(3)
+    assert finish("accept") == 4 + 2
+
+
 def test_a_lost_answer_does_not_double_a_stroke(trained: Path, folder: Path) -> None:
     client = new_client(trained, folder)
     case = open_case(client)

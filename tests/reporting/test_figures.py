@@ -85,6 +85,36 @@ def test_figures_on_the_command_line(tested: Path, tmp_path: Path, cli: CommandL
     assert "test_001" in out and "test_000" not in out
 
 
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["--png"], "masks.png"),
+        (["--pdf", "--out", "a"], "a.pdf"),
+        (["--svg", "--out", "a.b"], "a.b.svg"),
+        (["--svg", "--out", "a.svg"], "a.svg"),
+    ],
+)
+def test_options_choose_the_format(
+    tested: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch, words: list[str], written: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli.works("figure", "masks", tested / "bcp", *words)
+    assert [path.name for path in tmp_path.iterdir()] == [written]
+    assert (tmp_path / written).read_bytes().startswith(SIGNATURES[written.rpartition(".")[2]])
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], Code.OPTION_INVALID),
+        (["--png", "--svg"], Code.OPTION_CONFLICT),
+        (["--png", "--out", "a.svg"], Code.OPTION_CONFLICT),
+    ],
+)
+def test_one_format_is_needed(tested: Path, cli: CommandLine, words: list[str], code: Code) -> None:
+    cli.fails("figure", "masks", tested / "bcp", *words, code=code)
+
+
 def test_masks_show_the_mask_of_the_run(tested: Path, tmp_path: Path) -> None:
     run = tmp_path / "contact"
     run.mkdir()

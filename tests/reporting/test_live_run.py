@@ -66,6 +66,14 @@ def test_a_resumed_run_has_a_shorter_log(run: RunFolder) -> None:
     assert dict(live.new_messages())["points"]["curves"]["total"] == [[1, 1.0]]
 
 
+def test_a_resumed_run_may_have_a_longer_log_before_it_is_read(run: RunFolder) -> None:
+    live = LiveRun(run)
+    write_text(run.log_file, line(1) + line(2, total=5.0))
+    list(live.new_messages())
+    write_text(run.log_file, line(1) + line(2) + line(3))
+    assert dict(live.new_messages())["points"]["curves"]["total"] == [[1, 1.0], [2, 0.5], [3, 1 / 3]]
+
+
 def test_curves_keep_their_last_point_and_few_others() -> None:
     points = [[float(step), 0.0] for step in range(1, 1001)]
     kept = thinned({"total": points})["total"]

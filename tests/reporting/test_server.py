@@ -6,10 +6,12 @@ from typing import Any
 import nibabel
 import numpy as np
 import pytest
+import SimpleITK
 from numpy.typing import NDArray
 from starlette.testclient import TestClient
 from viewer_fakes import ACCESS, client_of, make_tested_run
 
+from dicom_fakes import write_series
 from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label, read_scan, write_label
@@ -68,6 +70,25 @@ def test_volumes_are_those_of_the_files(run: Path) -> None:
         assert np.allclose(volume(client.get(f"{path}/uncertainty.nii")), turn.to_volume(uncertainty), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["a.nrrd", "a.mha", "series"])
+def test_all_formats_show_the_same_voxels(name: str, tmp_path: Path) -> None:
+    array = np.random.default_rng(0).integers(-1000, 3000, (5, 6, 7), np.int16)
+    spacing = (0.75, 0.5, 2.0)
+    image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array.transpose(2, 1, 0)))
+    image.SetSpacing(spacing)
+    image.SetOrigin((-10.0, -20.0, 5.0))
+    SimpleITK.WriteImage(image, str(tmp_path / "a.nii.gz"))
+    if name == "series":
+        write_series(tmp_path / name, array, spacing)
+    else:
+        SimpleITK.WriteImage(image, str(tmp_path / name))
+    expected, found = new_client(tmp_path / "a.nii.gz"), new_client(tmp_path / name)
+    assert found.get("/api/cases/0").json() | {"name": "a"} == expected.get("/api/cases/0").json()
+    for path in ("image.nii", "center"):
+        assert found.get(f"/api/cases/0/{path}").content == expected.get(f"/api/cases/0/{path}").content
+    assert np.array_equal(volume(found.get("/api/cases/0/image.nii")), array[::-1, ::-1])
+
+
 def test_middle_slices_are_those_of_the_volume(run: Path) -> None:
     client = new_client(run)
     whole = volume(client.get("/api/cases/0/image.nii"))
@@ -122,6 +143,14 @@ def test_only_the_front_end_is_served_as_files(
     client = new_client(run)
     assert client.get("/static/app.js").text == "page"
     assert client.get(path).status_code == 404
+
+
+def test_links_with_names_lead_to_numbers(run: Path) -> None:
+    client = new_client(run)
+    names = [case["name"] for case in client.get("/api/session").json()["cases"]]
+    for name, target in ((names[3], "/#number=3"), ("nobody", "/")):
+        answer = client.get("/", params={"case": name}, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, target)
 
 
 def test_the_report_is_served(run: Path) -> None:

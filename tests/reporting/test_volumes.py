@@ -7,7 +7,16 @@ from nibabel.orientations import apply_orientation, io_orientation
 from numpy.typing import NDArray
 
 from graftseg.core.types import Geometry
-from graftseg.reporting.viewer.volumes import PART_BYTES, Turn, as_nifti, center_slices, nifti_parts, nifti_size
+from graftseg.reporting.viewer.volumes import (
+    PART_BYTES,
+    PART_VOXELS,
+    Turn,
+    as_nifti,
+    center_slices,
+    compact,
+    nifti_parts,
+    nifti_size,
+)
 
 
 def geometry(shape: tuple[int, ...], affine: NDArray[np.float64]) -> Geometry:
@@ -24,6 +33,26 @@ def test_volumes_are_turned_as_nibabel_turns_them(order: list[int], steps: tuple
     assert np.array_equal(volume, apply_orientation(array, io_orientation(affine)))
     assert np.array_equal(turn.to_scan(volume), array)
     assert turn.spacing == tuple(abs(steps[order.index(axis)]) for axis in range(3))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "uint64"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_whole_numbers_become_int16(kind: str, order: tuple[int, ...]) -> None:
+    array = (np.arange(60).reshape(3, 4, 5) - (30 if kind != "uint64" else 0)).astype(kind).transpose(order)
+    for one in (array, array[::-1], array[:, ::2], np.moveaxis(np.stack([array, array + 1], axis=-1), -1, 0)):
+        found = compact(one)
+        assert found.dtype == np.int16
+        assert np.array_equal(found, one)
+        assert np.argsort(found.strides).tolist() == np.argsort(np.abs(one.strides)).tolist()
+
+
+@pytest.mark.parametrize("last", [0.5, 32768, -32769, np.nan, np.inf])
+def test_other_numbers_keep_their_type(last: float) -> None:
+    array = np.zeros(PART_VOXELS + 1, np.float32)
+    array[:2] = 32767, -32768
+    assert compact(array).dtype == np.int16
+    array[-1] = last
+    assert compact(array) is array
 
 
 def test_an_oblique_volume_is_only_turned_by_whole_axes() -> None:

@@ -20,7 +20,10 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import mean_metrics
+from graftseg.reporting.results import case_dice
 from graftseg.reporting.text import typeset
+from graftseg.reporting.viewer.collection import collect
+from graftseg.reporting.viewer.view import report_of
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.teacher_check import TeacherCheck
 from user_errors import user_error
@@ -128,6 +131,22 @@ def test_folds_of_a_store_have_pictures(tmp_path: Path) -> None:
     api.train_folds(tiny_recipe(), store, tmp_path / "run", folds=2, device="cpu")
     part = part_of(api.report(tmp_path / "run").read_text(), "cases")
     assert part.count('class="picture"') == 3 * 4 and "No picture" not in part
+
+
+def test_the_viewer_shows_the_held_out_cases_of_all_folds(trained: tuple[RunFolder, CrossValidation]) -> None:
+    run, result = trained
+    cases = collect(run.path).cases
+    splits = {case: f"held out of fold {number}" for number, held_out in enumerate(result.parts) for case in held_out}
+    tested, others = cases[:4], cases[4:]
+    assert {case.name: case.split for case in tested} == splits
+    assert [case.split for case in others] == ["unlabeled"] * 3
+    dice = case_dice(result.evaluation)
+    assert {case.name: case.dice for case in tested} == dice
+    assert [case.dice for case in tested] == sorted(dice.values())
+    assert {tuple(case.layers) for case in tested} == {("reference", "prediction", "difference")}
+    render = report_of(run)
+    assert render is not None
+    assert set(re.findall(r'<a href="/\?case=([^"]*)"', render())) == set(splits)
 
 
 def test_every_fold_has_its_curve(page: str) -> None:

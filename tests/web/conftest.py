@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tiny import tiny_recipe, write_scans
-from viewer_browser import CHROMIUM, SOFTWARE_GL, ServerProcess, Start
+from viewer_browser import CHROMIUM, SOFTWARE_GL, ServerProcess, Start, requested_hosts
 
 import graftseg
 
 STATIC = Path(graftseg.__file__).parent / "reporting/viewer/static/index.html"
+
+
+@pytest.fixture(autouse=True)
+def no_other_hosts() -> Iterator[None]:
+    """Fail a test whose pages send a request to another machine."""
+    requested_hosts.clear()
+    yield
+    assert requested_hosts <= {"127.0.0.1"}
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import BrowserContext, Route
-from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, Start, ViewerTab, picture_of, wait_until
+from viewer_browser import AXIAL, CORONAL, SAGITTAL, VIEW, Start, ViewerTab, picture_of, requested_hosts, wait_until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
@@ -134,13 +134,20 @@ def test_a_run_shows_cases_overlays_and_scores(tested_run: Path, start: Start, c
     tab.page.keyboard.press("PageDown")
     second = rows.nth(1).locator(".case-name").inner_text()
     tab.wait_ready(second)
-    assert f"#case={second}" in tab.page.url
+    assert second not in tab.page.url
+    tab.page.reload()
+    tab.wait_ready(second)
     tab.page.locator("#filter").fill("unlabeled")
     assert rows.count() == 5
     tab.page.locator("#sort").select_option("name")
     names = rows.locator(".case-name").all_inner_texts()
     assert names == sorted(names)
     assert tab.errors == []
+
+
+def test_the_page_is_loaded_from_this_machine(scan: Path, start: Start, context: BrowserContext) -> None:
+    tab_of(context, start("view", scan).url)
+    assert requested_hosts == {"127.0.0.1"}
 
 
 def test_an_address_opens_a_case(tested_run: Path, start: Start, context: BrowserContext) -> None:
@@ -220,12 +227,16 @@ def test_a_damaged_scan_is_not_mixed_up_with_the_scan_before(scan: Path, start: 
 
 
 def test_a_flat_scan_has_one_plane(tmp_path: Path, start: Start, context: BrowserContext) -> None:
-    nibabel.save(
-        nibabel.Nifti1Image(np.arange(900, dtype=np.float32).reshape(30, 30, 1), np.eye(4)), tmp_path / "a.nii.gz"
-    )
+    array = np.arange(900, dtype=np.float32).reshape(30, 30)
+    nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), tmp_path / "a.nii.gz")
     tab = tab_of(context, start("view", tmp_path / "a.nii.gz").url)
-    if tab.run("window.graftseg.page.details.is_2d"):
-        assert tab.page.get_by_role("button", name="Coronal").count() == 0
+    assert tab.run("window.graftseg.page.details.is_2d")
+    for name in ("Axial", "Coronal", "Sagittal", "All planes", "Render in 3-D"):
+        assert tab.page.get_by_role("button", name=name).count() == 0
+    tab.page.keyboard.press("c")
+    x, y, _ = tab.voxel
+    intensity = array[29 - x, 29 - y]
+    assert tab.page.locator(".position").inner_text() == f"Picture · voxel {x}, {y}, 0 · intensity {intensity:g}"
     assert tab.errors == []
 
 

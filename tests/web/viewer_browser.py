@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import nibabel
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page, Request
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 """Chromium of the system. Playwright's own download is not used."""
@@ -24,6 +25,8 @@ AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 VIEW = "window.graftseg.page.stage.view"
 AXIAL, CORONAL, SAGITTAL = 0, 1, 2
 Voxel = tuple[int, int, int]
+requested_hosts = set[str]()
+"""All hosts that the pages of a test sent requests to."""
 
 
 class ServerProcess:
@@ -68,11 +71,19 @@ def picture_of(png: bytes) -> NDArray[np.uint8]:
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
+def record_host(request: Request) -> None:
+    """Remember the host of a request over the network."""
+    address = urlsplit(request.url)
+    if address.scheme not in ("data", "blob"):
+        requested_hosts.add(address.hostname or request.url)
+
+
 class ViewerTab:
     """A tab of the viewer."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.errors: list[str] = []
+        context.on("request", record_host)
         self.page: Page = context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)

@@ -173,6 +173,8 @@ export class Annotation {
     const draft: Draft = { labels: new Uint8Array(0), shape: details.shape, spacing: details.spacing };
     this.#case = { details, key, draft, history: new History(), lease, queue, isWritable: false, seq: 0 };
     this.#drawnSlices = [];
+    this.#tools.setEnabled(false);
+    this.#setBusy(true);
     const opened = await lease.start();
     await this.#load(this.#case, opened.writable);
   }

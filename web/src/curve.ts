@@ -28,6 +28,12 @@ export function thin(points: readonly CurvePoint[], limit: number): CurvePoint[]
   });
 }
 
+/** Return points with later points added. A resumed training repeats steps, whose earlier points are dropped. */
+export function extended(points: readonly CurvePoint[], later: readonly CurvePoint[]): CurvePoint[] {
+  const first = later[0]?.[0] ?? Infinity;
+  return [...points.filter(([step]) => step < first), ...later];
+}
+
 /** Return a number for an axis or a caption. */
 export function short(value: number): string {
   if (value === 0) return "0";
@@ -59,7 +65,7 @@ export class Curve {
   }
 
   add(points: readonly CurvePoint[]): void {
-    this.#points.push(...points);
+    this.#points = extended(this.#points, points);
   }
 
   /** Draw the curve over all steps of the training, with lines where a stage begins. */

@@ -155,7 +155,7 @@ export class Stage {
     const axis = axisOf(this.active);
     const index = indexOf(this.#scan.shape, voxel);
     const parts = [
-      `${PLANE_NAMES[this.active]} slice ${voxel[axis] + 1} of ${this.#scan.shape[axis]}`,
+      this.#is2d ? "Picture" : `${PLANE_NAMES[this.active]} slice ${voxel[axis] + 1} of ${this.#scan.shape[axis]}`,
       `voxel ${voxel.join(", ")}`,
       voxel[2] < this.#loaded || this.#scan.isComplete
         ? `intensity ${this.#intensity(index)}`

@@ -1,5 +1,6 @@
 /** The page with the case list, the planes and the side panel. */
 
+import { addressOf, caseInAddress } from "./address.ts";
 import { getCase, getVolume, type CaseDetails, type Layer, type Session } from "./api.ts";
 import { CaseList, firstCaseOf } from "./case_list.ts";
 import { element } from "./dom.ts";
@@ -38,8 +39,7 @@ async function loadScan(details: CaseDetails, channel: number): Promise<LoadedSc
 
 /** Return the case in the address, or the first case of the list. */
 function firstCase(session: Session): number | null {
-  const name = nameInAddress();
-  return session.cases.find((item) => item.name === name)?.id ?? firstCaseOf(session);
+  return caseInAddress(session.cases, location.hash) ?? firstCaseOf(session);
 }
 
 function loadFirst(session: Session): Loading | null {
@@ -107,7 +107,7 @@ export class ViewerPage {
 
   /** Open a case that needs attention, else the case named in the address, else the first one. */
   async openFirst(urgent: number | null): Promise<void> {
-    window.addEventListener("hashchange", () => void this.#openNamed(nameInAddress()));
+    window.addEventListener("hashchange", () => void this.#openAddressed());
     const first = urgent ?? firstCase(this.session);
     if (first !== null) await this.open(first);
   }
@@ -184,9 +184,9 @@ export class ViewerPage {
     if (id !== null) void this.open(id);
   }
 
-  async #openNamed(name: string | null): Promise<void> {
-    const found = this.session.cases.find((item) => item.name === name);
-    if (found !== undefined) await this.open(found.id);
+  async #openAddressed(): Promise<void> {
+    const id = caseInAddress(this.session.cases, location.hash);
+    if (id !== null) await this.open(id);
   }
 
   /** Load a case, or take the one that was loaded while the page was built. */
@@ -206,7 +206,7 @@ export class ViewerPage {
     this.stage.show(scan, center, details);
     this.#window.setCase(details.window);
     this.#scores.setCase(details.scores);
-    history.replaceState(null, "", `${location.pathname}#case=${encodeURIComponent(details.name)}`);
+    history.replaceState(null, "", location.pathname + addressOf(details.id));
     this.layers.setCase(details, this.session.mode === "annotate");
     void this.#stream(scan, details, 0);
     await this.onShown(details);
@@ -275,11 +275,6 @@ export class ViewerPage {
     });
     return [...this.moreLabels(), ...loaded];
   }
-}
-
-/** Return the name of the case in the address: `#case=NAME`, or `?case=NAME` in links from reports. */
-function nameInAddress(): string | null {
-  return new URLSearchParams(location.hash.slice(1)).get("case") ?? new URLSearchParams(location.search).get("case");
 }
 
 /** Return the 1st and the 99th percentile of a sample of the intensities. */

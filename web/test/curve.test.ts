@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { short, thin, ticks, type CurvePoint } from "../src/curve.ts";
+import { extended, short, thin, ticks, type CurvePoint } from "../src/curve.ts";
 import { duration } from "../src/dom.ts";
 import { curveOrder, curveTitle } from "../src/live_page.ts";
 import { coarseGrid } from "../src/rendering_grid.ts";
@@ -40,4 +40,18 @@ test("the grid of the rendering is coarse and covers the scan", () => {
   assert.deepEqual(grid.shape, [128, 128, 100]);
   assert.ok(Math.max(...grid.indices.subarray(-10)) < 512 * 512 * 300);
   assert.deepEqual(coarseGrid([20, 30, 1], [1, 1, 1]).shape, [20, 30, 1]);
+});
+
+test("a resumed training replaces the steps that it repeats", () => {
+  const points: CurvePoint[] = [
+    [1, 0.1],
+    [2, 0.2],
+    [3, 0.3],
+  ];
+  assert.deepEqual(extended(points, [[4, 0.4]]), [...points, [4, 0.4]]);
+  assert.deepEqual(extended(points, [[2, 0.5]]), [
+    [1, 0.1],
+    [2, 0.5],
+  ]);
+  assert.deepEqual(extended(points, []), points);
 });

@@ -53,8 +53,11 @@ COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "lab
 COLUMNS_WITHOUT_UNLABELED = {"mean ± spread over cases": "this run"}
 
 
-def render_folds(run: RunFolder, out: Path | None = None) -> Path:
-    """Write the page of a cross-validation and return its path, by default ``report.html`` in its folder."""
+def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = False) -> Path:
+    """Write the page of a cross-validation and return its path, by default ``report.html`` in its folder.
+
+    has_links: whether cases link to the viewer, which must serve the page
+    """
     held_out, results = held_out_by_fold(run), read_results(run.path)
     folds = [run.fold(number) for number in range(len(held_out))]
     untrained = [fold.path for fold in folds if not fold.exists]
@@ -76,7 +79,9 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         f"seed {description.get('seed', 'unknown')}."
     )
     sections = {
-        "results": results_section(results, facts, baseline=baseline_dice(results, baseline), network=network),
+        "results": results_section(
+            results, facts, baseline=baseline_dice(results, baseline), has_links=has_links, network=network
+        ),
         "cases": _cases(run, held_out, results, baseline, gallery),
         "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline)),
         "folds": _folds(held_out, results.evaluation, manifests),

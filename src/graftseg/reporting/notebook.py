@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import numpy as np
 from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
 from graftseg.data.gray_window import gray_window
+from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect, require_case
 from graftseg.reporting.viewer.volumes import as_nifti
 
-LABEL_LAYERS = ("reference", "prediction", "difference")
+LAYERS = ("reference", "prediction", "uncertainty", "difference")
 DIFFERENCES = {"missed": 1, "extra": 4, "another class": 8}
 """The meanings of the values 1, 2 and 3 of a difference map, each with the class from which it has its color."""
 OPACITY = 0.5
@@ -34,7 +37,8 @@ class Layer:
     """A scan or a label map as a NIfTI file.
 
     content: the bytes of the file
-    window: the gray window of a scan, None for a label map
+    window: the lowest and the highest color of a scan or an uncertainty map, None for a label map
+    colormap: the colors of a scan or an uncertainty map
     names: names of the values of a label map, background first
     colors: colors of the values of a label map, background first
     """
@@ -42,6 +46,7 @@ class Layer:
     name: str
     content: bytes
     window: tuple[float, float] | None = None
+    colormap: str = "gray"
     names: tuple[str, ...] = ()
     colors: tuple[str, ...] = ()
 
@@ -49,48 +54,88 @@ class Layer:
 def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
     """Show the scans of a run, a folder of data or a folder of label maps in Jupyter.
 
-    Return a widget with a list of cases, a list of layers and the scan. ``case`` is shown first, by default the tested
-    case with the lowest Dice. ``height`` is in pixels.
+    Return a widget with lists of cases, channels and layers, the scan and its scores. ``case`` is shown first, by
+    default the tested case with the lowest Dice. ``height`` is in pixels.
     """
     niivue, widgets = _import("ipyniivue"), _import("ipywidgets")
     collection = collect(Path(what))
     require_case(collection, case, Path(what))
     first = next((number for number, viewed in enumerate(collection.cases) if viewed.name == case), 0)
-    reader, viewer = CaseReader(collection.cases), niivue.NiiVue(height=height, **VIEWER_OPTIONS)
-    titles = [(_title(viewed), number) for number, viewed in enumerate(collection.cases)]
-    cases = widgets.Dropdown(options=titles, value=first, description="Case")
-    layer = widgets.ToggleButtons(options=["none"], style={"button_width": "auto"})
-
-    def show_layer(*_: Any) -> None:
-        for volume in viewer.volumes[1:]:
-            volume.opacity = OPACITY if volume.name == _file(layer.value) else 0.0
-
-    def show_case(*_: Any) -> None:
-        layers = layers_of(collection, reader, cases.value)
-        is_2d = len(reader.scan(cases.value).geometry.shape) == 2
-        viewer.set_slice_type(niivue.SliceType.AXIAL if is_2d else niivue.SliceType.MULTIPLANAR)
-        names = [label_layer.name for label_layer in layers[1:]]
-        layer.options = [*names, "none"]
-        layer.value = "prediction" if "prediction" in names else layer.options[0]
-        viewer.load_volumes([_volume(niivue, each) for each in layers])
-        show_layer()
-
-    show_case()
-    cases.observe(show_case, names="value")
-    layer.observe(show_layer, names="value")
-    return widgets.VBox([widgets.HBox([cases, layer]), viewer])
+    page = NotebookPage(niivue, widgets, collection, first, height)
+    page.show_case()
+    return page.node
 
 
-def layers_of(collection: Collection, reader: CaseReader, number: int) -> list[Layer]:
-    """Return the first channel of a scan and its label maps, with axes that point right, anterior and superior."""
+class NotebookPage:
+    """The widget and what its controls do."""
+
+    def __init__(self, niivue: Any, widgets: Any, collection: Collection, first: int, height: int) -> None:
+        self._niivue, self._collection, self._reader = niivue, collection, CaseReader(collection.cases)
+        self._viewer = niivue.NiiVue(height=height, **VIEWER_OPTIONS)
+        titles = [(_title(viewed), number) for number, viewed in enumerate(collection.cases)]
+        self._case = widgets.Dropdown(options=titles, value=first, description="Case")
+        self._channel = widgets.Dropdown(options=[("1", 0)], description="Channel")
+        self._layer = widgets.ToggleButtons(options=["none"], style={"button_width": "auto"})
+        self._scores = widgets.HTML()
+        controls = widgets.HBox([self._case, self._channel, self._layer])
+        self.node = widgets.VBox([controls, self._viewer, self._scores])
+        self._case.observe(self.show_case, names="value")
+        self._channel.observe(self._show_volumes, names="value")
+        self._layer.observe(self._show_layer, names="value")
+
+    def show_case(self, *_: Any) -> None:
+        """Show the chosen case, with its prediction if it has one."""
+        case, scan = self._collection.cases[self._case.value], self._reader.scan(self._case.value)
+        is_2d = len(scan.geometry.shape) == 2
+        slice_type = self._niivue.SliceType
+        self._viewer.set_slice_type(slice_type.AXIAL if is_2d else slice_type.MULTIPLANAR)
+        self._layer.options = [*(name for name in LAYERS if name in case.layers), "none"]
+        self._layer.value = "prediction" if "prediction" in case.layers else self._layer.options[0]
+        self._channel.unobserve(self._show_volumes, names="value")  # the volumes are shown only once
+        self._channel.options = [(str(channel + 1), channel) for channel in range(len(scan.array))]
+        self._channel.observe(self._show_volumes, names="value")
+        self._channel.layout.display = None if len(scan.array) > 1 else "none"
+        self._scores.value = score_table(case)
+        self._show_volumes()
+
+    def _show_volumes(self, *_: Any) -> None:
+        layers = layers_of(self._collection, self._reader, self._case.value, self._channel.value)
+        self._viewer.load_volumes([_volume(self._niivue, each) for each in layers])
+        self._show_layer()
+
+    def _show_layer(self, *_: Any) -> None:
+        for volume in self._viewer.volumes[1:]:
+            volume.opacity = OPACITY if volume.name == _file(self._layer.value) else 0.0
+
+
+def score_table(case: ViewedCase) -> str:
+    """Return the scores of a case as an HTML table, or nothing if it has none."""
+    if not case.scores:
+        return ""
+    rows = [(score.name, _decimal(100 * score.dice), _decimal(score.hd95)) for score in case.scores]
+    head = "".join(f'<th scope="col">{title}</th>' for title in ("Class", "Dice %", "95HD mm"))
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<table style="border-spacing:1em 0;text-align:left"><tr>{head}</tr>{body}</table>'
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.1f}" if isfinite(value) else "–"
+
+
+def layers_of(collection: Collection, reader: CaseReader, number: int, channel: int = 0) -> list[Layer]:
+    """Return one channel of a scan and its maps, with axes that point right, anterior and superior."""
     scan, turn = reader.scan(number), reader.turn(number)
-    image = scan.array[0]
+    image = scan.array[channel]
     low, high = gray_window(image)
     layers = [Layer("scan", as_nifti(turn.to_volume(image), turn.spacing), (float(low), float(high)))]
-    for name in LABEL_LAYERS:
+    for name in LAYERS:
         if name not in collection.cases[number].layers:
             continue
         labels = reader.layer(number, name).astype(np.uint8)
+        if name == "uncertainty":
+            content = as_nifti(turn.to_volume(labels), turn.spacing, 1 / LEVELS)
+            layers.append(Layer(name, content, (0.0, 1.0), "inferno"))
+            continue
         if name == "difference":
             names, colors = tuple(DIFFERENCES), tuple(map(color_of, DIFFERENCES.values()))
         else:
@@ -106,7 +151,9 @@ def _volume(niivue: Any, layer: Layer) -> Any:
     """Return a volume of the widget. Values of label maps have the colors of the classes."""
     if layer.window is not None:
         low, high = layer.window
-        return niivue.Volume(data=layer.content, name=_file(layer.name), colormap="gray", cal_min=low, cal_max=high)
+        return niivue.Volume(
+            data=layer.content, name=_file(layer.name), colormap=layer.colormap, cal_min=low, cal_max=high
+        )
     volume = niivue.Volume(data=layer.content, name=_file(layer.name), opacity=OPACITY)
     starts = {"R": 1, "G": 3, "B": 5}
     channels = {key: [int(color[start : start + 2], 16) for color in layer.colors] for key, start in starts.items()}

@@ -45,7 +45,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     """
     folder = RunFolder(run)
     if folder.folds_file.is_file():
-        return render_folds(folder, out)
+        return render_folds(folder, out, has_links=has_links)
     evaluated, log, snapshots = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder)
     evaluated_baseline = None if baseline is None else EvaluatedRun.load(RunFolder(baseline))
     facts, results, evaluation = evaluated.facts, evaluated.results, evaluation_of(evaluated.results)

@@ -22,7 +22,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.annotation.strokes import RUN, Drawing, Runs, apply_runs, runs_between
 from graftseg.data.scans import read_label, write_label
 
-START, JOURNAL, ABOUT = "start.nii.gz", "strokes.bin", "about.json"
+START, JOURNAL, ABOUT, TIME = "start.nii.gz", "strokes.bin", "about.json", "time.json"
 MAGIC = b"GSST"
 HEAD = struct.Struct("<4sIII")
 """Head of a stroke in the journal: magic bytes, number of the stroke, number of runs, CRC-32 of the runs."""
@@ -38,7 +38,11 @@ class Canvas:
 
 
 class Draft:
-    """A drawing and the number of strokes in its journal. ``about`` says where its start comes from."""
+    """A drawing and the number of strokes in its journal.
+
+    about: where its start comes from
+    seconds: time for which a browser tab could change it
+    """
 
     def __init__(self, folder: Path, canvas: Canvas) -> None:
         self._folder, self._canvas, self._lock = folder, canvas, RLock()
@@ -47,6 +51,7 @@ class Draft:
             finding = f"the draft has the shape {labels.shape}, but the scan has {canvas.geometry.shape}"
             raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, "delete the folder to start again")
         self.about = read_object(folder / ABOUT)
+        self.seconds = float(read_object(folder / TIME).get("seconds", 0)) if (folder / TIME).is_file() else 0.0
         self.start = canvas.to_drawing(labels.astype(np.uint8))
         self.drawing = self.start.copy()
         self.count = 0
@@ -100,9 +105,16 @@ class Draft:
             runs = runs_between(self.drawing, self.start)
             return self.add(self.count + 1, runs) if len(runs) else self.count
 
+    def set_seconds(self, seconds: float) -> None:
+        """Write the time to disk, unless the draft has been deleted meanwhile."""
+        with self._lock:
+            if seconds != self.seconds and self.exists(self._folder):
+                write_json(self._folder / TIME, {"seconds": seconds})
+                self.seconds = seconds
+
     def remove(self) -> None:
         """Delete the draft, the start first. Without its start, a partly deleted draft does not count as a draft."""
-        with write_errors(self._folder):
+        with self._lock, write_errors(self._folder):
             (self._folder / START).unlink(missing_ok=True)
             shutil.rmtree(self._folder)
 

@@ -72,10 +72,15 @@ class AnnotationFolder:
         """Return the file for the label map of a case: its existing label map, or a new NIfTI file."""
         if case.label is None:
             return self.labels / f"{case.name}.nii.gz"
-        if not is_nifti(case.label):
+        if not self.can_save(case):
             finding = "the case has a label map that is not NIfTI, which annotate cannot replace"
             raise UserError(Code.SCAN_UNSUPPORTED, case.label, finding, "convert the label map to NIfTI")
         return case.label
+
+    @staticmethod
+    def can_save(case: Case) -> bool:
+        """Return whether the case has no label map, or one that can be replaced."""
+        return case.label is None or is_nifti(case.label)
 
     def save(self, case: Case, labels: NDArray[np.uint8], geometry: Geometry) -> Path:
         """Write a label map on the grid of its scan and keep the previous version. Return the file.

@@ -78,8 +78,9 @@ class AnnotationRoutes:
     async def open(self, request: Request) -> Response:
         """Give the lease of a case to a tab, unless another tab has it. Answer whether the tab may change the case."""
         number, body = self._number(request), await _parsed(request, _TabRequest)
-        writable = self._leases.take(number, body.tab)
         draft = await run_in_threadpool(self._annotator.draft, number)
+        writable = self._leases.take(number, body.tab)
+        await run_in_threadpool(self._save_time, number, draft)
         return JSONResponse({"writable": writable, "seq": draft.count})
 
     async def add_stroke(self, request: Request) -> Response:
@@ -105,7 +106,9 @@ class AnnotationRoutes:
         """Accept, skip or reject a case."""
         number, body = self._number(request), await _parsed(request, _FinishRequest)
         self._require_lease(number, body.tab)
-        self._require_all_strokes((await run_in_threadpool(self._annotator.draft, number)).count, body.seq)
+        draft = await run_in_threadpool(self._annotator.draft, number)
+        self._require_all_strokes(draft.count, body.seq)
+        await run_in_threadpool(self._save_time, number, draft)
         finished = await run_in_threadpool(self._annotator.finish, number, body.action)
         self._leases.release(number)
         self._annotator.prefetch()
@@ -116,6 +119,10 @@ class AnnotationRoutes:
         if request.method == "POST":
             await run_in_threadpool(self._retraining.start)
         return JSONResponse(self._retraining.describe())
+
+    def _save_time(self, number: int, draft: Draft) -> None:
+        """Add the time since the last call for which a tab could draw."""
+        draft.set_seconds(draft.seconds + self._leases.collect_seconds(number))
 
     def _number(self, request: Request) -> int:
         number: int = request.path_params["number"]

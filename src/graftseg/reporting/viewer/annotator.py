@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock, Thread
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,6 @@ class Annotator:
     ) -> None:
         self.cases, self.folder, self.suggestions = list(cases), folder, suggestions
         self._dataset, self._drafts, self._lock = dataset, dict[int, Draft](), Lock()
-        self._opened: dict[int, float] = {}
         self._states = folder.states()
         self.collection = self._collect()
         self.reader = CaseReader(self.collection.cases)
@@ -83,7 +81,11 @@ class Annotator:
         self.prefetch()
 
     def draft(self, number: int) -> Draft:
-        """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction."""
+        """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction.
+
+        Raise a UserError if the label map is in a format that cannot be saved.
+        """
+        self.folder.target(self.cases[number])
         with self._lock:
             if number not in self._drafts:
                 folder, canvas = self.folder.draft(self.cases[number].name), self._canvas(number)
@@ -91,7 +93,6 @@ class Annotator:
                     self._drafts[number] = Draft(folder, canvas)
                 else:
                     self._drafts[number] = Draft.begin(folder, canvas, *self._first_labels(number))
-                self._opened[number] = monotonic()
             return self._drafts[number]
 
     def restart(self, number: int) -> int:
@@ -103,7 +104,9 @@ class Annotator:
         if draft.about["from"] == "label" or draft.about["model"] == self.suggestions.model:
             return draft.reset()
         self._remove(number, draft)
-        return self.draft(number).count
+        again = self.draft(number)
+        again.set_seconds(draft.seconds)
+        return again.count
 
     def _remove(self, number: int, draft: Draft) -> None:
         draft.remove()
@@ -128,34 +131,39 @@ class Annotator:
         return Canvas(geometry, lambda labels: turn.to_volume(labels).ravel(order="F"), to_labels)
 
     def finish(self, number: int, action: Action) -> Finished:
-        """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft."""
+        """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft.
+
+        The time of a skipped case is counted from 0 again, so the times in the log can be added up.
+        """
         case, draft = self.cases[number], self.draft(number)
         changed, file = draft.changed, None
         if action == "accept":
             saved = self.folder.save(case, draft.labels, self.reader.scan(number).geometry)
             file = f"{saved.parent.name}/{saved.name}"
             self.cases[number] = Case(case.name, case.images, saved, "labeled")
-        self._record(number, action, changed)
-        if action != "skip":
+        self._record(number, action, changed, draft.seconds)
+        if action == "skip":
+            draft.set_seconds(0.0)
+        else:
             self._remove(number, draft)
         return Finished(file, changed, self.next_case())
 
-    def _record(self, number: int, action: Action, changed: int) -> None:
+    def _record(self, number: int, action: Action, changed: int, seconds: float) -> None:
         name = self.cases[number].name
-        seconds = round(monotonic() - self._opened.get(number, monotonic()), 1)
-        facts = {"changed_voxels": changed, "seconds": seconds, "model": self.suggestions.model}
+        facts = {"changed_voxels": changed, "seconds": round(seconds, 1), "model": self.suggestions.model}
         self.folder.log(name, action, facts)
         self._states[name] = STATES[action]
 
     def _finish_interrupted(self) -> None:
         """Finish saves that were interrupted after the label map was written."""
         for number, case in enumerate(self.cases):
-            if case.label is None or not Draft.exists(self.folder.draft(case.name)):
+            has_draft = Draft.exists(self.folder.draft(case.name))
+            if case.label is None or not has_draft or not self.folder.can_save(case):
                 continue
             draft = self.draft(number)
             # an unchanged draft of a labeled case always equals the label map, so equality does not show a save
             if (draft.changed or draft.about["from"] == "prediction") and self.folder.is_saved(case, draft):
-                self._record(number, "accept", draft.changed)
+                self._record(number, "accept", draft.changed, draft.seconds)
                 self._remove(number, draft)
 
     def state(self, number: int) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.scan import Scan
 from graftseg.reporting.viewer.collection import MapName, ViewedCase, difference
-from graftseg.reporting.viewer.volumes import Turn
+from graftseg.reporting.viewer.volumes import Turn, compact
 
 CACHE_BYTES = 2**30
 
@@ -66,15 +66,15 @@ class CaseReader:
         with self._lock:
             key = number, name
             if key not in self._cache:
-                self._cache[key] = _as_bytes_if_possible(read())
+                self._cache[key] = _compact(read())
             self._cache.move_to_end(key)
             while len(self._cache) > 1 and sum(scan.array.nbytes for scan in self._cache.values()) > CACHE_BYTES:
                 self._cache.popitem(last=False)
             return self._cache[key]
 
 
-def _as_bytes_if_possible(scan: Scan) -> Scan:
-    """Convert a uint16 label map with values up to 255 to uint8. Return other scans unchanged."""
+def _compact(scan: Scan) -> Scan:
+    """Convert a uint16 label map with values up to 255 to uint8, and a larger type to int16 if all values are kept."""
     if scan.array.dtype == np.uint16 and scan.array.ndim == len(scan.geometry.shape) and scan.array.max() <= 255:
         return Scan(scan.array.astype(np.uint8), scan.geometry)
-    return scan
+    return Scan(compact(scan.array), scan.geometry)

@@ -1,7 +1,7 @@
 """The cases that the viewer shows: scans of a run, a folder of data, a folder of label maps, or one scan."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.predictions import MANIFEST, PredictedCase, read_manifest
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.nifti import first_voxels, is_nifti
@@ -121,13 +121,40 @@ def first_case(collection: Collection, case: str) -> int | None:
 
 
 def collect_run(run: RunFolder) -> Collection:
-    """Return the tested cases of a run, worst first, and then the scans that it was trained on."""
+    """Return the tested cases of a run, worst first, and then the scans that it was trained on.
+
+    The cases that each fold holds out are tested by the network of the fold.
+    """
     folder, _ = folder_of_network(run, "shipped", None)
     facts = folder.training_manifest() if folder.exists else folder.fold(0).training_manifest()
-    tested = _tested_cases(folder.predictions, tuple(facts["store"]["classes"]))
-    tested_names = {case.name for case in tested}
-    not_tested = [case for case in _training_cases(folder) if case.name not in tested_names]
-    return Collection("run", run.path.resolve().name, tuple(facts["store"]["classes"]), (*tested, *not_tested))
+    classes = tuple(facts["store"]["classes"])
+    held_out = _held_out_cases(run, classes) if run.folds_file.is_file() else []
+    # the ensemble of all folds has seen every held-out case, so the network of the fold comes first
+    tested = _sorted_by_dice(_unique([*held_out, *_tested_cases(folder.predictions, classes)]))
+    cases = _unique([*tested, *_training_cases(folder)])
+    return Collection("run", run.path.resolve().name, classes, tuple(cases))
+
+
+def _held_out_cases(run: RunFolder, classes: tuple[str, ...]) -> list[ViewedCase]:
+    """Return the held-out cases of all finished folds."""
+    cases = []
+    for number, names in enumerate(held_out_by_fold(run)):
+        tested = _tested_cases(run.fold(number).predictions, classes)
+        cases += [replace(case, split=f"held out of fold {number}") for case in tested if case.name in names]
+    return cases
+
+
+def _unique(cases: Iterable[ViewedCase]) -> list[ViewedCase]:
+    """Return the first case with each name."""
+    by_name: dict[str, ViewedCase] = {}
+    for case in cases:
+        by_name.setdefault(case.name, case)
+    return [*by_name.values()]
+
+
+def _sorted_by_dice(cases: Iterable[ViewedCase]) -> list[ViewedCase]:
+    """Sort cases by Dice, worst first. Cases without scores come last."""
+    return sorted(cases, key=lambda case: (case.dice is None, case.dice, case.name))
 
 
 def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCase]:
@@ -136,10 +163,9 @@ def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCas
         return []
     results = read_results(predictions)
     references = _references(results, manifest.cases, predictions, classes)
-    cases = [
+    return [
         _of_prediction(predictions, predicted, references.get(predicted.case), results) for predicted in manifest.cases
     ]
-    return sorted(cases, key=lambda case: (case.dice is None, case.dice, case.name))
 
 
 def _references(

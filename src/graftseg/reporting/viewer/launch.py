@@ -17,7 +17,7 @@ from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.server import STATIC
 
 LOOPBACK = "127.0.0.1"
-BUILD_REMEDY = "run make web in the folder of graftseg, which needs npm"
+BUILD_REMEDY = "run make web in a clone of graftseg, or install graftseg again with access to the internet"
 
 
 def require_front_end() -> None:

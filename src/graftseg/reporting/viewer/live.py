@@ -33,7 +33,7 @@ class LiveRun:
 
     def __init__(self, run: RunFolder, clock: Callable[[], float] = monotonic) -> None:
         self._run, self._clock = run, clock
-        self._offset, self._step, self._snapshot = 0, 0, 0
+        self._file, self._offset, self._step, self._snapshot = 0, 0, 0, 0
         self._times: deque[tuple[float, int]] = deque()
         self._stages = stages_of(load_recipe(run.recipe_file))
         self._total = self._stages[-1]["last"]
@@ -58,10 +58,12 @@ class LiveRun:
         """Return the lines that were added to the log. An incomplete last line is read in the next call."""
         if not self._run.log_file.is_file():
             return []
+        file = self._run.log_file.stat().st_ino
         with open_regular(self._run.log_file) as stream:
-            # a resumed run writes a shorter log
-            stream.seek(self._offset if self._offset <= stream.seek(0, SEEK_END) else 0)
-            self._offset = stream.tell()
+            # a resumed run replaces the log by its first lines
+            if file != self._file or self._offset > stream.seek(0, SEEK_END):
+                self._file, self._offset = file, 0
+            stream.seek(self._offset)
             *complete, _ = stream.read().split(b"\n")
         self._offset += sum(len(line) + 1 for line in complete)
         lines = [parse_json(line, allow_nan=True) for line in complete]

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -66,7 +66,7 @@ def create_app(
 
     return Starlette(
         routes=[
-            Route("/", _index),
+            Route("/", pages.index),
             Route("/report", show_report),
             Route("/api/session", show_session),
             *routes,
@@ -86,6 +86,14 @@ class CasePages:
 
     def __init__(self, viewer: Viewer) -> None:
         self._viewer, self._reader = viewer, viewer.reader
+
+    def index(self, request: Request) -> Response:
+        """Send the page. A link with the name of a case leads to its number, because browsers remember addresses."""
+        name = request.query_params.get("case")
+        if name is None:
+            return FileResponse(STATIC / "index.html")
+        numbers = [number for number, case in enumerate(self._reader.cases) if case.name == name]
+        return RedirectResponse(f"/#number={numbers[0]}" if numbers else "/", 303)
 
     def session(self) -> dict[str, Any]:
         """Describe everything that is shown."""
@@ -185,10 +193,6 @@ def _volume_response(volume: NDArray[Any], turn: Turn, slope: float = 1.0) -> Re
 
 def _finite(value: float) -> float | None:
     return value if isfinite(value) else None
-
-
-def _index(request: Request) -> Response:
-    return FileResponse(STATIC / "index.html")
 
 
 def _report_policy() -> str:

@@ -19,6 +19,9 @@ SHOWN_TYPES = ("uint8", "int16", "uint16", "float32")
 HEADER_BYTES = 352
 PART_BYTES = 2 * 2**20
 """Approximate size of the parts in which a volume is sent."""
+PART_VOXELS = 2**18
+"""Number of voxels that are converted at once, so that they stay in the cache of the processor."""
+COMPACT = np.dtype(np.int16)
 
 
 @dataclass(frozen=True)
@@ -92,3 +95,20 @@ def voxel_bytes(array: NDArray[Any]) -> bytes:
 def shown_type(array: NDArray[Any]) -> np.dtype[Any]:
     """Return the voxel type in the browser."""
     return array.dtype if array.dtype.name in SHOWN_TYPES else np.dtype(np.float32)
+
+
+def compact(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as int16 if this is smaller and keeps all values. Scans in DICOM, for example, become float32."""
+    if array.itemsize <= COMPACT.itemsize or not array.size:
+        return array
+    result = np.empty_like(array, COMPACT)
+    source, target = array.ravel("K"), result.ravel("K")  # in the order in memory
+    limits = np.iinfo(COMPACT)
+    for first in range(0, source.size, PART_VOXELS):
+        part = source[first : first + PART_VOXELS]
+        if not (part.min() >= limits.min and part.max() <= limits.max):  # also true for NaN
+            return array
+        target[first : first + PART_VOXELS] = part
+        if not np.array_equal(target[first : first + PART_VOXELS], part):
+            return array
+    return result
