@@ -39,7 +39,7 @@ def test(
     if tested.comparison is not None:
         say(f"first {tested.comparison.first.path}, second {tested.comparison.second.path}")
         # graftseg compare prints the other metrics
-        print_table(HEAD, [line for line in tested.comparison.table_rows() if line[0] == "Dice %"])
+        print_table(HEAD, tested.comparison.table_rows(["dice"]))
     for sentence in tested.verdict():
         say(sentence)
     say(f"report: {tested.report}")

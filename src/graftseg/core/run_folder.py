@@ -61,6 +61,17 @@ class Shipped:
         return f"{names[self.network]} ({self.reason})"
 
 
+def selected_on(facts: Mapping[str, Any]) -> str | None:
+    """Return the cases on which a checkpoint was selected: ``validation``, ``test`` or None for the last checkpoint.
+
+    ``facts`` describe a run, predictions or scores. Older versions wrote only a phrase: ``best on test, step 40``.
+    """
+    if facts.get("selected_on"):
+        return str(facts["selected_on"])
+    older = re.match("best on (test|validation)", str(facts.get("checkpoint")))
+    return older[1] if older else None
+
+
 class RunFolder:
     """Paths of the files of a run, and access to its manifest."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import by_nfc, nfc
-from graftseg.core.predictions import read_manifest
+from graftseg.core.predictions import find_manifest
 from graftseg.data.folders import visible_entries
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import label_maps_by_case
@@ -61,10 +61,7 @@ def references_in(
 
 def predicted_images(folder: Path) -> dict[str, Path]:
     """Return one image file of each case from the manifest of a folder of label maps. Ignore an invalid manifest."""
-    try:
-        manifest = read_manifest(folder, "")
-    except UserError:
-        return {}
+    manifest = find_manifest(folder)
     return {case.case: folder / case.images[0] for case in (manifest.cases if manifest else ()) if case.images}
 
 

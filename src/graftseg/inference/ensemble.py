@@ -12,7 +12,7 @@ import torch
 from graftseg.core.devices import has_bf16
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
-from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.core.run_folder import RunFolder, Shipped, selected_on
 from graftseg.core.types import Precision
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import mean_of, over_flips
@@ -32,17 +32,18 @@ NOT_CHOSEN = Shipped("run", "not yet compared with its baseline; finish the trai
 
 @dataclass(frozen=True)
 class Weights:
-    """A weights file, its hash if known, and a text on how the checkpoint was chosen."""
+    """A weights file, its hash if known, and how and on which cases the checkpoint was chosen."""
 
     path: Path
     sha256: str | None
     chosen: str
+    selected_on: str | None
 
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
     """Return the weights that a run ships, or with ``best`` the weights with the best score during training."""
     facts = run.manifest()
-    shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
+    shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")), selected_on(facts))
     if checkpoint == "shipped":
         return shipped
     best = facts.get("best")
@@ -50,9 +51,9 @@ def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
         remedy = "train with selection.every, or with selection.oracle=true for the best checkpoint on the test cases"
         raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run has no best checkpoint", remedy)
     if best["sha256"] == shipped.sha256:
-        return Weights(run.best_file, best["sha256"], shipped.chosen)
+        return replace(shipped, path=run.best_file)
     chosen = f"best on {best['on']}, step {best['step']}" + (" (oracle)" if best["on"] == "test" else "")
-    return Weights(run.best_file, best["sha256"], chosen)
+    return Weights(run.best_file, best["sha256"], chosen, best["on"])
 
 
 def folder_of_network(run: RunFolder, checkpoint: Checkpoint, fold: int | None) -> tuple[RunFolder, Shipped | None]:
@@ -138,6 +139,13 @@ class Ensemble:
     def checkpoint_text(self) -> str:
         """Return a text on how the checkpoints were chosen."""
         return "; ".join(sorted({weights.chosen for weights in self.weights}))
+
+    @property
+    def selected_on(self) -> str | None:
+        """Return the cases on which the checkpoints were selected, the test cases if one of them was."""
+        return (
+            max((weights.selected_on or "" for weights in self.weights), key=("", "validation", "test").index) or None
+        )
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -32,7 +32,7 @@ from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
-from graftseg.training.learning_check import labeled_dice, learning_warnings
+from graftseg.training.learning_check import labeled_dice, learning_warnings, warnings_in
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.out_of_memory import reporting_out_of_memory
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
@@ -155,7 +155,7 @@ def _train(
         if ranks.count() == 1:
             return _finish(recipe, store, run, device, outcome, selector)
         ranks.on_main(lambda: _finish(recipe, store, run, device, outcome, selector) and None)
-        return replace(outcome, warnings=tuple(run.manifest().get("warnings", ())))
+        return replace(outcome, warnings=tuple(map(str, warnings_in(run.manifest()))))
 
 
 def _finish(
@@ -170,10 +170,10 @@ def _finish(
     # the loss of a trained network is low from the start
     log = [] if "continued_from" in run.manifest() else read_log(run.log_file)
     warnings = learning_warnings(dice, log)
-    run.update_manifest({"labeled_dice": dice, "warnings": warnings})
+    run.update_manifest({"labeled_dice": dice, "warnings": [asdict(warning) for warning in warnings]})
     for warning in warnings:
         logger.warning("%s: %s", in_one_line(str(run.path)), warning)
-    return replace(outcome, warnings=tuple(warnings))
+    return replace(outcome, warnings=tuple(map(str, warnings)))
 
 
 def _take_first_stage(source: RunFolder, run: RunFolder, recipe: Recipe, identity: str | None) -> bool:
@@ -349,14 +349,16 @@ def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
     """Return the outcome of a run that has finished, with its network loaded from disk."""
     facts, method = run.manifest(), stages[trained_stage(run)].build()
     load_weights(method, run.weights_file, facts.get("weights"))
-    warnings = tuple(facts.get("warnings", ()))
+    warnings = tuple(map(str, warnings_in(facts)))
     return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"], warnings)
 
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
     """Save the reported student, and the best student if students were scored; return entries for the manifest."""
     save_weights(outcome.method.student.state_dict(), run.trained_file)
-    facts = {"weights": sha256_of(run.trained_file), "checkpoint": "last" if selector is None else selector.checkpoint}
+    facts: dict[str, Any] = {"weights": sha256_of(run.trained_file), "checkpoint": "last"}
+    if selector is not None and selector.chosen is not None:
+        facts |= {"checkpoint": selector.checkpoint, "selected_on": selector.chosen.on}
     best = None if selector is None else selector.best_to_save
     if best is None:
         return facts
