@@ -185,16 +185,9 @@ class Ensemble:
 
     def _predictor_of(self, segment: Segment) -> Predictor:
         uses_flips = len(self.members) == 1 and not self.recipe.inference.flips and bool(self.mirrored_axes)
-        return Predictor(
-            segment,
-            patch=self.recipe.batches.patch,
-            settings=self.recipe.inference,
-            classes=len(self.classes),
-            device=self.device,
-            fit=self.recipe.batches.fit,
-            uncertainty_segment=over_flips(segment, self.mirrored_axes) if uses_flips else None,
-            flip_axes=self.flip_axes,
-        )
+        uncertainty_segment = over_flips(segment, self.mirrored_axes) if uses_flips else None
+        predictor = Predictor.for_recipe(self.recipe, segment, len(self.classes), self.device)
+        return replace(predictor, uncertainty_segment=uncertainty_segment, flip_axes=self.flip_axes)
 
     def identity(self) -> str:
         """Return the hash of a single weights file, or one hash of the hashes of several weights files."""

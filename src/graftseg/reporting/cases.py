@@ -13,11 +13,10 @@ from graftseg.core.names import nfc
 from graftseg.core.predictions import PredictedCase, read_manifest
 from graftseg.core.types import Geometry
 from graftseg.data.gray_window import Window, gray_window
-from graftseg.data.grid import to_source_axes
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
-from graftseg.evaluation.references import stored_reference
+from graftseg.evaluation.references import stored_image, stored_reference
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.orientation import Marks, Orientation, view_sentence
@@ -258,13 +257,12 @@ def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
         stored = next((each for each in labeled if nfc(each.name) == nfc(case)), None)
         if stored is None or stored.grid.is_resampled:
             return REFERENCE_MISSING
-        image, expected = np.asarray(store.image(stored)), stored_reference(store, stored).read()
+        scan, expected = stored_image(store, stored), stored_reference(store, stored).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if predicted_labels.array.shape != expected.array.shape:
         return DIFFERENT_SHAPES
-    first_channel = to_source_axes(image[:1].astype(np.float32), stored.grid)[0]
-    return CaseArrays(first_channel, expected.array, predicted_labels.array, expected.geometry)
+    return CaseArrays(scan.array[0], expected.array, predicted_labels.array, expected.geometry)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:

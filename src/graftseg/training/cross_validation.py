@@ -190,11 +190,7 @@ def _folder(files: Sequence[Path]) -> Path | None:
 
 def _stored(store: Store, name: str) -> Reference:
     case = next(case for case in store.of("labeled") if case.name == name)
-    if case.grid.is_resampled:
-        finding = f"the store contains resampled labels (case {name}) instead of the original labels"
-        remedy = "pass the folder of scans as --data, or add --folds 0"
-        raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
-    return stored_reference(store, case)
+    return stored_reference(store, case, "pass the folder of scans as --data, or add --folds 0")
 
 
 def held_out_scores(

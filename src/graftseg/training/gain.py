@@ -136,10 +136,7 @@ def _stored(store: Store, case: StoredCase) -> ScoredCase:
     """Return a case that is scored on the prepared grid."""
 
     def read() -> tuple[torch.Tensor, Grid, NDArray[Any]]:
-        for file in (case.image, str(case.label)):
-            store.verify_file(case, file)
-        image = torch.from_numpy(np.array(store.image(case)))
-        return image, Grid.identity(case.shape), np.array(store.label(case))
+        return torch.from_numpy(store.read_image(case)), Grid.identity(case.shape), store.read_label(case)
 
     return ScoredCase(case.name, read)
 
