@@ -14,9 +14,13 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
 from graftseg.core.run_folder import RunFolder, Shipped, selected_on
 from graftseg.core.types import Precision
+from graftseg.data.formats.scan import Scan
 from graftseg.data.grid import Grid
+from graftseg.data.prepare import prepare_image, prepared_grid
+from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
+from graftseg.inference.memory import check_memory
 from graftseg.inference.model import TrainedNetwork, build_network, load_weights, trained_stage
 from graftseg.inference.precision import Bf16Segment
 from graftseg.inference.predictor import Predictor
@@ -188,6 +192,15 @@ class Ensemble:
         uncertainty_segment = over_flips(segment, self.mirrored_axes) if uses_flips else None
         predictor = Predictor.for_recipe(self.recipe, segment, len(self.classes), self.device)
         return replace(predictor, uncertainty_segment=uncertainty_segment, flip_axes=self.flip_axes)
+
+    def predict_scan(self, scan: Scan, where: str | Path, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
+        """Prepare and predict a scan that is in memory. Raise a UserError if it does not fit the networks or memory."""
+        check_channels(where, len(scan.array), self.channels)
+        predictor, settings = self.predictor, self.recipe.data
+        grid = prepared_grid(scan.geometry, settings, where=where)
+        check_memory(grid, len(scan.array), predictor, extras, where)
+        image, _ = prepare_image(scan, settings, where=where)
+        return predict_maps(predictor, torch.from_numpy(image), grid, extras, where)
 
     def identity(self) -> str:
         """Return the hash of a single weights file, or one hash of the hashes of several weights files."""
