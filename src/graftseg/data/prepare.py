@@ -35,7 +35,7 @@ from graftseg.data.folders import refuse_broken_link
 from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
-from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_unlisted
+from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_values
 from graftseg.data.scans import Scan, files_of, is_dicom_scan
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 from graftseg.data.swapped import read_label_of
@@ -212,7 +212,7 @@ class _CasePreparer:
         kept = self.recorded(case)
         if kept is None or not kept.has_files(self.out / CASES):
             return self._prepare(case)
-        refuse_unlisted(self.dataset, case, kept.values)
+        refuse_values(self.dataset, case, kept.values)
         return _PreparedCase(kept, is_new=False)
 
     def recorded(self, case: Case) -> StoredCase | None:
