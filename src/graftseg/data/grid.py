@@ -113,9 +113,7 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     Images are interpolated linearly and become float32. Labels take the nearest voxel and keep their type. The
     outer edges of both grids coincide. The result is contiguous, and shares memory with the input if nothing changes.
     """
-    lead = _leading_axes(array, grid.source_shape)
-    order = (*range(lead), *(axis + lead for axis in grid.order))
-    oriented = np.flip(array.transpose(order), _flipped(grid, lead))
+    oriented = to_oriented_axes(array, grid)
     if labels:
         return np.ascontiguousarray(_nearest(oriented, grid.prepared_shape))
     if not grid.is_resampled:
@@ -130,8 +128,7 @@ def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
     """
     if not geometry.is_placed:
         return array
-    grid = plan_grid(geometry, orientation="RAS", spacing=None)
-    return np.flip(array.transpose(0, *(axis + 1 for axis in grid.order)), _flipped(grid, 1))
+    return to_oriented_axes(array, plan_grid(geometry, orientation="RAS", spacing=None))
 
 
 def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float) -> Grid | None:
@@ -156,6 +153,13 @@ def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
         new[:, axis] = -old[:, source] if flip else old[:, source]
         new[:, 3] += old[:, source] * (geometry.shape[source] - 1) if flip else 0.0
     return replace(geometry, shape=grid.oriented_shape, affine=tuple(tuple(row) for row in new.tolist()))
+
+
+def to_oriented_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
+    """Return a view of ``(C, *source_shape)`` or ``(*source_shape)`` with axes in prepared order and direction."""
+    lead = _leading_axes(array, grid.source_shape)
+    order = (*range(lead), *(axis + lead for axis in grid.order))
+    return np.flip(array.transpose(order), _flipped(grid, lead))
 
 
 def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
