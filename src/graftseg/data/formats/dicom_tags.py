@@ -5,7 +5,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import SEEK_END, BufferedReader, BytesIO, FileIO
 from math import prod
 from pathlib import Path
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.progress import silence
+from graftseg.data.formats.inflate import decompressed
 from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, optional, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
@@ -23,7 +24,6 @@ COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")
 """Tags whose product is the number of values in a file."""
 MAX_LENGTH = 1e9
 """Limit of coordinates and distances, in mm."""
-_CHUNK = 2**20  # bytes inflated at once
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
 Floats = NDArray[np.float64]
 
@@ -88,14 +88,14 @@ class _Content(BufferedReader):
 
 def _refuse_inflation(where: Path, content: bytes) -> None:
     """Raise a UserError if deflated content contains much more than the pixels that its header describes."""
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    first = inflate.decompress(content, _CHUNK)
+    parts = decompressed(zlib.decompressobj(-zlib.MAX_WBITS), [content])
+    first = next(parts, b"")
     header = pydicom_package().dcmread(BytesIO(first), force=True, specific_tags=[*COUNTS, "BitsAllocated"])
-    limit, count, rest = FREE_EXPANSION + pixel_bytes(where, header), len(first), inflate.unconsumed_tail
+    limit, count = FREE_EXPANSION + pixel_bytes(where, header), len(first)
     refuse_bytes(where, limit - FREE_EXPANSION)
-    while rest and not inflate.eof and count <= limit:
-        count += len(inflate.decompress(rest, _CHUNK))
-        rest = inflate.unconsumed_tail
+    with suppress(EOFError):  # the reader reports truncated content
+        while count <= limit and (part := next(parts, b"")):
+            count += len(part)
     if count > limit:
         finding = f"the deflated content is larger than {limit} bytes, more than its header describes"
         raise UserError(Code.SCAN_TOO_LARGE, where, finding, AGAIN)
