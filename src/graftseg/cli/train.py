@@ -2,7 +2,7 @@
 
 import atexit
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -28,6 +28,19 @@ from graftseg.experiments.paper import MAX_SEEDS
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
 Options = dict[str, Any]
+ANY_FOLDS, ANY_BASELINE = ("--folds", "--folds 0"), ("--baseline", "--no-baseline")
+RECIPE_WITH_FOLDS = "a recipe with folds"
+CONFLICTS = {
+    "--continue-from": ("RECIPE", *ANY_FOLDS, "--seeds", *ANY_BASELINE, "--compare", "--methods", "--shorter"),
+    "--on": ("--devices", "--compare", "--continue-from", "--live"),
+    "--devices": ("--seeds", "--compare", "--continue-from", "--live"),
+    "--live": ("--folds", "--seeds", "--compare", RECIPE_WITH_FOLDS),
+    "--compare": ("--seeds", *ANY_BASELINE, "--folds 0"),
+    "--seeds": ("--folds", "--baseline"),
+}
+"""Options that cannot be combined, by option."""
+NEEDED = {"--fraction": "--continue-from", "--methods": "--compare"}
+"""Options that are only possible with another option."""
 
 
 @takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
@@ -90,25 +103,28 @@ def train(
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     count = _fold_count(folds, leave_one_out)
     options: Options = {"overrides": chosen, "shorter": shorter, "device": device}
-    _check_continue(
-        continue_from,
-        {
-            "RECIPE": recipe is not None,
-            "--folds": count is not None,
-            "--seeds": seeds,
-            "--baseline": baseline is not None,
-            "--compare": compare,
-            "--methods": methods is not None,
-            "--shorter": shorter != 1,
-        },
-        fraction,
-    )
-    others = {"--seeds": seeds, "--compare": compare, "--continue-from": continue_from is not None, "--live": live}
-    _check_on(on, {"--devices": devices > 1 or is_launched(), **others, "--seeds": 0})
-    _use_devices(devices, device, others)
+    given = {
+        "RECIPE": recipe is not None,
+        "--folds": bool(count),
+        "--folds 0": count == 0,
+        "--seeds": seeds > 0,
+        "--baseline": baseline is True,
+        "--no-baseline": baseline is False,
+        "--compare": compare,
+        "--methods": methods is not None,
+        "--shorter": shorter != 1,
+        "--continue-from": continue_from is not None,
+        "--fraction": fraction is not None,
+        "--on": on is not None,
+        "--devices": devices > 1 or is_launched(),
+        "--live": live,
+        RECIPE_WITH_FOLDS: live and count is None and bool(recipe and load_recipe(recipe, chosen).folds),
+    }
+    _refuse_conflicts([name for name, is_given in given.items() if is_given])
+    if devices > 1 and not is_launched():
+        launch(sys.argv[1:], devices, device)
     if live:
-        planned = count is None and recipe is not None and load_recipe(recipe, chosen).folds
-        _show_live(out, {"--folds": count, "--seeds": seeds, "--compare": compare, "a recipe with folds": planned})
+        _show_live(out)
     if continue_from is not None:
         options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
         _continue(continue_from, out, options, strict=strict)
@@ -116,11 +132,7 @@ def train(
     if recipe is None:
         remedy = "pass a recipe file or a shipped recipe, or continue a run with --continue-from"
         raise UserError(Code.OPTION_INVALID, "RECIPE", "no recipe given", remedy)
-    _check_compare(compare, methods, {"--seeds": seeds, "--baseline": baseline is not None, "--folds 0": count == 0})
     if seeds:
-        if count or baseline:
-            finding = "cannot be combined with --folds or --baseline"
-            raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or omit --folds and --baseline")
         api.train_seeds(recipe, data, out, seeds, on=on, tell=say, **options)
         if strict:
             _require_learned(*sorted(out.glob("seed-*")))
@@ -144,21 +156,16 @@ def refuse_ranks(verb: str) -> None:
         raise UserError(Code.OPTION_CONFLICT, verb, "runs in one process only", "run it without torchrun")
 
 
-def _use_devices(devices: int, device: str, others: Mapping[str, object]) -> None:
-    """Start this command on several devices. Raise a UserError for options that several devices do not support."""
-    given = [name for name, value in others.items() if value]
-    if given and (devices > 1 or is_launched()):
-        finding = "cannot be combined with several devices"
-        raise UserError(Code.OPTION_CONFLICT, given[0], finding, f"omit {given[0]}, or train on one device")
-    if devices > 1 and not is_launched():
-        launch(sys.argv[1:], devices, device)
-
-
-def _check_on(on: str | None, options: Mapping[str, object]) -> None:
-    """Raise a UserError for options that cannot be combined with --on."""
-    if on is not None and (conflicting := [name for name, value in options.items() if value]):
-        finding = f"cannot be combined with {conflicting[0]}"
-        raise UserError(Code.OPTION_CONFLICT, f"--on {on}", finding, f"omit --on or {conflicting[0]}")
+def _refuse_conflicts(given: Collection[str]) -> None:
+    """Raise a UserError for options that cannot be combined, or without another option."""
+    for option, other in NEEDED.items():
+        if option in given and other not in given:
+            raise UserError(Code.OPTION_CONFLICT, option, f"needs {other}", f"add {other}, or omit {option}")
+    for option, others in CONFLICTS.items():
+        for other in others:
+            if option in given and other in given:
+                finding, remedy = f"cannot be combined with {other}", f"omit {option}, or train without {other}"
+                raise UserError(Code.OPTION_CONFLICT, option, finding, remedy)
 
 
 def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, on: str | None) -> None:
@@ -186,14 +193,10 @@ def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, opt
     say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
 
 
-def _show_live(out: Path, options: dict[str, object]) -> None:
+def _show_live(out: Path) -> None:
     """Serve the live page of a single run until this process ends."""
     from graftseg.cli.view import require_server
 
-    if conflicting := [name for name, value in options.items() if value]:
-        finding = f"cannot be combined with {conflicting[0]}"
-        remedy = "omit --live, and run graftseg view for one of the runs"
-        raise UserError(Code.OPTION_CONFLICT, "--live", finding, remedy)
     require_server()
     from graftseg.reporting.viewer.launch import require_front_end
     from graftseg.reporting.viewer.live_page import start_live_page
@@ -201,18 +204,6 @@ def _show_live(out: Path, options: dict[str, object]) -> None:
     require_front_end()
     page = start_live_page(out)
     atexit.register(page.poll)  # keeps the input of the page open until the end
-
-
-def _check_continue(continue_from: Path | None, options: dict[str, object], fraction: float | None) -> None:
-    """Raise a UserError for options that cannot be combined with --continue-from, and for --fraction without it."""
-    if continue_from is None:
-        if fraction is not None:
-            remedy = "add --continue-from, or omit --fraction"
-            raise UserError(Code.OPTION_CONFLICT, "--fraction", "needs --continue-from", remedy)
-        return
-    if conflicting := [name for name, value in options.items() if value]:
-        finding = f"cannot be combined with {conflicting[0]}"
-        raise UserError(Code.OPTION_CONFLICT, "--continue-from", finding, f"omit {conflicting[0]}")
 
 
 def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
@@ -232,16 +223,6 @@ def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
     say(f"next: graftseg rank {name}, or graftseg predict {name} SCANS --out LABELS")
     if strict:
         _require_learned(out)
-
-
-def _check_compare(compare: bool, methods: str | None, options: dict[str, object]) -> None:
-    """Raise a UserError for options that cannot be combined with --compare, and for --methods without it."""
-    if methods is not None and not compare:
-        raise UserError(Code.OPTION_CONFLICT, "--methods", "needs --compare", "add --compare, or omit --methods")
-    if compare and (conflicting := [name for name, value in options.items() if value]):
-        raise UserError(
-            Code.OPTION_CONFLICT, "--compare", f"cannot be combined with {conflicting[0]}", f"omit {conflicting[0]}"
-        )
 
 
 def _compare(
