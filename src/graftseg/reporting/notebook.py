@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graftseg.core.colors import color_of
-from graftseg.core.errors import Code, UserError
+from graftseg.core.packages import import_optional
 from graftseg.data.gray_window import gray_window
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect, require_case
@@ -52,7 +51,9 @@ def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
     Return a widget with a list of cases, a list of layers and the scan. ``case`` is shown first, by default the tested
     case with the lowest Dice. ``height`` is in pixels.
     """
-    niivue, widgets = _import("ipyniivue"), _import("ipywidgets")
+    niivue, widgets = (
+        import_optional(name, "the notebook view", extra="notebook") for name in ("ipyniivue", "ipywidgets")
+    )
     collection = collect(Path(what))
     require_case(collection, case, Path(what))
     first = next((number for number, viewed in enumerate(collection.cases) if viewed.name == case), 0)
@@ -127,11 +128,3 @@ def _title(case: ViewedCase) -> str:
 
 def _class_name(classes: Sequence[str], value: int) -> str:
     return classes[value] if value < len(classes) else f"class {value}"
-
-
-def _import(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError:
-        remedy = "run pip install '.[notebook]' in the folder of graftseg"
-        raise UserError(Code.PACKAGE_MISSING, package, "the notebook view needs the package", remedy) from None

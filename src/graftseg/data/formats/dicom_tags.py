@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.data.formats.inflate import decompressed
-from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, optional, refuse_bytes, refuse_memory
+from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
 COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")
@@ -155,7 +156,7 @@ def _decimals(content: bytes) -> list[bytes]:
 
 def pydicom_package() -> Any:
     """Import pydicom and disable its warnings, which quote header values."""
-    pydicom = optional("pydicom", "pydicom", "DICOM files")
+    pydicom = import_optional("pydicom", "DICOM files")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     # the filter stays active, because warning filters are shared between threads
     warnings.filterwarnings("ignore", module=r"pydicom\.")

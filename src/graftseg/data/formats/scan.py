@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -201,14 +200,6 @@ def read_head(path: Path, count: int) -> bytes:
         return read_start(path, count)
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def optional(module: str, package: str, what: str) -> Any:
-    """Import a module of an optional package. If the package is missing, raise a UserError with the install command."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise UserError(Code.PACKAGE_MISSING, what, f"{package} is not installed", f"pip install {package}") from None
 
 
 def short_reason(error: BaseException, path: Path) -> str:
