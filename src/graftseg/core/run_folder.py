@@ -26,6 +26,7 @@ from graftseg.core.files import (
     write_errors,
     write_text,
 )
+from graftseg.core.teacher_checks import TeacherCheck, TeacherChecks
 
 FORMAT = 1  # format version of run.json
 LOCK = ".run-lock"
@@ -179,20 +180,16 @@ class RunFolder:
         status = str(self.manifest().get("status"))
         return INTERRUPTED if status == "running" and not is_locked(self.path / LOCK) else status
 
-    def teacher_checks(self) -> list[dict[str, Any]]:
-        """Return the checks of the teacher before self-training, or an empty list if the run has none."""
-        checks: list[dict[str, Any]] = read_json(self.teacher_file)["checks"] if self.teacher_file.is_file() else []
-        return checks
+    def teacher_checks(self) -> TeacherChecks:
+        """Return the checks of the teacher before and during self-training."""
+        checks = read_json(self.teacher_file)["checks"] if self.teacher_file.is_file() else []
+        return TeacherChecks(TeacherCheck(**check) for check in checks)
 
     @property
     def is_supervised_only(self) -> bool:
         """Whether the check of the teacher skipped self-training in all folds, before any unlabeled scan was used."""
         members = [self.fold(number) for number in range(fold_count(self))] or [self]
-        for member in members:
-            decisions = [check["decision"] for check in member.teacher_checks()]
-            if decisions[-1:] != ["skip"] or "continue" in decisions:
-                return False
-        return True
+        return all(member.teacher_checks().is_supervised_only for member in members)
 
     def shipped(self) -> Shipped | None:
         """Return the network that ``predict`` uses, or None if nothing is recorded, as for runs without a baseline."""

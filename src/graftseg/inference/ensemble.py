@@ -21,7 +21,7 @@ from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
 from graftseg.inference.memory import check_memory
-from graftseg.inference.model import TrainedNetwork, build_network, load_weights, trained_stage
+from graftseg.inference.model import TrainedNetwork, build_network, load_weights
 from graftseg.inference.precision import Bf16Segment
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.sliding_window import Segment
@@ -96,7 +96,7 @@ class Ensemble:
         members = []
         for run, chosen in zip(runs, weights, strict=True):
             recipe, store = load_recipe(run.recipe_file, changes), run.training_manifest()["store"]
-            member = build_network(recipe, store, device, trained_stage(run))
+            member = build_network(recipe, store, device, run.teacher_checks().trained_stage)
             load_weights(member.method, chosen.path, chosen.sha256)
             fuse(member.method.student)
             members.append(member)

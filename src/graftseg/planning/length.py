@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10, prod
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.teacher_checks import MIN_SCANS
 from graftseg.methods import METHODS
 from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
 from graftseg.ops.optimizers import RAMP_INTERVAL
@@ -16,7 +17,7 @@ from graftseg.planning.frame import Frame
 from graftseg.planning.patches import StepShape
 from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.folds import suggested_folds
-from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED, MIN_SCANS
+from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED
 
 DEFAULT_MINUTES = 60.0
 MAX_MINUTES = 1_000_000

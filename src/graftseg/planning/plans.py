@@ -7,6 +7,7 @@ from math import ceil, prod
 from graftseg.core.devices import busy_cores, contested_cores
 from graftseg.core.durations import duration
 from graftseg.core.errors import Code, UserError
+from graftseg.core.teacher_checks import MIN_SCANS
 from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
@@ -38,7 +39,6 @@ from graftseg.planning.plan_file import plan_text
 from graftseg.planning.resolution import choose_resolution
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
-from graftseg.training.teacher_check import MIN_SCANS
 
 StepTimer = Callable[[Sequence[Recipe]], list[float]]
 """Function that measures the seconds per step of the last stage of each recipe."""

@@ -7,7 +7,6 @@ from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.training.learning_check import warnings_in
-from graftseg.training.teacher_check import TeacherCheck
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
 
 def _training_notices(run: RunFolder, suffix: str) -> Iterator[Notice]:
     """Yield the checks of the teacher, in order, and the warnings of a run."""
-    for check in (TeacherCheck(**facts) for facts in run.teacher_checks()):
+    for check in run.teacher_checks():
         yield Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), check.decision in ("skip", "stop"))
     for warning in warnings_in(run.manifest()):
         yield Notice(f"Warning{suffix}", _closed(str(warning)), is_warning=True)

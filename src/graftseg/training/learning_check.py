@@ -29,13 +29,13 @@ REMEDY = "train for more steps (graftseg plan --minutes), or check the labels wi
 
 @dataclass(frozen=True)
 class LearningWarning:
-    """A warning about the result of training, and what to do."""
+    """A warning about the result of training, and what to do. Warnings of older versions have no remedy."""
 
     finding: str
-    remedy: str = REMEDY
+    remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.finding}; {self.remedy}"
+        return f"{self.finding}; {self.remedy}" if self.remedy else self.finding
 
 
 def warnings_in(facts: Mapping[str, Any]) -> list[LearningWarning]:
@@ -60,7 +60,9 @@ def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]
     found = []
     if lost := [f"{name} ({100 * value:.1f} %)" for name, value in dice.items() if value < LOST]:
         classes = "class" if len(lost) == 1 else "classes"
-        found.append(LearningWarning(f"{classes} {', '.join(lost)} not learned, by mean Dice on the labeled scans"))
+        found.append(
+            LearningWarning(f"{classes} {', '.join(lost)} not learned, by mean Dice on the labeled scans", REMEDY)
+        )
     totals = [line["total"] for line in log if line.get("stage") == 0 and "total" in line]
     tenth = max(1, len(totals) // 10)
     start, end = fmean(totals[:tenth] or [0.0]), fmean(totals[-tenth:] or [0.0])
@@ -76,4 +78,4 @@ def require_learned(runs: Iterable[RunFolder]) -> None:
         baselines = [run.baseline] if run.baseline.exists or run.baseline.folds_file.is_file() else []
         for member in (one for folder in (run, *baselines) for one in ensemble_members(folder)):
             for warning in warnings_in(member.manifest()):
-                raise UserError(Code.CLASS_NOT_LEARNED, member.path, warning.finding, warning.remedy)
+                raise UserError(Code.CLASS_NOT_LEARNED, member.path, warning.finding, warning.remedy or REMEDY)

@@ -14,6 +14,7 @@ from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.signals import leave_closed_terminal, stop_signals
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
 from graftseg.ops.optimizers import (
@@ -32,7 +33,7 @@ from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
 from graftseg.training.stopping import Stop
-from graftseg.training.teacher_check import INTERVALS, TeacherCheck
+from graftseg.training.teacher_check import INTERVALS
 from graftseg.training.training_dice import TrainingDice
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions, stage_works
 

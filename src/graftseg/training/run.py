@@ -26,7 +26,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import link_cases, prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.inference.model import build_method, load_weights, save_weights, trained_stage
+from graftseg.inference.model import build_method, load_weights, save_weights
 from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
@@ -347,7 +347,7 @@ def _save_result(run: RunFolder, outcome: Outcome, selector: Selector | None) ->
 
 def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
     """Return the outcome of a run that has finished, with its network loaded from disk."""
-    facts, method = run.manifest(), stages[trained_stage(run)].build()
+    facts, method = run.manifest(), stages[run.teacher_checks().trained_stage].build()
     load_weights(method, run.weights_file, facts.get("weights"))
     warnings = tuple(map(str, warnings_in(facts)))
     return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"], warnings)

@@ -39,8 +39,8 @@ def shipped_after_folds(run: Evaluation, baseline: Evaluation, *, both_supervise
 
 def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> Shipped:
     """Choose between a run and its baseline without held-out labels. Average them first if the recipe asks for it."""
-    checks = run.teacher_checks()
-    if checks and (reason := ABANDONED.get(checks[-1]["decision"])):
+    if (last := run.teacher_checks().abandoned) is not None:
+        reason = ABANDONED[last.decision]
         if run.is_supervised_only:
             return Shipped("baseline", f"{reason}, {NO_PREFERENCE}", both_supervised=True)
         return Shipped("baseline", reason)
