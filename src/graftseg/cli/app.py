@@ -37,6 +37,7 @@ from graftseg.cli.messages import say
 from graftseg.core.errors import Code
 from graftseg.core.files import check_working_directory
 from graftseg.core.launched import reported_status
+from graftseg.core.planned_methods import DEFAULT_METHOD, MethodName
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -88,10 +89,7 @@ def plan(
     minutes: Annotated[
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
     ] = None,
-    method: Annotated[
-        Literal["graft", "bcp", "fg-cutmix", "mean-teacher", "ua-mt", "mc-net"],
-        typer.Option(help="Method that learns from the unlabeled scans."),
-    ] = "graft",
+    method: Annotated[MethodName, typer.Option(help="Method that learns from the unlabeled scans.")] = DEFAULT_METHOD,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda:N, or cuda (even if there is no GPU here).")] = "auto",
 ) -> None:
     """Write a recipe that fits the scans and the device, with the reason for every value."""

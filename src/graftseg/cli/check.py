@@ -9,6 +9,7 @@ import typer
 
 from graftseg.cli.arguments import AsJson, Data, PathOrSources, print_table, takes_sources
 from graftseg.cli.messages import say
+from graftseg.core.phrases import counted
 
 if TYPE_CHECKING:
     from graftseg.data.check import Examination
@@ -54,7 +55,7 @@ def _print(examination: "Examination", data: PathOrSources) -> None:
         _print_copy(examination.mended)
     counts = examination.counts.items()
     scans = ", ".join(f"{count} {split}" for split, count in counts if count or split != "validation")
-    findings = f"{len(examination)} finding{'' if len(examination) == 1 else 's'}"
+    findings = counted(len(examination), "finding")
     say(f"{scans} scans; {findings}, {examination.errors} of them errors")
 
 

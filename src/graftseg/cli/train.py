@@ -23,6 +23,7 @@ from graftseg.cli.launch import launch
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.launched import is_launched
+from graftseg.core.phrases import counted
 from graftseg.experiments.paper import MAX_SEEDS
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
@@ -215,7 +216,7 @@ def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
     except StoppedError as stopped:
         stopped.remedy = "run the same command with --resume"
         raise
-    labels = "1 new label" if len(result.new_labels) == 1 else f"{len(result.new_labels)} new labels"
+    labels = counted(len(result.new_labels), "new label")
     say(f"{out}: finished after {result.outcome.steps} steps, with {labels}")
     if result.gain is not None:
         say(f"gain: {result.gain.sentence}")

@@ -11,6 +11,7 @@ from nibabel.orientations import aff2axcodes, axcodes2ornt, io_orientation, ornt
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.core.types import MILLIMETERS, Geometry
 
 MAX_VOXELS = 2**31
@@ -212,7 +213,7 @@ def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
 
 
 def _voxels_more_or_fewer(count: int) -> str:
-    return f"{abs(count)} {'voxel' if abs(count) == 1 else 'voxels'} {'more' if count > 0 else 'fewer'}"
+    return f"{counted(abs(count), 'voxel')} {'more' if count > 0 else 'fewer'}"
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

@@ -26,6 +26,7 @@ from graftseg.core.files import (
     write_checked,
 )
 from graftseg.core.names import nfc
+from graftseg.core.phrases import class_name
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
 from graftseg.core.tasks import LOCAL, Executor, Work
@@ -305,7 +306,7 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
             finding = f"the label value {case.values[-1]} occurs in no labeled case"
             remedy = "name the classes in dataset.json or correct the label map"
             raise UserError(Code.LABEL_INVALID, case.name, finding, remedy)
-    return ("background", *(f"class {value}" for value in range(1, top + 1)))
+    return tuple(map(class_name, range(top + 1)))
 
 
 def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:

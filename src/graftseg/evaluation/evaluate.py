@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import by_nfc, same_names
+from graftseg.core.phrases import class_name
 from graftseg.core.predictions import MANIFEST, find_manifest
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
@@ -94,7 +95,7 @@ def evaluate_folders(
     workers = min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
         values = in_parallel(_nonzero_values, [reference for *_, reference in pairs], "Reading references", workers)
-        classes = {value: f"class {value}" for value in sorted(set().union(*values))}
+        classes = {value: class_name(value) for value in sorted(set().union(*values))}
     if not set(classes) - {0}:
         finding = "the references contain only background"
         raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")

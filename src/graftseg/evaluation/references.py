@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import by_nfc, nfc
+from graftseg.core.phrases import and_more
 from graftseg.core.predictions import find_manifest
 from graftseg.data.folders import visible_entries
 from graftseg.data.grid import to_source_axes
@@ -51,7 +52,7 @@ def references_in(
     files = label_map_files(path)
     unused = sorted({*visible_entries(path)} - {*files.values()})
     if ignored := [entry.name for entry in unused if may_be_dicom(entry)]:
-        names = f"{ignored[0]!r}" + (f" and {len(ignored) - 1} more" if len(ignored) > 1 else "")
+        names = and_more(repr(ignored[0]), len(ignored))
         logger.warning("%s: ignoring %s: DICOM, but no segmentation or structure set", path, names)
     case_of = match_labels(files, cases)
     image_of = by_nfc(images or {})

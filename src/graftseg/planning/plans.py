@@ -7,8 +7,9 @@ from math import ceil, prod
 from graftseg.core.devices import busy_cores, contested_cores
 from graftseg.core.durations import duration
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
+from graftseg.core.planned_methods import DEFAULT_METHOD
 from graftseg.core.teacher_checks import MIN_SCANS
-from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods import METHODS
@@ -21,7 +22,6 @@ from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
 from graftseg.planning.length import (
-    DEFAULT_METHOD,
     MIN_FOLD_STEPS,
     MIN_STEPS,
     MIN_UNLABELED_STEPS,

@@ -1,6 +1,5 @@
 """Scans and label maps of a run in a Jupyter notebook, with the widget of ipyniivue."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from graftseg.core.colors import color_of
 from graftseg.core.packages import import_optional
+from graftseg.core.phrases import class_name
 from graftseg.data.gray_window import gray_window
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect, require_case
@@ -96,7 +96,7 @@ def layers_of(collection: Collection, reader: CaseReader, number: int) -> list[L
             names, colors = tuple(DIFFERENCES), tuple(map(color_of, DIFFERENCES.values()))
         else:
             count = max(len(collection.classes), int(labels.max(initial=0)) + 1)
-            names = tuple(_class_name(collection.classes, value) for value in range(1, count))
+            names = tuple(class_name(value, collection.classes) for value in range(1, count))
             colors = tuple(color_of(value) for value in range(1, count))
         content = as_nifti(turn.to_volume(labels), turn.spacing)
         layers.append(Layer(name, content, names=("background", *names), colors=("#000000", *colors)))
@@ -124,7 +124,3 @@ def _title(case: ViewedCase) -> str:
     parts = [case.split, f"Dice {100 * case.dice:.1f} %" if case.dice is not None else ""]
     details = ", ".join(part for part in parts if part)
     return f"{case.name} ({details})" if details else case.name
-
-
-def _class_name(classes: Sequence[str], value: int) -> str:
-    return classes[value] if value < len(classes) else f"class {value}"

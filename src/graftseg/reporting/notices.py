@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
@@ -54,8 +55,7 @@ def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
     """Yield the start of a continued run, and its gain over the earlier run."""
     manifest = run.manifest()
     if origin := manifest.get("continued_from"):
-        count = len(origin["new_labels"])
-        labels = "1 new label" if count == 1 else f"{count} new labels"
+        labels = counted(len(origin["new_labels"]), "new label")
         yield Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}.")
     if gain := manifest.get("gain"):
         yield Notice("Gain", _closed(str(gain["sentence"])))

@@ -13,6 +13,7 @@ from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
 from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.batches import training_cases
@@ -264,7 +265,7 @@ def divide(cases: Sequence[str], folds: FoldCount, seed: int) -> list[tuple[str,
     names = sorted(cases)
     count = len(names) if folds == LEAVE_ONE_OUT else folds
     if not MIN_FOLDS <= count <= len(names):
-        finding = f"{len(names)} labeled {'case' if len(names) == 1 else 'cases'} cannot be divided into {count} folds"
+        finding = f"{counted(len(names), 'labeled case')} cannot be divided into {count} folds"
         remedy = f"choose from {MIN_FOLDS} to {len(names)}"
         if len(names) < MIN_FOLDS:
             remedy = "label at least one more scan, or train a single network with --folds 0"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import and_more, counted
 
 Severity = Literal["error", "warning", "note"]
 FixedBy = Literal["", "--fix", "--drop"]
@@ -83,12 +84,7 @@ def _combined(group: Sequence[Finding]) -> Finding:
     """Return one finding for several findings of one kind. Files that belong to no case are listed as cases."""
     first, total = group[0], len(group)
     names = [name for finding in group for name in finding.cases or (finding.where,)]
-    where, size = f"{first.where} and {total - 1} more", f"{first.size}; in {total} cases"
+    where, size = and_more(first.where, total), f"{first.size}; in {total} cases"
     if first.unit:
         size = counted(total, first.unit)
     return replace(first, where=where, size=size, cases=tuple(dict.fromkeys(names)))
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: 1 voxel, 2 voxels."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

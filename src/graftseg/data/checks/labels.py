@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity, counted
+from graftseg.core.phrases import and_more, class_name, counted
+from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE, LabelProblem, class_problem, value_problems
@@ -39,7 +40,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     if not dataset.classes and present != list(range(len(present))):
         yield from _gaps_between(present, summaries.of("labeled"))
         return
-    listed = dataset.classes or {value: f"class {value}" for value in present}
+    listed = dataset.classes or {value: class_name(value) for value in present}
     values = sorted(listed)
     if problem := class_problem(values):
         fixed_by: FixedBy = "--fix" if problem.fixed_values else ""
@@ -61,7 +62,7 @@ def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str])
         with_class = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
         for pieces, name in sorted(with_class, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
             if pieces.islands:
-                yield _islands(name, classes.get(value, f"class {value}"), pieces)
+                yield _islands(name, classes.get(value, class_name(value)), pieces)
 
 
 def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
@@ -91,5 +92,5 @@ def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...]) -> I
     above = [value for value in present if value > first_gap]
     values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
     size = f"{occur} occur, {missing} below {present[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
-    where = cases[0] + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+    where = and_more(cases[0], len(cases))
     yield Finding(severity, "the label values have gaps", where, size, remedy, cases, fixed_by)

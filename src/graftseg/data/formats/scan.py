@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_start
+from graftseg.core.phrases import and_more
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
@@ -66,7 +67,7 @@ def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
             yield from map(str, group)
         else:
             first = group[0]
-            yield f"{first.where} and {len(group) - 1} more: {first.what} ({first.taken}); {first.remedy}"
+            yield f"{and_more(str(first.where), len(group))}: {first.what} ({first.taken}); {first.remedy}"
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder
 from graftseg.core.names import nfc
 from graftseg.core.packages import import_optional
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.version import __version__
-from graftseg.data.checks.findings import counted
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem

@@ -15,9 +15,9 @@ import torch
 from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import LOCAL, Executor, open_executor
-from graftseg.data.checks.findings import counted
 from graftseg.data.store import find_store
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.ranking.coverage import cover

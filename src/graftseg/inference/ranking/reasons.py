@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from graftseg.core.phrases import counted
 from graftseg.inference.ranking.features import Floats
 from graftseg.inference.ranking.observe import Observation
 
@@ -41,8 +42,9 @@ def reasons_of(
     else:
         reasons += _size_reason(scan, labeled, classes)
     if count := sum(specks(scan, labeled)):
-        specks_found = f"{count} {'speck' if count == 1 else 'specks'}"
-        reasons.append(Reason(*(f"{words} that labeled scans do not have" for words in (specks_found, "specks"))))
+        reasons.append(
+            Reason(*(f"{words} that labeled scans do not have" for words in (counted(count, "speck"), "specks")))
+        )
     return reasons
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import class_name
 from graftseg.core.predictions import MANIFEST, PredictedCase, read_manifest
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
@@ -218,7 +219,7 @@ def _of_scans(what: Path, title: str) -> Collection:
     first = cases[0].images[0]
     if values := _label_values(first):
         labels = tuple(_of_label(case.images[0]) for case in cases)
-        return Collection("labels", title, _class_names({value: f"class {value}" for value in values}), labels)
+        return Collection("labels", title, _class_names({value: class_name(value) for value in values}), labels)
     scans = tuple(ViewedCase(case.name, "", partial(read_case, case.images, VOLUMES_ARE_CHANNELS)) for case in cases)
     return Collection("scan" if len(scans) == 1 else "data", title, (), scans)
 
@@ -254,7 +255,7 @@ def _of_label(path: Path) -> ViewedCase:
 def _class_names(classes: Mapping[int, str]) -> tuple[str, ...]:
     """Return class names by value. Values without a name are numbered."""
     count = max(classes, default=0) + 1
-    return tuple(classes.get(value, "background" if value == 0 else f"class {value}") for value in range(count))
+    return tuple(classes.get(value, class_name(value)) for value in range(count))
 
 
 def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.uint8]:
