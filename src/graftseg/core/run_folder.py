@@ -165,6 +165,11 @@ class RunFolder:
         if resume and not content:
             raise UserError(Code.RUN_UNFINISHED, self.path, "there is nothing to resume", "omit --resume to start")
 
+    def check_not_data(self, data: Path) -> None:
+        """Raise a UserError if the folder is the resolved folder of the data."""
+        if self.path.resolve() == data:
+            raise UserError(Code.UNSAFE_TARGET, self.path, "--out is the data folder", "pass another --out")
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder for this process and delete temporary files of killed processes."""

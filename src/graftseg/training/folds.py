@@ -131,8 +131,7 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
         finding = "this recipe selects checkpoints on test cases, which cross-validation does not have"
         remedy = "set selection.protocol to last, or train with --folds 0"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, remedy)
-    if run.path.resolve() == data.resolve():
-        raise UserError(Code.UNSAFE_TARGET, run.path, "--out is the data folder", "pass another --out")
+    run.check_not_data(data.resolve())
     run.check_target(FOLDS, resume=resume)
 
 

@@ -1,7 +1,6 @@
 """The training loop, shared by all methods."""
 
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ import torch
 from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.core.signals import leave_closed_terminal, stop_signals
+from graftseg.core.signals import handling_signals, leave_closed_terminal
 from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
@@ -387,14 +386,5 @@ def _stop_signals() -> Iterator[list[signal.Signals]]:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
 
-    if threading.current_thread() is not threading.main_thread():
+    with handling_signals(note) as before:
         yield received
-        return
-    before = {number: signal.getsignal(number) for number in stop_signals()}
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
