@@ -114,6 +114,7 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     Images are interpolated linearly and become float32. Labels take the nearest voxel and keep their type. The
     outer edges of both grids coincide. The result is contiguous, and shares memory with the input if nothing changes.
     """
+    _leading_axes(array, grid.source_shape)  # raises if the shapes differ
     oriented = to_oriented_axes(array, grid)
     if labels:
         return np.ascontiguousarray(_nearest(oriented, grid.prepared_shape))
@@ -157,8 +158,11 @@ def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
 
 
 def to_oriented_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
-    """Return a view of ``(C, *source_shape)`` or ``(*source_shape)`` with axes in prepared order and direction."""
-    lead = _leading_axes(array, grid.source_shape)
+    """Return a view of ``(C, *space)`` or ``(*space)`` with axes in prepared order and direction.
+
+    The array may have another size than the source of the grid.
+    """
+    lead = array.ndim - len(grid.order)
     order = (*range(lead), *(axis + lead for axis in grid.order))
     return np.flip(array.transpose(order), _flipped(grid, lead))
 
