@@ -37,6 +37,7 @@ from graftseg.cli.messages import say
 from graftseg.core.errors import Code
 from graftseg.core.files import check_working_directory
 from graftseg.core.launched import reported_status
+from graftseg.core.phrases import counted
 from graftseg.core.planned_methods import DEFAULT_METHOD, MethodName
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
@@ -189,12 +190,11 @@ def predict(
     if predicted.network:
         say(f"network: {predicted.network}")
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
-    maps = "1 label map" if count == 1 else f"{count} label maps"
-    say(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
+    say(f"{predicted.folder}: {counted(count, 'label map')}" + (f", {empty} of them empty" if empty else ""))
     if predicted.skipped:
         say(f"skipped {predicted.skipped} of {count}: the label maps are up to date; --again predicts them again")
     if others := predicted.others:
-        kept = "1 other label map" if others == 1 else f"{others} other label maps"
+        kept = counted(others, "other label map")
         say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
         say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")

@@ -81,6 +81,6 @@ def _print_copy(copy: "FixedCopy") -> None:
     for old, new in copy.values.items():
         name = f" ({copy.classes[new]})" if new in copy.classes else ""
         say(f"label value {old} is now {new}{name}")
-    files = "1 file" if len(copy.files) == 1 else f"{len(copy.files)} files"
+    files = counted(len(copy.files), "file")
     dropped = f", {len(copy.dropped)} left out" if copy.dropped else ""
     say(f"{copy.folder}: {files} repaired{dropped}, {copy.unchanged} unchanged; check the copy, too")

@@ -99,7 +99,9 @@ def train(
 ) -> None:
     """Train a recipe."""
     from graftseg import api
+    from graftseg.core.run_folder import RunFolder
     from graftseg.recipes.recipe import load_recipe
+    from graftseg.training.learning_check import require_learned
 
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     count = _fold_count(folds, leave_one_out)
@@ -126,29 +128,28 @@ def train(
         launch(sys.argv[1:], devices, device)
     if live:
         _show_live(out)
-    if continue_from is not None:
-        options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
-        _continue(continue_from, out, options, strict=strict)
-        return
-    if recipe is None:
-        remedy = "pass a recipe file or a shipped recipe, or continue a run with --continue-from"
-        raise UserError(Code.OPTION_INVALID, "RECIPE", "no recipe given", remedy)
-    if seeds:
-        api.train_seeds(recipe, data, out, seeds, on=on, tell=say, **options)
-        if strict:
-            _require_learned(*sorted(out.glob("seed-*")))
-        return
+    runs = [out]
     try:
-        if compare:
+        if continue_from is not None:
+            options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
+            _continue(continue_from, out, options)
+        elif recipe is None:
+            remedy = "pass a recipe file or a shipped recipe, or continue a run with --continue-from"
+            raise UserError(Code.OPTION_INVALID, "RECIPE", "no recipe given", remedy)
+        elif seeds:
+            api.train_seeds(recipe, data, out, seeds, on=on, tell=say, **options)
+            runs = sorted(out.glob("seed-*"))
+        elif compare:
             names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-            _compare(recipe, data, out, count, options | {"resume": resume, "methods": names}, strict=strict)
-            return
-        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, on)
-        if strict:
-            _require_learned(out)
+            runs = _compare(recipe, data, out, count, options | {"resume": resume, "methods": names})
+        else:
+            _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, on)
     except StoppedError as stopped:
-        stopped.remedy = "run the same command with --resume"
+        if not seeds:
+            stopped.remedy = "run the same command with --resume"
         raise
+    if strict:
+        require_learned(RunFolder(run) for run in runs)
 
 
 def refuse_ranks(verb: str) -> None:
@@ -207,29 +208,21 @@ def _show_live(out: Path) -> None:
     atexit.register(page.poll)  # keeps the input of the page open until the end
 
 
-def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
+def _continue(run: Path, out: Path, options: Options) -> None:
     """Continue a run with new labels; print the number of new labels and the gain."""
     from graftseg import api
 
-    try:
-        result = api.continue_training(run, out, **options)
-    except StoppedError as stopped:
-        stopped.remedy = "run the same command with --resume"
-        raise
+    result = api.continue_training(run, out, **options)
     labels = counted(len(result.new_labels), "new label")
     say(f"{out}: finished after {result.outcome.steps} steps, with {labels}")
     if result.gain is not None:
         say(f"gain: {result.gain.sentence}")
     name = quote(str(out))
     say(f"next: graftseg rank {name}, or graftseg predict {name} SCANS --out LABELS")
-    if strict:
-        _require_learned(out)
 
 
-def _compare(
-    recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, *, strict: bool
-) -> None:
-    """Train several methods; print their scores and the command that trains the best one on all labeled cases."""
+def _compare(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options) -> list[Path]:
+    """Train several methods; print their scores and the command that trains the best one. Return their folders."""
     from graftseg import api
 
     result = api.compare_methods(recipe, data, out, folds=folds, tell=say, **options)
@@ -239,16 +232,7 @@ def _compare(
     final = f"{quote(str(result.final_recipe))} {data_options(data)} --out {quote(str(out / 'final'))}"
     say(f"report: {out / 'report.html'}")
     say(f"next, to train {result.best.method} on all labels: graftseg train {final}")
-    if strict:
-        _require_learned(*(out / compared.method for compared in result.results))
-
-
-def _require_learned(*folders: Path) -> None:
-    """Raise a UserError if a finished run, a fold or a baseline did not learn a class."""
-    from graftseg.core.run_folder import RunFolder
-    from graftseg.training.learning_check import require_learned
-
-    require_learned(RunFolder(folder) for folder in folders)
+    return [out / compared.method for compared in result.results]
 
 
 def _has_test(data: PathOrSources) -> bool:
