@@ -10,6 +10,7 @@ from typing import Any
 from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_page_name, write_text
+from graftseg.core.planned_methods import DEFAULT_METHOD
 from graftseg.core.run_folder import RunFolder, ensemble_members, store_owner
 from graftseg.core.tasks import open_executor
 from graftseg.data import check as checking
@@ -48,7 +49,6 @@ from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import rank
 from graftseg.inference.resuming import Shard
 from graftseg.planning.data_settings import choose_data_settings
-from graftseg.planning.length import DEFAULT_METHOD
 from graftseg.planning.method_shares import compared_methods, share_on_device
 from graftseg.planning.plan_file import check_plan_target
 from graftseg.planning.plans import make_plan

@@ -59,7 +59,7 @@ def test_a_missing_package_is_one_finding(cli: Check, tmp_path: Path, monkeypatc
     code, out, _ = cli(tmp_path)
     assert code == 2
     assert [line for line in out.splitlines() if line.startswith("error")] == [
-        "error\tpillow is not installed\tPNG files\t3 cases\tpip install pillow"
+        "error\tthe package is not installed, but needed for PNG files\tpillow\t3 cases\trun pip install pillow"
     ]
 
 

@@ -8,6 +8,7 @@ from check_fakes import make_scans
 
 from graftseg import api
 from graftseg.core.errors import Code
+from graftseg.core.predictions import Manifest
 from graftseg.data.dataset import name_problem
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
@@ -60,7 +61,7 @@ def test_a_list_of_classes(tmp_path: Path, labels: dict[str, str], keyword: str)
 
 
 def test_class_names_of_predictions(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"classes": ["background", ESCAPE]}))
+    Manifest("run", "", {}, ("background", ESCAPE), "last", "cpu", {}).save(tmp_path)
     with user_error(Code.DAMAGED_FILE, "manifest.json", "control characters"):
         api.evaluate(tmp_path, tmp_path)
 

@@ -51,8 +51,8 @@ def refusals(data: Path | Sources, out: Path) -> list[str]:
         ((255, 255), ONE, "l0.nii.gz", FIXED),
         ((1, 255), None, "l0.nii.gz", "255 is above 254"),
         ((1, 3), {**ONE, "tumour": 2}, "l0.nii.gz", "value 3"),
-        ((1, 3), {**ONE, "tumour": 3}, "dataset.json", "0, 1, 3"),
-        ((1,), {str(value): value for value in range(256)}, "dataset.json", "256 classes"),
+        ((1, 3), {**ONE, "tumour": 3}, "dataset.json", "2 is missing"),
+        ((1,), {str(value): value for value in range(256)}, "dataset.json", "up to 255"),
     ],
 )
 def test_plan_and_prepare_refuse_the_same_labels(
@@ -94,6 +94,6 @@ def test_masks_among_references() -> None:
 
 def test_a_missing_dataset_json_is_not_blamed(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path, "msd", (), {0: "background", 2: "liver"})
-    with user_error(Code.LABEL_INVALID, tmp_path, "0, 2") as caught:
+    with user_error(Code.LABEL_INVALID, tmp_path, "1 is missing") as caught:
         refuse_class_list(dataset)
     assert caught.value.where == str(tmp_path)

@@ -327,8 +327,8 @@ def test_invalid_data_is_refused(
     ("labels", "keyword"),
     [
         ({"background": 0, "liver": 1}, "value 2"),
-        ({"background": 0, "liver": 1, "cyst": 3}, "0, 1, 3"),
-        ({str(value): f"c{value}" for value in range(256)}, "256 classes"),
+        ({"background": 0, "liver": 1, "cyst": 3}, "2 is missing"),
+        ({str(value): f"c{value}" for value in range(256)}, "up to 255"),
     ],
 )
 def test_invalid_class_lists_are_refused(root: Path, out: Path, labels: dict[str, Any], keyword: str) -> None:

@@ -18,6 +18,7 @@ from graftseg import api
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_checked
 from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.core.teacher_checks import Decision, TeacherCheck
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.evaluation.scores import Evaluation
@@ -26,7 +27,6 @@ from graftseg.evaluation.verdicts import missed_classes
 from graftseg.experiments import test_run
 from graftseg.inference import label_maps as outputs
 from graftseg.inference import predict as prediction
-from graftseg.training.teacher_check import Decision, TeacherCheck
 from user_errors import user_error
 
 

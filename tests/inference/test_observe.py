@@ -215,7 +215,8 @@ def test_rank_command_by_coverage(cli: CommandLine, trained: Path, store: Store)
 def test_a_reason_shared_by_all_scans_is_attributed_to_the_network(
     cli: CommandLine, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = tuple(Ranked(name, 0.5, 0.1, 1.0, 0.0, 0, ("no core found",) if name < "c" else ()) for name in "abc")
+    reasons = {"a": ("no core found",), "b": ("no core found",), "c": ()}
+    rows = tuple(Ranked(name, 0.5, 0.1, 1.0, 0.0, 0, found, found) for name, found in reasons.items())
     sentence = "All scans share a reason (no core found), which describes the network rather than the scans."
     monkeypatch.setattr(api, "rank", lambda *_, **__: Ranking(rows[:2]))
     assert sentence in cli.works("rank", trained, "--top", 1)

@@ -21,11 +21,10 @@ from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan
-from graftseg.inference import ensemble as segmenters
 from graftseg.inference.model import build_method
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.resampling import stretched
-from graftseg.recipes.recipe import changed
+from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.settings import InferenceSettings
 from graftseg.training.selection import CaseScores
 from user_errors import user_error
@@ -197,12 +196,14 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
     """Record the shapes of all images that the network sees during a prediction."""
     seen: list[Shape] = []
 
-    def watched(segment: Callable[[Tensor], Tensor], **chosen: Any) -> Predictor:
+    original = Predictor.for_recipe
+
+    def watched(recipe: Recipe, segment: Callable[[Tensor], Tensor], *rest: Any) -> Predictor:
         def noted(images: Tensor) -> Tensor:
             seen.append(tuple(images.shape))
             return segment(images)
 
-        return Predictor(noted, **chosen)
+        return original(recipe, noted, *rest)
 
-    monkeypatch.setattr(segmenters, "Predictor", watched)
+    monkeypatch.setattr(Predictor, "for_recipe", watched)
     return seen

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 import yaml
 
+from graftseg.core.predictions import Manifest, PredictedCase
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
 from scoring import evaluate_folder
@@ -88,11 +89,16 @@ def write_predictions(run: Path, references: Path, radii: dict[str, float]) -> P
         write_label(out / name, disc(radius), GEOMETRY)
         image = references.parent / "images" / name
         write_scan(image, np.random.default_rng(1).random(SHAPE).astype(np.float32), GEOMETRY)
-        entries.append({"case": case, "images": [str(image)], "output": name, "seconds": 0.1})
-    (out / "manifest.json").write_text(json.dumps({"cases": entries}))
+        entries.append(PredictedCase(case, (str(image),), name, 0.1))
+    write_manifest(out, *entries)
     evaluate_folder(out, references, classes=CLASSES).write_csv(out / "metrics.csv")
     (out / "metrics.json").write_text(json.dumps({"references": str(references), "protocol": "standard"}))
     return out
+
+
+def write_manifest(out: Path, *cases: PredictedCase) -> None:
+    """Write the manifest of a folder of predictions."""
+    Manifest("run", "", {}, tuple(CLASSES.values()), "", "cpu", {}, cases).save(out)
 
 
 def write_run(folder: Path) -> Path:

@@ -1,11 +1,11 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predictions
+from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_manifest, write_predictions
 
+from graftseg.core.predictions import PredictedCase
 from graftseg.core.types import Geometry, Matrix
 from graftseg.data.gray_window import gray_window
 from graftseg.data.scans import write_label, write_scan
@@ -140,8 +140,7 @@ def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
     for folder in (labels, out):
         write_label(folder / "a.nii.gz", reference, geometry)
     write_scan(tmp_path / "a.nii.gz", reference.astype(np.float32), geometry)
-    entry = {"case": "a", "images": [str(tmp_path / "a.nii.gz")], "output": "a.nii.gz"}
-    (out / "manifest.json").write_text(json.dumps({"cases": [entry]}))
+    write_manifest(out, PredictedCase("a", (str(tmp_path / "a.nii.gz"),), "a.nii.gz", 0.1))
     evaluation = evaluate_folder(out, labels, classes={1: "ring", 2: "core"})
     results = Results(out, evaluation, labels)
     html = cases_section(results, Gallery(NAMES, Album(), RAS))
@@ -189,6 +188,5 @@ def test_different_shape_leaves_the_picture_out(results: Results) -> None:
 
 
 def test_manifest_without_scans(results: Results) -> None:
-    entries = [{"case": case, "output": f"{case}.nii.gz"} for case in CASES]
-    (results.folder / "manifest.json").write_text(json.dumps({"cases": entries}))
+    write_manifest(results.folder, *(PredictedCase(case, (), f"{case}.nii.gz", 0.1) for case in CASES))
     assert page_text(results).count("lists no scan of this case") == len(CASES)

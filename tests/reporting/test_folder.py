@@ -12,7 +12,6 @@ from graftseg.reporting.curves import Stage
 from graftseg.reporting.folder import (
     Log,
     read_curves,
-    read_entries,
     read_recipe,
     read_snapshot,
     snapshot_names,
@@ -131,16 +130,3 @@ def test_a_snapshot_cannot_be_larger_than_the_limit(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(folder, "MAX_SNAPSHOT_BYTES", 1000)
     with user_error(Code.DAMAGED_FILE, path):
         read_snapshot(path)
-
-
-@pytest.mark.parametrize("cases", [None, 1, {}, [1], [{}], [{"output": None}], [{"output": "../a.nii"}]])
-def test_a_damaged_list_of_predictions_is_named(tmp_path: Path, cases: object) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"cases": cases}))
-    with user_error(Code.DAMAGED_FILE, tmp_path / "manifest.json"):
-        read_entries(tmp_path)
-    entries = [{"output": "a.nii.gz", "images": ["../a.nii.gz"], "case": "a"}]
-    (tmp_path / "manifest.json").write_text(json.dumps({"cases": entries}))
-    assert read_entries(tmp_path) == entries
-    (tmp_path / "manifest.json").write_text(json.dumps({"cases": [entries[0] | {"images": 1}]}))
-    with user_error(Code.DAMAGED_FILE, tmp_path / "manifest.json"):
-        read_entries(tmp_path)

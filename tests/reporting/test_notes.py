@@ -6,6 +6,7 @@ from report_fakes import Page
 
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.reporting.facts import Provenance, case_counts, flatten, notes_section, run_facts, run_section
+from graftseg.reporting.results import UsedCheckpoint
 
 
 def test_flatten_settings() -> None:
@@ -65,9 +66,9 @@ def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None
 
 def test_notes_name_the_checkpoint() -> None:
     assert "No checkpoint was selected by its score." in notes_section({}, None)
-    on_validation = notes_section({}, None, "best on validation, step 40")
+    on_validation = notes_section({}, None, UsedCheckpoint("best on validation, step 40"))
     assert "“best on validation, step 40”, selected by its score." in on_validation
-    on_test = notes_section({}, None, "best on test, step 40 (protocol paper)")
+    on_test = notes_section({}, None, UsedCheckpoint("best on test, step 40 (protocol paper)", is_optimistic=True))
     assert (
         "“best on test, step 40 (protocol paper)”: selected on the test cases, so the scores are optimistic." in on_test
     )

@@ -1,13 +1,13 @@
 """Data are named by folders, never by full paths or home folders."""
 
-import json
 from pathlib import Path
 
 import pytest
-from report_fakes import CASES, write_predictions
+from report_fakes import CASES, write_manifest, write_predictions
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api
+from graftseg.core.predictions import PredictedCase
 from graftseg.reporting.facts import Provenance, provenance_of
 from graftseg.reporting.results import Results, read_results
 from graftseg.reporting.text import folder_name
@@ -24,8 +24,7 @@ def test_a_home_is_not_named(folder: str, name: str) -> None:
 def predicted(tmp_path: Path, images: list[str]) -> Results:
     results = read_results(write_predictions(tmp_path / "run", tmp_path / "labels", dict.fromkeys(CASES, 6.0)))
     assert results is not None
-    entries = [{"case": "a", "images": [image], "output": "a.nii.gz"} for image in images]
-    (results.folder / "manifest.json").write_text(json.dumps({"cases": entries}))
+    write_manifest(results.folder, *(PredictedCase("a", (image,), "a.nii.gz", 0.1) for image in images))
     return results
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_fakes import Page, decode_uri, in_chromium, write_facts, write_run
+from report_fakes import Page, decode_uri, in_chromium, write_facts, write_manifest, write_run
 
+from graftseg.core.predictions import PredictedCase
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.slices import Cut
@@ -30,8 +31,7 @@ def write_volume_run(folder: Path, shape: tuple[int, int, int] = SHAPE) -> Path:
     for place in (folder / "labels", out):
         write_label(place / "a.nii.gz", labels, geometry)
     write_scan(folder / "a.nii.gz", np.random.default_rng(0).random(shape).astype(np.float32), geometry)
-    entry = {"case": "a", "images": [str(folder / "a.nii.gz")], "output": "a.nii.gz"}
-    (out / "manifest.json").write_text(json.dumps({"cases": [entry]}))
+    write_manifest(out, PredictedCase("a", (str(folder / "a.nii.gz"),), "a.nii.gz", 0.1))
     evaluate_folder(out, folder / "labels", classes={1: "ring"}).write_csv(out / "metrics.csv")
     (out / "metrics.json").write_text(json.dumps({"references": str(folder / "labels"), "protocol": "standard"}))
     return run

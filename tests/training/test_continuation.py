@@ -87,7 +87,7 @@ def test_continued_run(root: Path) -> None:
     assert facts["continued_from"] == {
         "run": "run", "weights": before["weights"], "fraction": 0.5, "new_labels": [NEW]
     }  # fmt: skip
-    assert not any("loss did not fall" in warning for warning in facts["warnings"])
+    assert not any("loss did not fall" in warning["finding"] for warning in facts["warnings"])
     assert facts["recipe"] == "tiny-continued" and facts["weights"] != before["weights"]
     # test scans have labels, so both networks are scored on them
     assert result.gain is not None and facts["gain"] == result.gain.to_json()

@@ -48,7 +48,7 @@ def drifting_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
 
 
 def checks(folder: Path) -> list[tuple[str, int]]:
-    return [(check["decision"], check["step"]) for check in RunFolder(folder).teacher_checks()]
+    return [(check.decision, check.step) for check in RunFolder(folder).teacher_checks()]
 
 
 def test_without_a_drift_the_stage_ends(scans: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_check_without_its_checkpoint_is_made_again(
     save = loop._save
 
     def cut(run: RunFolder, at: loop.Position, *parts: Any) -> None:
-        if any(check["decision"] == "stop" for check in run.teacher_checks()):
+        if any(check.decision == "stop" for check in run.teacher_checks()):
             raise KeyboardInterrupt
         save(run, at, *parts)
 

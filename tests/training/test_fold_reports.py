@@ -16,6 +16,7 @@ from graftseg import api
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_checked
 from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation
@@ -25,7 +26,6 @@ from graftseg.reporting.text import typeset
 from graftseg.reporting.viewer.collection import collect
 from graftseg.reporting.viewer.view import report_of
 from graftseg.training.cross_validation import CrossValidation
-from graftseg.training.teacher_check import TeacherCheck
 from user_errors import user_error
 
 

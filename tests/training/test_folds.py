@@ -305,7 +305,7 @@ def test_a_labeled_scan_among_the_unlabeled_ones_is_refused(tmp_path: Path) -> N
 def test_labels_that_were_resampled_are_no_references(scans: Path, tmp_path: Path) -> None:
     recipe = tiny_recipe(data={"dimensions": 2, "spacing": [2.0, 2.0]})
     store = prepare(read_layout(scans), tmp_path / "store", recipe.data)
-    with user_error(Code.STORE_MISMATCH, store.path, "resampled"):
+    with user_error(Code.GEOMETRY_MISMATCH, store.path, "resampled"):
         api.train_folds(recipe, store.path, tmp_path / "run", folds=2, device="cpu")
 
 

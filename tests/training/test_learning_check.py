@@ -12,7 +12,7 @@ from graftseg.core.files import write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.training import learning_check
-from graftseg.training.learning_check import learning_warnings, require_learned
+from graftseg.training.learning_check import LearningWarning, learning_warnings, require_learned, warnings_in
 from user_errors import user_error
 
 
@@ -26,7 +26,7 @@ FALLING = log_of(*[1.0 - 0.01 * step for step in range(50)])
 def test_a_lost_class_is_named() -> None:
     assert learning_warnings({"a": 0.9, "b": 0.05}, FALLING) == []
     (warning,) = learning_warnings({"left": 0.9, "right": 0.049}, FALLING)
-    assert "right" in warning and "4.9 %" in warning
+    assert "right" in warning.finding and "4.9 %" in warning.finding
 
 
 def test_a_flat_loss() -> None:
@@ -41,7 +41,9 @@ def test_other_stages_and_scores_are_ignored() -> None:
 
 
 def finished(run: RunFolder, *warnings: str) -> RunFolder:
-    run.update_manifest({"status": "finished", "warnings": list(warnings)})
+    run.update_manifest(
+        {"status": "finished", "warnings": [{"finding": finding, "remedy": "train longer"} for finding in warnings]}
+    )
     run.recipe_file.write_text("")
     return run
 
@@ -62,21 +64,27 @@ def test_runs_without_warnings_have_learned(tmp_path: Path) -> None:
 
 
 def test_every_fold_and_every_baseline_must_have_learned(tmp_path: Path) -> None:
-    run = with_folds(RunFolder(tmp_path / "run"), "class ring not learned; train longer")
+    run = with_folds(RunFolder(tmp_path / "run"), "class ring not learned")
     with user_error(Code.CLASS_NOT_LEARNED, run.fold(1).path, "ring"):
         require_learned([finished(RunFolder(tmp_path / "single")), run])
     other = with_folds(RunFolder(tmp_path / "other"))
-    with_folds(other.baseline, "the loss did not fall; train longer")
+    with_folds(other.baseline, "the loss did not fall")
     with user_error(Code.CLASS_NOT_LEARNED, other.baseline.fold(1).path, "loss"):
         require_learned([other])
     single = finished(RunFolder(tmp_path / "last"))
-    finished(single.baseline, "the loss did not fall; train longer")
+    finished(single.baseline, "the loss did not fall")
     with user_error(Code.CLASS_NOT_LEARNED, single.baseline.path, "loss"):
         require_learned([single])
 
 
+def test_warnings_of_older_versions_are_sentences() -> None:
+    (warning,) = warnings_in({"warnings": ["class ring not learned; train longer"]})
+    assert warning.finding == "class ring not learned; train longer" and warnings_in({}) == []
+
+
 def test_strict_checks_folds(store: Store, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning_check, "learning_warnings", lambda dice, log: ["class ring not learned; train longer"])
+    warning = LearningWarning("class ring not learned")
+    monkeypatch.setattr(learning_check, "learning_warnings", lambda dice, log: [warning])
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(tiny_recipe(stages=[{"method": "supervised", "steps": 1}]).to_yaml())
     options = ("--data", store.path, "--out", tmp_path / "run", "--folds", 2, "--device", "cpu")

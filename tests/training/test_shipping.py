@@ -13,6 +13,7 @@ from graftseg import api
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.core.teacher_checks import Decision, TeacherCheck
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation, Row
@@ -23,7 +24,6 @@ from graftseg.training import final_check, shipping, unlabeled_predictions
 from graftseg.training.case_predictions import CasePredictions
 from graftseg.training.final_check import FinalCheck
 from graftseg.training.shipping import shipped_after_folds, shipped_after_validation
-from graftseg.training.teacher_check import TeacherCheck
 from scan_summaries import GOOD, LABELED, changed
 
 STAGES = [
@@ -107,12 +107,17 @@ def test_without_held_out_labels_the_choice_is_unknown(
     )
 
 
+def write_checks(run: RunFolder, *decisions: Decision) -> None:
+    checks = [TeacherCheck(1, 4, {"a": "no foreground"}, decision).to_json() for decision in decisions]
+    run.teacher_file.write_text(json.dumps({"checks": checks}))
+
+
 @pytest.mark.parametrize(("decision", "keyword"), [("skip", "too few predictions"), ("stop", "drifted")])
 def test_abandoned_self_training_ships_the_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str, keyword: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: Decision, keyword: str
 ) -> None:
     run = RunFolder(tmp_path)
-    run.teacher_file.write_text(json.dumps({"checks": [{"decision": "continue"}, {"decision": decision}]}))
+    write_checks(run, "continue", decision)
     shipped = choose(run, monkeypatch, None)
     assert shipped.network == "baseline" and keyword in shipped.reason
 
@@ -121,7 +126,7 @@ def test_skipped_self_training_gives_no_reason_to_prefer_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunFolder(tmp_path)
-    run.teacher_file.write_text(json.dumps({"checks": [{"decision": "extend"}, {"decision": "skip"}]}))
+    write_checks(run, "extend", "skip")
     shipped = choose(run, monkeypatch, None)
     assert shipped.network == "baseline" and shipped.both_supervised
     assert shipped.sentence == (
@@ -225,7 +230,7 @@ def test_the_network_of_skipped_self_training_predicts_and_resumes(tmp_path: Pat
     recipe = tiny.tiny_recipe(stages=stages)
     api.train(recipe, scans, tmp_path / "run", device="cpu")
     run = RunFolder(tmp_path / "run")
-    assert [check["decision"] for check in run.teacher_checks()] == ["extend", "skip"]
+    assert [check.decision for check in run.teacher_checks()] == ["extend", "skip"]
     assert len(api.predict(run.path, scans / "imagesTs", tmp_path / "out", device="cpu").cases) == 2
     again = api.train(recipe, scans, tmp_path / "run", resume=True, device="cpu")
     assert again.steps == 4

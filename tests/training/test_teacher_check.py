@@ -7,8 +7,9 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graftseg.core.teacher_checks import Decision, TeacherCheck
 from graftseg.training.loop import Stage, adapted
-from graftseg.training.teacher_check import Decision, TeacherCheck, check_teacher, drifted_class
+from graftseg.training.teacher_check import check_teacher, drifted_class
 from scan_summaries import GOOD, LABELED, centers, changed
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.teacher_checks import Decision, TeacherCheck
 from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
-from graftseg.training.teacher_check import Decision, TeacherCheck
 from graftseg.training.unlabeled_use import unlabeled_use
 
 FOUND = "the predictions of 1 of 4 unlabeled scans are implausible (1 with no foreground)"

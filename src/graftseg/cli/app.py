@@ -37,6 +37,8 @@ from graftseg.cli.messages import say
 from graftseg.core.errors import Code
 from graftseg.core.files import check_working_directory
 from graftseg.core.launched import reported_status
+from graftseg.core.phrases import counted
+from graftseg.core.planned_methods import DEFAULT_METHOD, MethodName
 from graftseg.core.reading import read_text
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
@@ -89,10 +91,7 @@ def plan(
     minutes: Annotated[
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
     ] = None,
-    method: Annotated[
-        Literal["graft", "bcp", "fg-cutmix", "mean-teacher", "ua-mt", "mc-net"],
-        typer.Option(help="Method that learns from the unlabeled scans."),
-    ] = "graft",
+    method: Annotated[MethodName, typer.Option(help="Method that learns from the unlabeled scans.")] = DEFAULT_METHOD,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda:N, or cuda (even if there is no GPU here).")] = "auto",
 ) -> None:
     """Write a recipe that fits the scans and the device, with the reason for every value."""
@@ -192,12 +191,11 @@ def predict(
     if predicted.network:
         say(f"network: {predicted.network}")
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
-    maps = "1 label map" if count == 1 else f"{count} label maps"
-    say(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
+    say(f"{predicted.folder}: {counted(count, 'label map')}" + (f", {empty} of them empty" if empty else ""))
     if predicted.skipped:
         say(f"skipped {predicted.skipped} of {count}: the label maps are up to date; --again predicts them again")
     if others := predicted.others:
-        kept = "1 other label map" if others == 1 else f"{others} other label maps"
+        kept = counted(others, "other label map")
         say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
         say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")

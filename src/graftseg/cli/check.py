@@ -9,6 +9,7 @@ import typer
 
 from graftseg.cli.arguments import AsJson, Data, PathOrSources, print_table, takes_sources
 from graftseg.cli.messages import say
+from graftseg.core.phrases import counted
 
 if TYPE_CHECKING:
     from graftseg.data.check import Examination
@@ -55,7 +56,7 @@ def _print(examination: "Examination", data: PathOrSources) -> None:
     broken = {split: f" ({count} broken)" if count else "" for split, count in examination.broken.items()}
     counts = examination.counts.items()
     scans = ", ".join(f"{count} {split}{broken[split]}" for split, count in counts if count or split != "validation")
-    findings = f"{len(examination)} finding{'' if len(examination) == 1 else 's'}"
+    findings = counted(len(examination), "finding")
     say(f"{scans} scans; {findings}, {examination.errors} of them errors")
 
 
@@ -81,6 +82,6 @@ def _print_copy(copy: "FixedCopy") -> None:
     for old, new in copy.values.items():
         name = f" ({copy.classes[new]})" if new in copy.classes else ""
         say(f"label value {old} is now {new}{name}")
-    files = "1 file" if len(copy.files) == 1 else f"{len(copy.files)} files"
+    files = counted(len(copy.files), "file")
     dropped = f", {len(copy.dropped)} left out" if copy.dropped else ""
     say(f"{copy.folder}: {files} fixed{dropped}, {copy.unchanged} unchanged; check the copy, too")

@@ -13,7 +13,7 @@ import typer
 from graftseg.core.errors import Code, StoppedError, UserError, in_one_line, visible
 from graftseg.core.launched import is_first
 from graftseg.core.progress import hide_progress
-from graftseg.core.signals import leave_closed_terminal, stop_signals
+from graftseg.core.signals import handling_signals, leave_closed_terminal
 
 try:
     from typer.exceptions import TyperException as UsageError
@@ -142,20 +142,14 @@ def interruptible(verb: str) -> Iterator[None]:
     Training replaces these handlers by handlers that save the state first.
     """
 
-    def interrupt(number: int, frame: object) -> None:
-        print_error(UserError(Code.INTERRUPTED, verb, "interrupted", RUN_AGAIN))
-        raise KeyboardInterrupt
-
-    def terminate(number: int, frame: object) -> None:
+    def stop(number: int, frame: object) -> None:
+        if number == signal.SIGINT:
+            print_error(UserError(Code.INTERRUPTED, verb, "interrupted", RUN_AGAIN))
+            raise KeyboardInterrupt
         signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         leave_closed_terminal()
         print_error(UserError(Code.INTERRUPTED, verb, f"stopped by {signal.Signals(number).name}", RUN_AGAIN))
         raise SystemExit(128 + number)
 
-    handlers = {number: interrupt if number == signal.SIGINT else terminate for number in stop_signals()}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    with handling_signals(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

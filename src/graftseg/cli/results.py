@@ -8,6 +8,7 @@ import typer
 from graftseg.cli.arguments import AllowMissing, Device, On, Overrides, Results, Run, Shorter, print_table
 from graftseg.cli.messages import print_warning, say
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES
 
 NAMES_HELP = f"{', '.join(TABLES)} or {ALL}."
@@ -34,12 +35,12 @@ def test(
     say(f"test scans: {tested.scans.images}")
     for path, evaluation in tested.scores.items():
         count = len({row.case for row in evaluation.rows})
-        say(f"{path}: {count} test case{'s' if count > 1 else ''}")
+        say(f"{path}: {counted(count, 'test case')}")
         print_table(*scores_table(evaluation))
     if tested.comparison is not None:
         say(f"first {tested.comparison.first.path}, second {tested.comparison.second.path}")
         # graftseg compare prints the other metrics
-        print_table(HEAD, [line for line in tested.comparison.table_rows() if line[0] == "Dice %"])
+        print_table(HEAD, tested.comparison.table_rows(["dice"]))
     for sentence in tested.verdict():
         say(sentence)
     say(f"report: {tested.report}")

@@ -2,7 +2,7 @@
 
 import atexit
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -23,11 +23,25 @@ from graftseg.cli.launch import launch
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.launched import is_launched
+from graftseg.core.phrases import counted
 from graftseg.experiments.paper import MAX_SEEDS
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
 Options = dict[str, Any]
+ANY_FOLDS, ANY_BASELINE = ("--folds", "--folds 0"), ("--baseline", "--no-baseline")
+RECIPE_WITH_FOLDS = "a recipe with folds"
+CONFLICTS = {
+    "--continue-from": ("RECIPE", *ANY_FOLDS, "--seeds", *ANY_BASELINE, "--compare", "--methods", "--shorter"),
+    "--on": ("--devices", "--compare", "--continue-from", "--live"),
+    "--devices": ("--seeds", "--compare", "--continue-from", "--live"),
+    "--live": ("--folds", "--seeds", "--compare", RECIPE_WITH_FOLDS),
+    "--compare": ("--seeds", *ANY_BASELINE, "--folds 0"),
+    "--seeds": ("--folds", "--baseline"),
+}
+"""Options that cannot be combined, by option."""
+NEEDED = {"--fraction": "--continue-from", "--methods": "--compare"}
+"""Options that are only possible with another option."""
 
 
 @takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
@@ -85,57 +99,57 @@ def train(
 ) -> None:
     """Train a recipe."""
     from graftseg import api
+    from graftseg.core.run_folder import RunFolder
     from graftseg.recipes.recipe import load_recipe
+    from graftseg.training.learning_check import require_learned
 
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     count = _fold_count(folds, leave_one_out)
     options: Options = {"overrides": chosen, "shorter": shorter, "device": device}
-    _check_continue(
-        continue_from,
-        {
-            "RECIPE": recipe is not None,
-            "--folds": count is not None,
-            "--seeds": seeds,
-            "--baseline": baseline is not None,
-            "--compare": compare,
-            "--methods": methods is not None,
-            "--shorter": shorter != 1,
-        },
-        fraction,
-    )
-    others = {"--seeds": seeds, "--compare": compare, "--continue-from": continue_from is not None, "--live": live}
-    _check_on(on, {"--devices": devices > 1 or is_launched(), **others, "--seeds": 0})
-    _use_devices(devices, device, others)
+    given = {
+        "RECIPE": recipe is not None,
+        "--folds": bool(count),
+        "--folds 0": count == 0,
+        "--seeds": seeds > 0,
+        "--baseline": baseline is True,
+        "--no-baseline": baseline is False,
+        "--compare": compare,
+        "--methods": methods is not None,
+        "--shorter": shorter != 1,
+        "--continue-from": continue_from is not None,
+        "--fraction": fraction is not None,
+        "--on": on is not None,
+        "--devices": devices > 1 or is_launched(),
+        "--live": live,
+        RECIPE_WITH_FOLDS: live and count is None and bool(recipe and load_recipe(recipe, chosen).folds),
+    }
+    _refuse_conflicts([name for name, is_given in given.items() if is_given])
+    if devices > 1 and not is_launched():
+        launch(sys.argv[1:], devices, device)
     if live:
-        planned = count is None and recipe is not None and load_recipe(recipe, chosen).folds
-        _show_live(out, {"--folds": count, "--seeds": seeds, "--compare": compare, "a recipe with folds": planned})
-    if continue_from is not None:
-        options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
-        _continue(continue_from, out, options, strict=strict)
-        return
-    if recipe is None:
-        remedy = "pass a recipe file or a shipped recipe, or continue a run with --continue-from"
-        raise UserError(Code.OPTION_INVALID, "RECIPE", "no recipe given", remedy)
-    _check_compare(compare, methods, {"--seeds": seeds, "--baseline": baseline is not None, "--folds 0": count == 0})
-    if seeds:
-        if count or baseline:
-            finding = "cannot be combined with --folds or --baseline"
-            raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or omit --folds and --baseline")
-        api.train_seeds(recipe, data, out, seeds, on=on, tell=say, **options)
-        if strict:
-            _require_learned(*sorted(out.glob("seed-*")))
-        return
+        _show_live(out)
+    runs = [out]
     try:
-        if compare:
+        if continue_from is not None:
+            options = {"overrides": chosen, "device": device, "data": data, "fraction": fraction, "resume": resume}
+            _continue(continue_from, out, options)
+        elif recipe is None:
+            remedy = "pass a recipe file or a shipped recipe, or continue a run with --continue-from"
+            raise UserError(Code.OPTION_INVALID, "RECIPE", "no recipe given", remedy)
+        elif seeds:
+            api.train_seeds(recipe, data, out, seeds, on=on, tell=say, **options)
+            runs = sorted(out.glob("seed-*"))
+        elif compare:
             names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-            _compare(recipe, data, out, count, options | {"resume": resume, "methods": names}, strict=strict)
-            return
-        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, on)
-        if strict:
-            _require_learned(out)
+            runs = _compare(recipe, data, out, count, options | {"resume": resume, "methods": names})
+        else:
+            _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, on)
     except StoppedError as stopped:
-        stopped.remedy = "run the same command with --resume"
+        if not seeds:
+            stopped.remedy = "run the same command with --resume"
         raise
+    if strict:
+        require_learned(RunFolder(run) for run in runs)
 
 
 def refuse_ranks(verb: str) -> None:
@@ -144,21 +158,16 @@ def refuse_ranks(verb: str) -> None:
         raise UserError(Code.OPTION_CONFLICT, verb, "runs in one process only", "run it without torchrun")
 
 
-def _use_devices(devices: int, device: str, others: Mapping[str, object]) -> None:
-    """Start this command on several devices. Raise a UserError for options that several devices do not support."""
-    given = [name for name, value in others.items() if value]
-    if given and (devices > 1 or is_launched()):
-        finding = "cannot be combined with several devices"
-        raise UserError(Code.OPTION_CONFLICT, given[0], finding, f"omit {given[0]}, or train on one device")
-    if devices > 1 and not is_launched():
-        launch(sys.argv[1:], devices, device)
-
-
-def _check_on(on: str | None, options: Mapping[str, object]) -> None:
-    """Raise a UserError for options that cannot be combined with --on."""
-    if on is not None and (conflicting := [name for name, value in options.items() if value]):
-        finding = f"cannot be combined with {conflicting[0]}"
-        raise UserError(Code.OPTION_CONFLICT, f"--on {on}", finding, f"omit --on or {conflicting[0]}")
+def _refuse_conflicts(given: Collection[str]) -> None:
+    """Raise a UserError for options that cannot be combined, or without another option."""
+    for option, other in NEEDED.items():
+        if option in given and other not in given:
+            raise UserError(Code.OPTION_CONFLICT, option, f"needs {other}", f"add {other}, or omit {option}")
+    for option, others in CONFLICTS.items():
+        for other in others:
+            if option in given and other in given:
+                finding, remedy = f"cannot be combined with {other}", f"omit {option}, or train without {other}"
+                raise UserError(Code.OPTION_CONFLICT, option, finding, remedy)
 
 
 def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, on: str | None) -> None:
@@ -186,14 +195,10 @@ def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, opt
     say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
 
 
-def _show_live(out: Path, options: dict[str, object]) -> None:
+def _show_live(out: Path) -> None:
     """Serve the live page of a single run until this process ends."""
     from graftseg.cli.view import require_server
 
-    if conflicting := [name for name, value in options.items() if value]:
-        finding = f"cannot be combined with {conflicting[0]}"
-        remedy = "omit --live, and run graftseg view for one of the runs"
-        raise UserError(Code.OPTION_CONFLICT, "--live", finding, remedy)
     require_server()
     from graftseg.reporting.viewer.launch import require_front_end
     from graftseg.reporting.viewer.live_page import start_live_page
@@ -203,51 +208,21 @@ def _show_live(out: Path, options: dict[str, object]) -> None:
     atexit.register(page.poll)  # keeps the input of the page open until the end
 
 
-def _check_continue(continue_from: Path | None, options: dict[str, object], fraction: float | None) -> None:
-    """Raise a UserError for options that cannot be combined with --continue-from, and for --fraction without it."""
-    if continue_from is None:
-        if fraction is not None:
-            remedy = "add --continue-from, or omit --fraction"
-            raise UserError(Code.OPTION_CONFLICT, "--fraction", "needs --continue-from", remedy)
-        return
-    if conflicting := [name for name, value in options.items() if value]:
-        finding = f"cannot be combined with {conflicting[0]}"
-        raise UserError(Code.OPTION_CONFLICT, "--continue-from", finding, f"omit {conflicting[0]}")
-
-
-def _continue(run: Path, out: Path, options: Options, *, strict: bool) -> None:
+def _continue(run: Path, out: Path, options: Options) -> None:
     """Continue a run with new labels; print the number of new labels and the gain."""
     from graftseg import api
 
-    try:
-        result = api.continue_training(run, out, **options)
-    except StoppedError as stopped:
-        stopped.remedy = "run the same command with --resume"
-        raise
-    labels = "1 new label" if len(result.new_labels) == 1 else f"{len(result.new_labels)} new labels"
+    result = api.continue_training(run, out, **options)
+    labels = counted(len(result.new_labels), "new label")
     say(f"{out}: finished after {result.outcome.steps} steps, with {labels}")
     if result.gain is not None:
         say(f"gain: {result.gain.sentence}")
     name = quote(str(out))
     say(f"next: graftseg rank {name}, or graftseg predict {name} SCANS --out LABELS")
-    if strict:
-        _require_learned(out)
 
 
-def _check_compare(compare: bool, methods: str | None, options: dict[str, object]) -> None:
-    """Raise a UserError for options that cannot be combined with --compare, and for --methods without it."""
-    if methods is not None and not compare:
-        raise UserError(Code.OPTION_CONFLICT, "--methods", "needs --compare", "add --compare, or omit --methods")
-    if compare and (conflicting := [name for name, value in options.items() if value]):
-        raise UserError(
-            Code.OPTION_CONFLICT, "--compare", f"cannot be combined with {conflicting[0]}", f"omit {conflicting[0]}"
-        )
-
-
-def _compare(
-    recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, *, strict: bool
-) -> None:
-    """Train several methods; print their scores and the command that trains the best one on all labeled cases."""
+def _compare(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options) -> list[Path]:
+    """Train several methods; print their scores and the command that trains the best one. Return their folders."""
     from graftseg import api
 
     result = api.compare_methods(recipe, data, out, folds=folds, tell=say, **options)
@@ -257,16 +232,7 @@ def _compare(
     final = f"{quote(str(result.final_recipe))} {data_options(data)} --out {quote(str(out / 'final'))}"
     say(f"report: {out / 'report.html'}")
     say(f"next, to train {result.best.method} on all labels: graftseg train {final}")
-    if strict:
-        _require_learned(*(out / compared.method for compared in result.results))
-
-
-def _require_learned(*folders: Path) -> None:
-    """Raise a UserError if a finished run, a fold or a baseline did not learn a class."""
-    from graftseg.core.run_folder import RunFolder
-    from graftseg.training.learning_check import require_learned
-
-    require_learned(RunFolder(folder) for folder in folders)
+    return [out / compared.method for compared in result.results]
 
 
 def _has_test(data: PathOrSources) -> bool:

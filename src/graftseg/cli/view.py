@@ -51,10 +51,10 @@ def annotate(
 
 def require_server() -> None:
     """Raise a UserError if the packages of the web server are not installed."""
-    from graftseg.data.formats.scan import optional
+    from graftseg.core.packages import import_optional
 
     for package in ("starlette", "uvicorn"):
-        optional(package, package, "the viewer")
+        import_optional(package, "the viewer")
 
 
 def _print_address(address: str) -> None:

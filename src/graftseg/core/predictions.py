@@ -67,7 +67,7 @@ class Manifest:
 
     - ``weights``: checksum of the network, or a checksum of the checksums of several networks.
     - ``inference``: settings of the prediction.
-    - ``checkpoint``: how the checkpoint was selected.
+    - ``checkpoint``: how the checkpoint was selected, and ``selected_on`` on which cases.
     - ``failures``: reason for each case without a label map.
     - ``unfinished``: files of a running or interrupted call; some of them may exist already.
     - ``networks``: number of averaged networks.
@@ -90,6 +90,7 @@ class Manifest:
     started: str | None = None
     ended: str | None = None
     peak_memory: dict[str, int] = field(default_factory=dict)
+    selected_on: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.outputs:
@@ -180,10 +181,15 @@ def _line(content: dict[str, Any]) -> str:
     return json.dumps(content, allow_nan=False) + "\n"
 
 
+def find_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest of a folder, or None if the folder has none or another program wrote it."""
+    try:
+        return read_manifest(folder, "")
+    except UserError:
+        return None
+
+
 def extra_files(folder: Path) -> set[str]:
     """Return the additional files (not label maps) in the manifest of a folder. Ignore an invalid manifest."""
-    try:
-        manifest = read_manifest(folder, "")
-    except UserError:
-        return set()
+    manifest = find_manifest(folder)
     return {name for case in manifest.cases for name in case.extras} if manifest else set()

@@ -21,7 +21,7 @@ from graftseg.core.devices import versions
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import PARTIAL, make_folder
 from graftseg.core.progress import Show, hide_progress, progress_bar
-from graftseg.core.signals import stop_signals
+from graftseg.core.signals import handling_signals, install_handlers, stop_signals
 from graftseg.core.tasks import RAY, TasksStoppedError, Work
 
 # Ray reads these variables when it is imported: send no usage statistics
@@ -86,7 +86,7 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
         remedy = "start it with ray start --head, and check the address and the version of Ray"
         raise UserError(Code.CLUSTER_UNREACHABLE, f"--on {on}", finding, remedy) from None
     finally:
-        _install(handlers)
+        install_handlers(handlers)
     try:
         with _quiet():
             yield RayExecutor()
@@ -117,12 +117,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         ray_worker.print_to_stdstream = original
-
-
-def _install(handlers: dict[signal.Signals, Any]) -> None:
-    with suppress(ValueError):  # not the main thread
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
@@ -379,14 +373,10 @@ def _check_workers(needs: _Needs, environment: _Environment) -> None:
 def _stop_requests() -> Iterator[list[int]]:
     """Yield a list that receives the first stop signal inside the block. The previous handlers get further signals."""
     stops: list[int] = []
-    previous = {number: signal.getsignal(number) for number in stop_signals()}
 
     def request(number: int, frame: FrameType | None) -> None:
         stops.append(number)
-        _install(previous)
+        install_handlers(previous)
 
-    _install(dict.fromkeys(previous, request))
-    try:
+    with handling_signals(request) as previous:
         yield stops
-    finally:
-        _install(previous)

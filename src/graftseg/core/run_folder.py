@@ -27,6 +27,7 @@ from graftseg.core.files import (
     write_text,
 )
 from graftseg.core.reading import read_bytes
+from graftseg.core.teacher_checks import TeacherCheck, TeacherChecks
 
 FORMAT = 1  # format version of run.json
 LOCK = ".run-lock"
@@ -60,6 +61,17 @@ class Shipped:
             trained = "the network of the run, trained without unlabeled scans"
         names = {"run": trained, "average": f"the average of {trained} and {baseline}", "baseline": baseline}
         return f"{names[self.network]} ({self.reason})"
+
+
+def selected_on(facts: Mapping[str, Any]) -> str | None:
+    """Return the cases on which a checkpoint was selected: ``validation``, ``test`` or None for the last checkpoint.
+
+    ``facts`` describe a run, predictions or scores. Older versions wrote only a phrase: ``best on test, step 40``.
+    """
+    if facts.get("selected_on"):
+        return str(facts["selected_on"])
+    older = re.match("best on (test|validation)", str(facts.get("checkpoint")))
+    return older[1] if older else None
 
 
 class RunFolder:
@@ -154,6 +166,11 @@ class RunFolder:
         if resume and not content:
             raise UserError(Code.RUN_UNFINISHED, self.path, "there is nothing to resume", "omit --resume to start")
 
+    def check_not_data(self, data: Path) -> None:
+        """Raise a UserError if the folder is the resolved folder of the data."""
+        if self.path.resolve() == data:
+            raise UserError(Code.UNSAFE_TARGET, self.path, "--out is the data folder", "pass another --out")
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder for this process and delete temporary files of killed processes."""
@@ -169,20 +186,16 @@ class RunFolder:
         status = str(self.manifest().get("status"))
         return INTERRUPTED if status == "running" and not is_locked(self.path / LOCK) else status
 
-    def teacher_checks(self) -> list[dict[str, Any]]:
-        """Return the checks of the teacher before self-training, or an empty list if the run has none."""
-        checks: list[dict[str, Any]] = read_json(self.teacher_file)["checks"] if self.teacher_file.is_file() else []
-        return checks
+    def teacher_checks(self) -> TeacherChecks:
+        """Return the checks of the teacher before and during self-training."""
+        checks = read_json(self.teacher_file)["checks"] if self.teacher_file.is_file() else []
+        return TeacherChecks(TeacherCheck(**check) for check in checks)
 
     @property
     def is_supervised_only(self) -> bool:
         """Whether the check of the teacher skipped self-training in all folds, before any unlabeled scan was used."""
         members = [self.fold(number) for number in range(fold_count(self))] or [self]
-        for member in members:
-            decisions = [check["decision"] for check in member.teacher_checks()]
-            if decisions[-1:] != ["skip"] or "continue" in decisions:
-                return False
-        return True
+        return all(member.teacher_checks().is_supervised_only for member in members)
 
     def shipped(self) -> Shipped | None:
         """Return the network that ``predict`` uses, or None if nothing is recorded, as for runs without a baseline."""

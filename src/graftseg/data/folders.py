@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 
 CONVERT_VOLUME = "convert to .nii.gz"
 CONVERSION_ADVICE = {
@@ -60,5 +61,5 @@ def unsupported_images_in(folder: Path) -> tuple[str, str] | None:
     if ending is None:
         return None
     count = sum(unsupported_ending(name) == ending for name in names)
-    files = f"1 {ending} file" if count == 1 else f"{count} {ending} files"
+    files = counted(count, f"{ending} file")
     return f"{files}, which cannot be read", CONVERSION_ADVICE[ending]

@@ -101,8 +101,4 @@ def positions_in(label: npt.NDArray[Any]) -> tuple[Voxels, ...]:
 
 def positions_of(store: Store, cases: Iterable[StoredCase]) -> Positions:
     """Return the positions in the label maps of a store, after verifying their checksums."""
-    positions = []
-    for case in cases:
-        store.verify_file(case, str(case.label))
-        positions.append(positions_in(np.asarray(store.label(case))))
-    return Positions(tuple(positions))
+    return Positions(tuple(positions_in(store.read_label(case)) for case in cases))

@@ -11,6 +11,7 @@ from nibabel.orientations import aff2axcodes, axcodes2ornt, io_orientation, ornt
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.core.types import MILLIMETERS, Geometry
 
 MAX_VOXELS = 2**31
@@ -113,9 +114,8 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     Images are interpolated linearly and become float32. Labels take the nearest voxel and keep their type. The
     outer edges of both grids coincide. The result is contiguous, and shares memory with the input if nothing changes.
     """
-    lead = _leading_axes(array, grid.source_shape)
-    order = (*range(lead), *(axis + lead for axis in grid.order))
-    oriented = np.flip(array.transpose(order), _flipped(grid, lead))
+    _leading_axes(array, grid.source_shape)  # raises if the shapes differ
+    oriented = to_oriented_axes(array, grid)
     if labels:
         return np.ascontiguousarray(_nearest(oriented, grid.prepared_shape))
     if not grid.is_resampled:
@@ -130,8 +130,7 @@ def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
     """
     if not geometry.is_placed:
         return array
-    grid = plan_grid(geometry, orientation="RAS", spacing=None)
-    return np.flip(array.transpose(0, *(axis + 1 for axis in grid.order)), _flipped(grid, 1))
+    return to_oriented_axes(array, plan_grid(geometry, orientation="RAS", spacing=None))
 
 
 def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float) -> Grid | None:
@@ -156,6 +155,16 @@ def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
         new[:, axis] = -old[:, source] if flip else old[:, source]
         new[:, 3] += old[:, source] * (geometry.shape[source] - 1) if flip else 0.0
     return replace(geometry, shape=grid.oriented_shape, affine=tuple(tuple(row) for row in new.tolist()))
+
+
+def to_oriented_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
+    """Return a view of ``(C, *space)`` or ``(*space)`` with axes in prepared order and direction.
+
+    The array may have another size than the source of the grid.
+    """
+    lead = array.ndim - len(grid.order)
+    order = (*range(lead), *(axis + lead for axis in grid.order))
+    return np.flip(array.transpose(order), _flipped(grid, lead))
 
 
 def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
@@ -208,7 +217,7 @@ def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
 
 
 def _voxels_more_or_fewer(count: int) -> str:
-    return f"{abs(count)} {'voxel' if abs(count) == 1 else 'voxels'} {'more' if count > 0 else 'fewer'}"
+    return f"{counted(abs(count), 'voxel')} {'more' if count > 0 else 'fewer'}"
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

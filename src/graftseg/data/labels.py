@@ -1,6 +1,6 @@
 """Validate class lists and label maps, and renumber label values."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -22,19 +22,55 @@ FIXABLE_LAYOUTS = ("nnunet", "msd")
 EMPTY_LABELS_REMEDY = "check the label maps of the labeled scans"
 
 
+@dataclass(frozen=True)
+class LabelProblem:
+    """A class list or a label value that cannot be used: what is wrong, the extent, and what to do.
+
+    ``fixed_values`` are the values in the copy that ``check --fix`` writes, or empty if it cannot fix the problem.
+    """
+
+    what: str
+    remedy: str
+    size: str = ""
+    fixed_values: str = ""
+
+
+def class_problem(classes: Collection[int]) -> LabelProblem | None:
+    """Return the problem of a class list, or None if its values are 0, 1, 2, ... up to the largest value."""
+    values = sorted(classes)
+    if missing := set(range(len(values))) - set(values):
+        size, fixed = f"{min(missing)} is missing below {values[-1]}", "0, 1, 2, ... in label maps and list"
+        remedy = "number the classes 0, 1, 2, ... in label maps and dataset.json"
+        return LabelProblem("the class values are not consecutive", remedy, size, fixed)
+    if values and values[-1] > LARGEST_VALUE:
+        size = f"values up to {values[-1]}, but the limit is {LARGEST_VALUE}"
+        return LabelProblem("too many classes", "remove classes that are not needed", size)
+    return None
+
+
+def value_problems(
+    values: Collection[int], classes: Collection[int], listed_in: str = "dataset.json"
+) -> Iterator[tuple[int, LabelProblem]]:
+    """Yield the invalid values of a label map. Without a class list, values up to the largest value are valid."""
+    for value in sorted(values):
+        if value == MASK_VALUE and is_mask(values) and set(classes) in (set(), {0, 1}):
+            what = "the mask has the values 0 and 255 instead of 0 and 1"
+            yield value, LabelProblem(what, "write the masks as 0 and 1", fixed_values="0 and 1")
+        elif classes and value not in classes:
+            remedy = f"name the value in {listed_in} or correct the label map" if listed_in else "correct the label map"
+            yield value, LabelProblem(f"the label value {value} has no class", remedy)
+        elif not classes and value > LARGEST_VALUE:
+            remedy = "number the classes 0, 1, 2, ..."
+            yield value, LabelProblem(f"the label value {value} is above {LARGEST_VALUE}", remedy)
+
+
 def refuse_class_list(dataset: Dataset) -> None:
     """Refuse a class list with gaps between its values, or with too many classes."""
-    values, path = sorted(dataset.classes), dataset.root / "dataset.json"
-    if not path.is_file():
+    if problem := class_problem(dataset.classes):
+        path = dataset.root / "dataset.json"
         # DICOM labels define the classes, or dataset.json is next to a separate folder of labels
-        path = dataset.root
-    if values != list(range(len(values))):
-        finding = f"the label values {', '.join(map(str, values))} are not consecutive"
-        remedy = "number the classes 0, 1, 2, ... in label maps and dataset.json"
-        raise UserError(Code.LABEL_INVALID, path, finding, remedy)
-    if len(values) > LARGEST_VALUE + 1:
-        finding = f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported"
-        raise UserError(Code.LABEL_INVALID, path, finding, "merge classes")
+        where = path if path.is_file() else dataset.root
+        raise UserError(Code.LABEL_INVALID, where, f"{problem.what}: {problem.size}", problem.remedy)
 
 
 def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan) -> tuple[int, ...]:
@@ -44,23 +80,17 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
         remedy = "resample the label to the image's grid or correct the header of the label"
         raise UserError(Code.GEOMETRY_MISMATCH, path, f"image and label lie on different grids: {difference}", remedy)
     values = tuple(int(value) for value in np.unique(label.array))
-    if is_mask(values) and set(dataset.classes) in (set(), {0, 1}):
-        finding = "the mask has the values 0 and 255 instead of 0 and 1"
-        raise UserError(Code.LABEL_INVALID, path, finding, mask_remedy(path))
-    if values[-1] > LARGEST_VALUE:
-        finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
-        raise UserError(Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ...")
-    refuse_unlisted(dataset, case, values)
+    refuse_values(dataset, case, values)
     return values
 
 
-def refuse_unlisted(dataset: Dataset, case: Case, values: Collection[int]) -> None:
-    """Refuse label values that are not in the class list. Without a class list, all values are allowed."""
-    unknown = sorted(set(values) - dataset.classes.keys())
-    if dataset.classes and unknown:
-        finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
-        listed = "name the value in dataset.json or " if isinstance(dataset.reader, ScanFiles) else ""
-        raise UserError(Code.LABEL_INVALID, case.label or case.name, finding, f"{listed}correct the label map")
+def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None:
+    """Refuse invalid values of a label map."""
+    listed_in = "dataset.json" if isinstance(dataset.reader, ScanFiles) else ""
+    for _, problem in value_problems(values, dataset.classes, listed_in):
+        where = case.label or case.name
+        remedy = mask_remedy(where) if problem.fixed_values else problem.remedy
+        raise UserError(Code.LABEL_INVALID, where, problem.what, remedy)
 
 
 def is_mask(values: Collection[int]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import and_more
 from graftseg.data.formats.dicom import series_of_slices
 from graftseg.data.scans import is_dicom_file, scan_stem
 
@@ -24,7 +25,7 @@ def refuse_loose_slices(folder: Path, scans: Sequence[Path], labels: Collection[
     if not series:
         return
     count = sum(map(len, series))
-    named = [f"{slices[0].name} and {len(slices) - 1} more" for slices in series[:NAMED_SERIES]]
+    named = [and_more(slices[0].name, len(slices)) for slices in series[:NAMED_SERIES]]
     listed = ", ".join(named) + (", ..." if len(series) > NAMED_SERIES else "")
     finding = f"{count} DICOM slices of {len(series)} series lie directly in the folder ({listed})"
     remedy = f"move the slices of each series into a subfolder with the name of its case, such as {folder.name}/case_01"

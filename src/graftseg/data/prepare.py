@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, atomic_path, link_or_copy, locked, make_folder, read_json, write_checked
 from graftseg.core.names import nfc
+from graftseg.core.phrases import class_name
 from graftseg.core.progress import in_parallel
 from graftseg.core.reading import sha256_of
 from graftseg.core.settings import Settings
@@ -27,7 +28,7 @@ from graftseg.data.folders import refuse_broken_link
 from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
-from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_unlisted
+from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_values
 from graftseg.data.scans import Scan, files_of, is_dicom_scan
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 from graftseg.data.swapped import read_label_of
@@ -204,7 +205,7 @@ class _CasePreparer:
         kept = self.recorded(case)
         if kept is None or not kept.has_files(self.out / CASES):
             return self._prepare(case)
-        refuse_unlisted(self.dataset, case, kept.values)
+        refuse_values(self.dataset, case, kept.values)
         return _PreparedCase(kept, is_new=False)
 
     def recorded(self, case: Case) -> StoredCase | None:
@@ -297,7 +298,7 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
             finding = f"the label value {case.values[-1]} occurs in no labeled case"
             remedy = "name the classes in dataset.json or correct the label map"
             raise UserError(Code.LABEL_INVALID, case.name, finding, remedy)
-    return ("background", *(f"class {value}" for value in range(1, top + 1)))
+    return tuple(map(class_name, range(top + 1)))
 
 
 def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.types import Geometry
 from graftseg.data.gray_window import gray_window, to_gray
-from graftseg.data.grid import Grid, plan_grid
+from graftseg.data.grid import Grid, plan_grid, to_oriented_axes
 
 RADIOLOGICAL = "LPS"  # directions of the axes
 
@@ -59,8 +59,7 @@ class Cut:
 
     def oriented(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return a view of the array ``(*space)`` in display orientation."""
-        flipped = tuple(axis for axis, flip in enumerate(self.grid.flips) if flip)
-        return np.flip(array.transpose(self.grid.order), flipped)
+        return to_oriented_axes(array, self.grid)
 
     def fullest(self, *label_maps: NDArray[Any]) -> int:
         """Return the index of the slice with the most foreground in the first label map that has foreground.

@@ -119,6 +119,17 @@ class Store:
             raise ValueError(f"case {case.name} has no label")
         return _open(self.path / CASES / case.label, case.shape, np.uint8)
 
+    def read_image(self, case: StoredCase) -> npt.NDArray[np.float16]:
+        """Verify the checksum of an image and load it into memory."""
+        self.verify_file(case, case.image)
+        return np.array(self.image(case))
+
+    def read_label(self, case: StoredCase) -> npt.NDArray[np.uint8]:
+        """Verify the checksum of a label map and load it into memory."""
+        label = self.label(case)
+        self.verify_file(case, str(case.label))
+        return np.array(label)
+
     @property
     def identity(self) -> str:
         """Hash of everything that training can see: settings, classes, and the files of all cases except test cases."""

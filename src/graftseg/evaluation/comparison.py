@@ -1,7 +1,7 @@
 """Paired comparison of two or more tested runs on the same cases."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import json_text, read_object, write_group
+from graftseg.core.predictions import find_manifest
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
@@ -81,9 +82,9 @@ class Comparison:
             if cases:
                 yield f"cases left out, since only the {position} run has them: {', '.join(cases)}"
 
-    def table_rows(self) -> list[tuple[str, ...]]:
-        """Return the rows of the table with the header ``HEAD``."""
-        return [_table_row(pairs, effect) for pairs, effect in self.effects]
+    def table_rows(self, metrics: Collection[str] = tuple(METRIC_NAMES)) -> list[tuple[str, ...]]:
+        """Return the rows of the table with the header ``HEAD``, for these metrics."""
+        return [_table_row(pairs, effect) for pairs, effect in self.effects if pairs.metric in metrics]
 
 
 def read_scored_run(folder: Path) -> ScoredRun:
@@ -94,7 +95,8 @@ def read_scored_run(folder: Path) -> ScoredRun:
     if table is None:
         raise _not_scored(folder)
     description = _read_optional(table.with_suffix(".json"))
-    predictions = _read_optional(table.parent / "manifest.json")
+    manifest = find_manifest(table.parent)
+    predictions = {} if manifest is None else {"checkpoint": manifest.checkpoint, "weights": manifest.weights}
     training = _read_optional(run.manifest_file) or _read_optional(folder.parent / run.manifest_file.name)
     store, sources = training.get("store"), (description, predictions, training)
     return ScoredRun(

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json
 from graftseg.core.names import by_nfc, same_names
-from graftseg.core.predictions import MANIFEST
+from graftseg.core.phrases import class_name
+from graftseg.core.predictions import MANIFEST, find_manifest
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
 from graftseg.data.dataset import name_problem
@@ -95,7 +95,7 @@ def evaluate_folders(
     workers = min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
         values = in_parallel(_nonzero_values, [reference for *_, reference in pairs], "Reading references", workers)
-        classes = {value: f"class {value}" for value in sorted(set().union(*values))}
+        classes = {value: class_name(value) for value in sorted(set().union(*values))}
     if not set(classes) - {0}:
         finding = "the references contain only background"
         raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")
@@ -210,13 +210,11 @@ def _nonzero_values(reference: Reference) -> set[int]:
 
 def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
     """Return the class names of the predictions or of a reference store, if known. Raise an error if they differ."""
-    manifest = predictions / MANIFEST
-    content = read_json(manifest) if manifest.is_file() else None
-    listed = content.get("classes") if isinstance(content, dict) else None
-    predicted = listed if isinstance(listed, list) and all(isinstance(name, str) for name in listed) else None
-    if problem := name_problem(predicted or ()):
-        raise UserError(Code.DAMAGED_FILE, manifest, problem, "predict the scans again")
-    stored = list(open_store(reference).classes) if is_store(reference) else None
+    manifest = find_manifest(predictions)
+    predicted = manifest.classes if manifest else ()
+    if problem := name_problem(predicted):
+        raise UserError(Code.DAMAGED_FILE, predictions / MANIFEST, problem, "predict the scans again")
+    stored = open_store(reference).classes if is_store(reference) else ()
     if predicted and stored and predicted != stored:
         finding = f"its classes are {', '.join(stored)}, but the label maps have {', '.join(predicted)}"
         raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained on")

@@ -5,12 +5,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import by_nfc, nfc
-from graftseg.core.predictions import read_manifest
+from graftseg.core.phrases import and_more
+from graftseg.core.predictions import find_manifest
 from graftseg.data.folders import visible_entries
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import label_maps_by_case
@@ -19,6 +22,7 @@ from graftseg.data.scans import Scan, may_be_dicom, read_label
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
 logger = logging.getLogger(__name__)
+ORIGINAL_LABELS = "give the folder of the original label maps as --reference"
 TESTED_ON = "tested_on"
 """JSON key, in the description of a score table, for the identity of the store's test cases."""
 
@@ -48,7 +52,7 @@ def references_in(
     files = label_map_files(path)
     unused = sorted({*visible_entries(path)} - {*files.values()})
     if ignored := [entry.name for entry in unused if may_be_dicom(entry)]:
-        names = f"{ignored[0]!r}" + (f" and {len(ignored) - 1} more" if len(ignored) > 1 else "")
+        names = and_more(repr(ignored[0]), len(ignored))
         logger.warning("%s: ignoring %s: DICOM, but no segmentation or structure set", path, names)
     case_of = match_labels(files, cases)
     image_of = by_nfc(images or {})
@@ -61,22 +65,30 @@ def references_in(
 
 def predicted_images(folder: Path) -> dict[str, Path]:
     """Return one image file of each case from the manifest of a folder of label maps. Ignore an invalid manifest."""
-    try:
-        manifest = read_manifest(folder, "")
-    except UserError:
-        return {}
+    manifest = find_manifest(folder)
     return {case.case: folder / case.images[0] for case in (manifest.cases if manifest else ()) if case.images}
 
 
-def stored_reference(store: Store, case: StoredCase) -> Reference:
-    """Return the label of a case that was stored without resampling. Reading it verifies its checksum."""
-    name = str(case.label)
+def stored_reference(store: Store, case: StoredCase, remedy: str = ORIGINAL_LABELS) -> Reference:
+    """Return the label of a stored case on the grid of its scan. Raise an error if the case was resampled."""
+    _require_source_grid(store, case, remedy)
+    return Reference(store.path / CASES / str(case.label), partial(_on_source_grid, store.read_label, case))
 
-    def read() -> Scan:
-        store.verify_file(case, name)
-        return Scan(to_source_axes(np.asarray(store.label(case)), case.grid), case.geometry)
 
-    return Reference(store.path / CASES / name, read)
+def stored_image(store: Store, case: StoredCase) -> Scan:
+    """Return the image of a stored case on the grid of its scan. Raise an error if the case was resampled."""
+    _require_source_grid(store, case, "predict the scan itself")
+    return _on_source_grid(lambda case: store.read_image(case).astype(np.float32), case)
+
+
+def _require_source_grid(store: Store, case: StoredCase, remedy: str) -> None:
+    if case.grid.is_resampled:
+        finding = f"its scans were resampled (case {case.name}), so they are not on their original grids"
+        raise UserError(Code.GEOMETRY_MISMATCH, store.path, finding, remedy)
+
+
+def _on_source_grid(read: Callable[[StoredCase], NDArray[Any]], case: StoredCase) -> Scan:
+    return Scan(to_source_axes(read(case), case.grid), case.geometry)
 
 
 def stored_references(store: Store) -> dict[str, Reference]:
@@ -85,11 +97,6 @@ def stored_references(store: Store) -> dict[str, Reference]:
     if not labeled:
         finding = "the store has no labeled test case"
         raise UserError(Code.NO_TEST_CASES, store.path, finding, "give a folder of reference label maps")
-    for case in labeled:
-        if case.grid.is_resampled:
-            finding = f"its labels were resampled (case {case.name}), so they are not on the grids of their scans"
-            remedy = "give the folder of the original label maps as --reference"
-            raise UserError(Code.GEOMETRY_MISMATCH, store.path, finding, remedy)
     return {case.name: stored_reference(store, case) for case in labeled}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graftseg.core.phrases import counted
 from graftseg.core.text_tables import format_table
-from graftseg.data.checks.findings import counted
 
 if TYPE_CHECKING:
     from graftseg.evaluation.scores import Evaluation

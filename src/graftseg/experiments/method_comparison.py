@@ -119,8 +119,7 @@ def train_methods(
     makes the recipes of a new comparison. ``folds`` is the requested number of folds, if any.
     """
     run.check_target(METHODS, resume=resume)
-    if run.path.resolve() == data.resolve():
-        raise UserError(Code.UNSAFE_TARGET, run.path, "--out is the data folder", "pass another --out")
+    run.check_not_data(data.resolve())
     without_baseline = plan.model_copy(update={"baseline": False})
     store = store_of_folds(without_baseline, data, run, MIN_FOLDS, baseline=False, is_started=resume)
     if resume:

@@ -167,6 +167,7 @@ def _scores_in(folder: Path, weights_sha256: str | None, remedy: str) -> Scored:
         **without_paths({key: value for key, value in description.items() if key not in ("references", *DERIVED_KEYS)}),
         "protocol": evaluation.protocol,
         "checkpoint": manifest.checkpoint,
+        "selected_on": manifest.selected_on,
         "cases": len({row.case for row in evaluation.rows}),
         "inference": manifest.inference,
         "weights": manifest.weights,

@@ -19,7 +19,7 @@ from typing import Any
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, read_object, write_group, write_json, write_text
 from graftseg.core.reading import read_text
-from graftseg.core.run_folder import LOCK, RunFolder, read_log
+from graftseg.core.run_folder import LOCK, RunFolder, read_log, selected_on
 from graftseg.evaluation import comparison
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
@@ -49,6 +49,11 @@ class Scored:
     def checkpoint(self) -> str:
         """How the checkpoint was chosen, such as ``best on test, step 400``."""
         return str(self.about["checkpoint"])
+
+    @property
+    def selected_on(self) -> str | None:
+        """The cases on which the checkpoint was selected, or None if it was not selected by scores."""
+        return selected_on(self.about)
 
     @property
     def tested_on(self) -> str | None:
@@ -137,7 +142,7 @@ class Record:
         if not best or best["sha256"] != self.facts.get("weights"):
             return None
         words = f"best on {best['on']}, step {best['step']}"
-        return replace(self.reported, about=self.reported.about | {"checkpoint": words})
+        return replace(self.reported, about=self.reported.about | {"checkpoint": words, "selected_on": best["on"]})
 
 
 def record_path(recipe: Recipe, variant: str = "") -> PurePosixPath:

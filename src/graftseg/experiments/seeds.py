@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from graftseg.core.errors import Code, UserError
+from graftseg.core.errors import UserError
 from graftseg.core.files import PARTIAL, write_json
 from graftseg.core.run_folder import LOCK, SEED, SEEDS, RunFolder
 from graftseg.core.tasks import Executor, Work, open_executor
@@ -160,8 +160,7 @@ def mean_line(results: Sequence[SeedResult]) -> str:
 
 def _check_target(folder: RunFolder, data: Data) -> None:
     """Raise if the folder is the data folder, or contains files other than runs of seeds and their store."""
-    if folder.path.resolve() == data.resolve():
-        raise UserError(Code.UNSAFE_TARGET, folder.path, "is the data folder", "choose another --out")
+    folder.check_not_data(data.resolve())
     if not _is_free(folder):
         folder.check_target(SEEDS, resume=None)
 

@@ -287,13 +287,8 @@ def _train_and_test(stores: Mapping[str, Store], device: str, trial: Trial) -> d
     try:
         ensure_trained(trial.recipe, store, trial.run, device)
         return mean_metrics(run_scores(trial.run, store, device)[0])
-    except StoppedError:
-        raise
-    except UserError as error:
-        return str(error)
     except Exception as error:
-        logger.exception("a row failed")
-        return _plain(error)
+        return _reason(error)
     finally:
         if choose_device(device).type == "cuda":
             # free the compiled code and the cached memory of this trial
@@ -309,18 +304,19 @@ def _failure_of(trial: Trial, wait: Callable[[], dict[str, float] | str], result
         if isinstance(figures, str):
             return figures
         recording.record_run(trial.run, None, variant=trial.variant, results=results)
-    except StoppedError:
-        raise
-    except UserError as error:
-        return str(error)
     except Exception as error:
-        logger.exception("a row failed")
-        return _plain(error)
+        return _reason(error)
     tell(f"{trial.name}: " + ", ".join(f"{METRIC_NAMES[key]} {format_value(figures[key])}" for key in METRIC_NAMES))
     return ""
 
 
-def _plain(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    """Return the text of an error, as the reason for a failure. Raise a request to stop again."""
+    if isinstance(error, StoppedError):
+        raise error
+    if isinstance(error, UserError):
+        return str(error)
+    logger.exception("a row failed")
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

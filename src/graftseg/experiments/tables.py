@@ -165,8 +165,8 @@ def result_lines(records: Sequence[Record]) -> list[list[str]]:
     The second line exists if every run reports its last checkpoint and recorded its best checkpoint on validation.
     """
     best = _best_on("validation", records)
-    report_last = all(record.reported.checkpoint.startswith("last") for record in records)
-    return [reported_cells(records), *([_cells(records, best)] if best and report_last else [])]
+    report_last = best and all(record.reported.selected_on is None for record in records)
+    return [reported_cells(records), *([_cells(records, best)] if report_last else [])]
 
 
 def _cells(records: Sequence[Record], scored: Sequence[Scored]) -> list[str]:
@@ -178,7 +178,7 @@ def _cells(records: Sequence[Record], scored: Sequence[Scored]) -> list[str]:
 def _best_on(split: str, records: Sequence[Record]) -> list[Scored]:
     """Return the best checkpoint of every run on a split, or an empty list if a run did not record it."""
     checkpoints = [record.best_checkpoint for record in records]
-    best = [scored for scored in checkpoints if scored and scored.checkpoint.startswith(f"best on {split}")]
+    best = [scored for scored in checkpoints if scored and scored.selected_on == split]
     return best if len(best) == len(records) else []
 
 

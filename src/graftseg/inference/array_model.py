@@ -13,12 +13,8 @@ from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.types import Geometry
 from graftseg.data.formats.scan import Scan
 from graftseg.data.grid import is_valid_affine
-from graftseg.data.prepare import prepare_image, prepared_grid
 from graftseg.data.scans import refuse_non_finite
-from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.ensemble import Checkpoint, Ensemble, folder_of_network, predict_maps
-from graftseg.inference.label_maps import LABELS_ONLY
-from graftseg.inference.memory import check_memory
+from graftseg.inference.ensemble import Checkpoint, Ensemble, folder_of_network
 
 WHERE = "array"
 """The location in error messages about an array."""
@@ -48,14 +44,9 @@ class ArrayModel:
         first axis has values. Otherwise, it is a volume. The array is not changed.
         """
         channels = self._as_channels(np.asarray(array))
-        check_channels(WHERE, len(channels), self.networks.channels)
         refuse_non_finite(WHERE, channels)
         scan = Scan(channels, _geometry(channels.shape[1:], np.asarray(affine)))
-        predictor, settings = self.networks.predictor, self.networks.recipe.data
-        grid = prepared_grid(scan.geometry, settings, where=WHERE)
-        check_memory(grid, len(channels), predictor, LABELS_ONLY, WHERE)
-        image, _ = prepare_image(scan, settings, where=WHERE)
-        return predict_maps(predictor, torch.from_numpy(image), grid, LABELS_ONLY, WHERE).labels
+        return self.networks.predict_scan(scan, WHERE).labels
 
     def _as_channels(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array as ``(C, *space)``. Raise a UserError if it cannot be a scan."""

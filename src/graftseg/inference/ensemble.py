@@ -12,12 +12,16 @@ import torch
 from graftseg.core.devices import has_bf16
 from graftseg.core.errors import Code, UserError
 from graftseg.core.reading import sha256_of
-from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.core.run_folder import RunFolder, Shipped, selected_on
 from graftseg.core.types import Precision
+from graftseg.data.formats.scan import Scan
 from graftseg.data.grid import Grid
+from graftseg.data.prepare import prepare_image, prepared_grid
+from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
-from graftseg.inference.model import TrainedNetwork, build_network, load_weights, trained_stage
+from graftseg.inference.memory import check_memory
+from graftseg.inference.model import TrainedNetwork, build_network, load_weights
 from graftseg.inference.precision import Bf16Segment
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.sliding_window import Segment
@@ -32,17 +36,18 @@ NOT_CHOSEN = Shipped("run", "not yet compared with its baseline; finish the trai
 
 @dataclass(frozen=True)
 class Weights:
-    """A weights file, its hash if known, and a text on how the checkpoint was chosen."""
+    """A weights file, its hash if known, and how and on which cases the checkpoint was chosen."""
 
     path: Path
     sha256: str | None
     chosen: str
+    selected_on: str | None
 
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
     """Return the weights that a run ships, or with ``best`` the weights with the best score during training."""
     facts = run.manifest()
-    shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
+    shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")), selected_on(facts))
     if checkpoint == "shipped":
         return shipped
     best = facts.get("best")
@@ -50,9 +55,9 @@ def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
         remedy = "train with selection.every, or with selection.oracle=true for the best checkpoint on the test cases"
         raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run has no best checkpoint", remedy)
     if best["sha256"] == shipped.sha256:
-        return Weights(run.best_file, best["sha256"], shipped.chosen)
+        return replace(shipped, path=run.best_file)
     chosen = f"best on {best['on']}, step {best['step']}" + (" (oracle)" if best["on"] == "test" else "")
-    return Weights(run.best_file, best["sha256"], chosen)
+    return Weights(run.best_file, best["sha256"], chosen, best["on"])
 
 
 def folder_of_network(run: RunFolder, checkpoint: Checkpoint, fold: int | None) -> tuple[RunFolder, Shipped | None]:
@@ -91,7 +96,7 @@ class Ensemble:
         members = []
         for run, chosen in zip(runs, weights, strict=True):
             recipe, store = load_recipe(run.recipe_file, changes), run.training_manifest()["store"]
-            member = build_network(recipe, store, device, trained_stage(run))
+            member = build_network(recipe, store, device, run.teacher_checks().trained_stage)
             load_weights(member.method, chosen.path, chosen.sha256)
             fuse(member.method.student)
             members.append(member)
@@ -140,6 +145,13 @@ class Ensemble:
         return "; ".join(sorted({weights.chosen for weights in self.weights}))
 
     @property
+    def selected_on(self) -> str | None:
+        """Return the cases on which the checkpoints were selected, the test cases if one of them was."""
+        return (
+            max((weights.selected_on or "" for weights in self.weights), key=("", "validation", "test").index) or None
+        )
+
+    @property
     def mirrored_axes(self) -> tuple[int, ...]:
         """Return the axes along which scans were mirrored in the training of all networks.
 
@@ -177,16 +189,18 @@ class Ensemble:
 
     def _predictor_of(self, segment: Segment) -> Predictor:
         uses_flips = len(self.members) == 1 and not self.recipe.inference.flips and bool(self.mirrored_axes)
-        return Predictor(
-            segment,
-            patch=self.recipe.batches.patch,
-            settings=self.recipe.inference,
-            classes=len(self.classes),
-            device=self.device,
-            fit=self.recipe.batches.fit,
-            uncertainty_segment=over_flips(segment, self.mirrored_axes) if uses_flips else None,
-            flip_axes=self.flip_axes,
-        )
+        uncertainty_segment = over_flips(segment, self.mirrored_axes) if uses_flips else None
+        predictor = Predictor.for_recipe(self.recipe, segment, len(self.classes), self.device)
+        return replace(predictor, uncertainty_segment=uncertainty_segment, flip_axes=self.flip_axes)
+
+    def predict_scan(self, scan: Scan, where: str | Path, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
+        """Prepare and predict a scan that is in memory. Raise a UserError if it does not fit the networks or memory."""
+        check_channels(where, len(scan.array), self.channels)
+        predictor, settings = self.predictor, self.recipe.data
+        grid = prepared_grid(scan.geometry, settings, where=where)
+        check_memory(grid, len(scan.array), predictor, extras, where)
+        image, _ = prepare_image(scan, settings, where=where)
+        return predict_maps(predictor, torch.from_numpy(image), grid, extras, where)
 
     def identity(self) -> str:
         """Return the hash of a single weights file, or one hash of the hashes of several weights files."""

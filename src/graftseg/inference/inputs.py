@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from graftseg.core.errors import Code, UserError
@@ -72,8 +71,7 @@ def stored_source(store: Store, case: StoredCase) -> Source:
     """Return a prepared case of a store. Reading it verifies the hash of the image."""
 
     def read() -> Input:
-        store.verify_file(case, case.image)
-        return Input(torch.from_numpy(np.array(store.image(case))), case.grid, case.geometry)
+        return Input(torch.from_numpy(store.read_image(case)), case.grid, case.geometry)
 
     return Source(case.name, (store.path / CASES / case.image,), lambda: case.grid, read, case.sha256[case.image])
 

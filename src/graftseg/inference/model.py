@@ -102,22 +102,11 @@ class Probabilities(nn.Module):
 def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Load the network of a finished run and check the hash of its weights."""
     facts = run.training_manifest()
-    network = build_network(load_recipe(run.recipe_file), facts["store"], torch.device(device), trained_stage(run))
+    network = build_network(
+        load_recipe(run.recipe_file), facts["store"], torch.device(device), run.teacher_checks().trained_stage
+    )
     load_weights(network.method, run.weights_file, facts.get("weights"))
     return network
-
-
-def trained_stage(run: RunFolder) -> int:
-    """Return the index, in the recipe, of the stage that trained the network of a run.
-
-    This is the last stage (-1), unless the check of the teacher skipped or stopped a stage. The network is then that of
-    the stage before. The checks also count extensions of a stage, which are not in the recipe.
-    """
-    checks = run.teacher_checks()
-    decisions = [str(check["decision"]) for check in checks]
-    if not decisions or decisions[-1] not in ("skip", "stop"):
-        return -1
-    return int(checks[-1]["stage"]) - 1 - decisions.count("extend")
 
 
 def build_network(recipe: Recipe, store: Mapping[str, Any], device: torch.device, stage: int = -1) -> TrainedNetwork:

@@ -276,6 +276,7 @@ def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Mani
         inference=networks.recipe.inference.model_dump(mode="json", exclude={"precision"}),
         classes=networks.classes,
         checkpoint=networks.checkpoint_text,
+        selected_on=networks.selected_on,
         device=str(networks.device),
         versions=versions(),
         networks=len(networks.members),

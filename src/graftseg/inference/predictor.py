@@ -26,6 +26,7 @@ from graftseg.inference.label_maps import (
 from graftseg.inference.precision import Bf16RejectedError, Bf16Segment
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
 from graftseg.inference.sliding_window import Fit, Segment, is_slicewise, probability_slabs, window_count
+from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import InferenceSettings
 
 
@@ -55,6 +56,19 @@ class Predictor:
     uncertainty_segment: Segment | None = None
     flip_axes: tuple[int, ...] | None = None
     on_windows: Callable[[int], None] | None = None
+
+    @classmethod
+    def for_recipe(
+        cls,
+        recipe: Recipe,
+        segment: Segment,
+        classes: int,
+        device: torch.device,
+        settings: InferenceSettings | None = None,
+    ) -> "Predictor":
+        """Return a predictor with the windows of a recipe, and with its settings unless ``settings`` are given."""
+        batches = recipe.batches
+        return cls(segment, batches.patch, settings or recipe.inference, classes, device, batches.fit)
 
     def maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
         """Return the maps of an image ``(C, *grid.prepared_shape)``, on any device, in the geometry of the scan."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder
+from graftseg.core.phrases import class_name
 from graftseg.core.reading import open_regular, sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.benchmarks.acdc import CLASSES as ACDC_CLASSES
@@ -73,7 +74,7 @@ def import_public_weights(file: Path, out: Path, recipe: str | Path | None, over
     imported = changed(template, [f"network.width={len(first)}", "published=null"])
     about = f"settings of {template.name} for imported weights"
     imported = imported.model_copy(update={"name": "imported", "about": about, "baseline": False, "folds": None})
-    numbered_classes = ("background", *(f"class {value}" for value in range(1, len(head))))
+    numbered_classes = tuple(map(class_name, range(len(head))))
     classes = public.classes if len(head) == len(public.classes) else numbered_classes
     store = {"identity": "", "classes": list(classes), "channels": int(first.shape[1])}
     return _write_run(out, imported, store, _loaded_state(file, imported, store, state))

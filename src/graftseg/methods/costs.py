@@ -6,9 +6,11 @@ A backward pass costs two forward passes.
 from collections.abc import Mapping
 from typing import Any
 
+from graftseg.core.planned_methods import PLANNED_METHODS
+
 SUPERVISED = 3.0
 """Cost of a step of the methods that use only labeled images."""
-SELF_TRAINING = {"graft": 5.5, "bcp": 4.0, "fg-cutmix": 7.0, "mean-teacher": 7.0, "ua-mt": 15.0, "mc-net": 9.0}
+SELF_TRAINING = {name: method.cost for name, method in PLANNED_METHODS.items()}
 """Costs of the methods that the planner can choose, including the passes of the teacher."""
 OTHER_SELF_TRAINING = 7.0
 """Assumed cost of the other methods that use unlabeled images."""

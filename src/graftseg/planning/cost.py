@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import Literal
 
+from graftseg.core.phrases import counted
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
 
 GIB = 2**30
@@ -121,6 +122,6 @@ def target_of(device: str) -> Target:
         threads = torch.get_num_threads()
         # use the total memory, because the free memory varies between calls
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return Target("cpu", memory, f"this CPU with {threads} thread{'' if threads == 1 else 's'}", True)
+        return Target("cpu", memory, f"this CPU with {counted(threads, 'thread')}", True)
     properties = torch.cuda.get_device_properties(chosen)
     return Target("cuda", int(properties.total_memory), str(properties.name), True)

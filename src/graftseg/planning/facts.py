@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import read_json
+from graftseg.core.phrases import class_name
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
 from graftseg.data.checks.sets import THICK_SLICES
@@ -140,7 +141,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
     same_in_all_cases([len(case.shape) for case in fingerprint.cases], cases, "axes")
     same_in_all_cases([len(case.mean) for case in fingerprint.cases], cases, "channels")
     count = _class_count(dataset, fingerprint)
-    names = tuple(dataset.classes.values()) or ("background", *(f"class {value}" for value in range(1, count)))
+    names = tuple(dataset.classes.values()) or tuple(map(class_name, range(count)))
     return Facts(
         fingerprint,
         names,

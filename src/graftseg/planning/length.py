@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log10, prod
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.planned_methods import PLANNED_METHODS
+from graftseg.core.teacher_checks import MIN_SCANS
 from graftseg.methods import METHODS
 from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
 from graftseg.ops.optimizers import RAMP_INTERVAL
@@ -16,7 +18,7 @@ from graftseg.planning.frame import Frame
 from graftseg.planning.patches import StepShape
 from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.folds import suggested_folds
-from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED, MIN_SCANS
+from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED
 
 DEFAULT_MINUTES = 60.0
 MAX_MINUTES = 1_000_000
@@ -46,15 +48,6 @@ MIN_UNLABELED_STEPS = 400
 """Minimum number of steps for unlabeled scans, which lowered the score of shorter runs."""
 RAMP_FRACTION = 0.4
 """Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
-DEFAULT_METHOD = "graft"
-METHOD_REASONS = {
-    "graft": "pseudo-labels for unlabeled scans, weighted by the confidence of the teacher",
-    "bcp": "bidirectional copy-paste between labeled and unlabeled scans",
-    "fg-cutmix": "patches exchanged between labeled and unlabeled scans",
-    "mean-teacher": "predictions that agree with a mean teacher under noise",
-    "ua-mt": "predictions that agree with a mean teacher where it is certain",
-    "mc-net": "decoders that agree with one another",
-}
 TEACHER_LAG = 20.0
 MIN_DECAY, MAX_DECAY = 0.8, 0.99
 """The EMA decay of the teacher is ``1 - TEACHER_LAG / steps``, within these limits."""
@@ -267,7 +260,7 @@ def stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
     choices = {
         "stages.0.method": Choice("supervised", "labeled scans train the first teacher"),
         "stages.0.steps": Choice(first, f"{fraction:.0%} of all steps, because self-training needs a good teacher"),
-        "stages.1.method": Choice(method, METHOD_REASONS[method]),
+        "stages.1.method": Choice(method, PLANNED_METHODS[method].idea),
         "stages.1.steps": Choice(second, reason),
         "stages.1.check_teacher": Choice(True, "leave out scans with implausible predictions of the first stage"),
     }

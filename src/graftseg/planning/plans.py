@@ -7,7 +7,9 @@ from math import ceil, prod
 from graftseg.core.devices import busy_cores, contested_cores
 from graftseg.core.durations import duration
 from graftseg.core.errors import Code, UserError
-from graftseg.data.checks.findings import counted
+from graftseg.core.phrases import counted
+from graftseg.core.planned_methods import DEFAULT_METHOD
+from graftseg.core.teacher_checks import MIN_SCANS
 from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods import METHODS
@@ -20,7 +22,6 @@ from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
 from graftseg.planning.length import (
-    DEFAULT_METHOD,
     MIN_FOLD_STEPS,
     MIN_STEPS,
     MIN_UNLABELED_STEPS,
@@ -38,7 +39,6 @@ from graftseg.planning.plan_file import plan_text
 from graftseg.planning.resolution import choose_resolution
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
-from graftseg.training.teacher_check import MIN_SCANS
 
 StepTimer = Callable[[Sequence[Recipe]], list[float]]
 """Function that measures the seconds per step of the last stage of each recipe."""

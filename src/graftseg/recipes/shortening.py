@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.settings import StageSettings
@@ -171,7 +172,7 @@ def _problem(ramp: _Ramp, shorter: int) -> str:
 
 
 def _too_low(ramp: _Ramp) -> str:
-    reach = f"reaches {100 * ramp.height:.0f} % of its maximum in {ramp.steps} step{'s' if ramp.steps > 1 else ''}"
+    reach = f"reaches {100 * ramp.height:.0f} % of its maximum in {counted(ramp.steps, 'step')}"
     return f"the ramp of {ramp.method} {reach}, so unlabeled scans have little weight"
 
 

@@ -10,14 +10,13 @@ from markupsafe import Markup
 
 from graftseg.core.errors import UserError
 from graftseg.core.names import nfc
+from graftseg.core.predictions import PredictedCase, read_manifest
 from graftseg.core.types import Geometry
 from graftseg.data.gray_window import Window, gray_window
-from graftseg.data.grid import to_source_axes
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
-from graftseg.evaluation.references import stored_reference
-from graftseg.reporting.folder import read_entries
+from graftseg.evaluation.references import stored_image, stored_reference
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.orientation import Marks, Orientation, view_sentence
@@ -74,38 +73,37 @@ class CaseSlice:
 
 
 @dataclass(frozen=True)
-class PredictedCase:
+class ReportedCase:
     """The files of a predicted case.
 
     folder: the folder of the predictions
-    entry: the entry of the case in the manifest of the folder
+    case: the case in the manifest of the folder
     references: the folder or store of the reference label maps
     origin: a phrase about the fold that held out the case, empty without folds
     """
 
     folder: Path
-    entry: dict[str, Any]
+    case: PredictedCase
     references: Path | None
     origin: str = ""
 
 
-def predicted_cases(
-    results: Results, only: Collection[str] | None = None, origin: str = ""
-) -> dict[str, PredictedCase]:
+def predicted_cases(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, ReportedCase]:
     """Return the predicted cases of a folder by name. ``only`` limits them to these names."""
     names = None if only is None else {nfc(case) for case in only}
-    entries = {scan_stem(Path(entry["output"])): entry for entry in read_entries(results.folder)}
+    manifest = read_manifest(results.folder, "predict again")
+    cases = {scan_stem(Path(case.output)): case for case in (manifest.cases if manifest else ())}
     return {
-        case: PredictedCase(results.folder, entry, results.references, origin)
-        for case, entry in entries.items()
-        if names is None or nfc(case) in names
+        name: ReportedCase(results.folder, case, results.references, origin)
+        for name, case in cases.items()
+        if names is None or nfc(name) in names
     }
 
 
 def cases_section(
     results: Results | None,
     gallery: Gallery,
-    predicted: Mapping[str, PredictedCase] | None = None,
+    predicted: Mapping[str, ReportedCase] | None = None,
     baseline: Mapping[str, float] | None = None,
 ) -> Markup:
     """Render one or two rows of pictures for each chosen case: scan, reference and prediction of a slice.
@@ -217,7 +215,7 @@ def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int = MAX_S
 
 
 def read_slices(
-    case: str, predicted: PredictedCase | None, orientation: Orientation, classes: Sequence[str] = ()
+    case: str, predicted: ReportedCase | None, orientation: Orientation, classes: Sequence[str] = ()
 ) -> tuple[CaseSlice, ...] | str:
     """Return the slices of a case to show, or the reason why the case cannot be shown."""
     arrays = read_arrays(case, predicted, classes)
@@ -226,17 +224,17 @@ def read_slices(
     return slices_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, orientation)
 
 
-def read_arrays(case: str, predicted: PredictedCase | None, classes: Sequence[str] = ()) -> CaseArrays | str:
+def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str] = ()) -> CaseArrays | str:
     """Return the arrays of a case, or the reason why it cannot be read. The reason contains no full path."""
     if predicted is None:
         return "the manifest of the predictions does not list this case"
-    prediction = predicted.folder / predicted.entry["output"]
+    prediction = predicted.folder / predicted.case.output
     if predicted.references is not None and is_store(predicted.references):
         return _read_stored(case, predicted.references, prediction)
     reference = _reference(case, predicted.references)
     if reference is None:
         return REFERENCE_MISSING
-    images = [predicted.folder / path for path in predicted.entry.get("images", [])]
+    images = [predicted.folder / path for path in predicted.case.images]
     if not images:
         return "the manifest of the predictions lists no scan of this case"
     if missing := [path.name for path in (*images, prediction) if not path.exists()]:
@@ -259,13 +257,12 @@ def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
         stored = next((each for each in labeled if nfc(each.name) == nfc(case)), None)
         if stored is None or stored.grid.is_resampled:
             return REFERENCE_MISSING
-        image, expected = np.asarray(store.image(stored)), stored_reference(store, stored).read()
+        scan, expected = stored_image(store, stored), stored_reference(store, stored).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if predicted_labels.array.shape != expected.array.shape:
         return DIFFERENT_SHAPES
-    first_channel = to_source_axes(image[:1].astype(np.float32), stored.grid)[0]
-    return CaseArrays(first_channel, expected.array, predicted_labels.array, expected.geometry)
+    return CaseArrays(scan.array[0], expected.array, predicted_labels.array, expected.geometry)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:

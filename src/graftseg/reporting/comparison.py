@@ -132,7 +132,7 @@ def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, bas
         else ["labeled scans only", "with unlabeled scans"],
         is_baseline=_is_baseline(run, baseline),
         protocols=[baseline_results.evaluation.protocol, results.evaluation.protocol],
-        checkpoints=[used_checkpoint(baseline_results, baseline.facts), used_checkpoint(results, run.facts)],
+        checkpoints=[str(used_checkpoint(baseline_results, baseline.facts)), str(used_checkpoint(results, run.facts))],
     )
 
 

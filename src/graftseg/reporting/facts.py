@@ -9,16 +9,16 @@ from markupsafe import Markup
 
 from graftseg.core.durations import duration
 from graftseg.core.errors import UserError
+from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.changes import changes_of
 from graftseg.recipes.recipe import first_few, parse_recipe
-from graftseg.reporting.folder import read_entries
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
-from graftseg.reporting.results import Results, selected_on_test
+from graftseg.reporting.results import LAST_CHECKPOINT, Results, UsedCheckpoint
 from graftseg.reporting.text import counted, folder_name, short_path, shown_text
 
 Rows = Iterable[tuple[str, str]]
@@ -64,7 +64,8 @@ def _scans_name(results: Results, root: Path | None) -> str:
 
 def _scans_folder(predictions: Path) -> Path | None:
     """Return the folder or store of all predicted scans, or None if they are in several folders."""
-    files = [predictions / path for entry in read_entries(predictions) for path in entry.get("images", [])]
+    manifest = read_manifest(predictions, "predict again")
+    files = [predictions / path for case in (manifest.cases if manifest else ()) for path in case.images]
     folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
     return folders.pop() if len(folders) == 1 else None
 
@@ -78,7 +79,7 @@ def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
 
 
 def notes_section(
-    facts: dict[str, Any], evaluation: Evaluation | None, checkpoint: str = "last", folds: str = ""
+    facts: dict[str, Any], evaluation: Evaluation | None, checkpoint: UsedCheckpoint = LAST_CHECKPOINT, folds: str = ""
 ) -> Markup:
     """Render the definitions of the metrics, the rule for empty masks, the checkpoint and the data.
 
@@ -90,8 +91,8 @@ def notes_section(
         deviation=DEVIATION if folds else "",
         has_volumes=evaluation is None or evaluation.has_volumes,
         protocol="standard" if evaluation is None else evaluation.protocol,
-        checkpoint=checkpoint,
-        is_optimistic=selected_on_test(checkpoint),
+        checkpoint=checkpoint.text,
+        is_optimistic=checkpoint.is_optimistic,
     )
 
 

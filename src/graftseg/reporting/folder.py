@@ -11,10 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_object
 from graftseg.core.reading import open_regular, read_text
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, find_store, open_store
@@ -51,16 +49,6 @@ class Snapshot:
     arrays: dict[str, npt.NDArray[Any]]
 
 
-class _Entry(BaseModel):
-    """The values of a manifest entry that a page uses. ``output`` is a file name without a folder."""
-
-    output: str = Field(pattern=r"^[^/\x00]+$")
-    images: list[str] = Field(default_factory=list)
-
-
-_ENTRIES = TypeAdapter(list[_Entry])
-
-
 def class_names(facts: dict[str, Any]) -> list[str]:
     """Return the names of the classes by label, background first."""
     return [str(name) for name in facts.get("store", {}).get("classes", [])]
@@ -76,17 +64,6 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
     except ValueError as error:
         raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited, invalid YAML ({error})", "restore it") from None
     return recipe if isinstance(recipe, dict) else None
-
-
-def read_entries(predictions: Path) -> list[dict[str, Any]]:
-    """Load the manifest of a folder of predictions, with one entry per case. Without a manifest, the list is empty."""
-    path = predictions / "manifest.json"
-    entries: list[dict[str, Any]] = read_object(path).get("cases", []) if path.is_file() else []
-    try:
-        _ENTRIES.validate_python(entries)
-    except ValidationError:
-        raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, not a list of cases", "predict again") from None
-    return entries
 
 
 def read_store(run: RunFolder) -> Store | None:

@@ -12,7 +12,7 @@ from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse
-from graftseg.reporting.cases import PredictedCase, cases_section, predicted_cases
+from graftseg.reporting.cases import ReportedCase, cases_section, predicted_cases
 from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes, verdict_sentence
 from graftseg.reporting.facts import case_span, channels_of, fold_facts, notes_section, provenance_of, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
@@ -118,7 +118,7 @@ def _cases(
     run: RunFolder, held_out: Sequence[tuple[str, ...]], results: Results, baseline: Evaluation | None, gallery: Gallery
 ) -> Markup:
     """Render cases of all folds, each predicted by the network that was not trained on it."""
-    predicted: dict[str, PredictedCase] = {}
+    predicted: dict[str, ReportedCase] = {}
     for number, cases in enumerate(held_out):
         fold_results = read_results(run.fold(number).predictions)
         if fold_results is not None:
@@ -136,9 +136,8 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
 
 def _table(result: CrossValidation, use: UnlabeledUse) -> dict[str, Any]:
     """Return the head and the rows of the comparison with the baseline."""
-    head, rows = result.table()
-    unit = unit_of(result.evaluation)
-    cells = [[typeset(cell) for cell in (row[0].replace("voxel", unit), *row[1:])] for row in rows]
+    head, rows = result.table(unit_of(result.evaluation))
+    cells = [[typeset(cell) for cell in row] for row in rows]
     columns = COLUMNS_WITHOUT_UNLABELED if use.is_supervised_only else COLUMNS
     return {"columns": [columns.get(name, name) for name in head], "lines": cells}
 

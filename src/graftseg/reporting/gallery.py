@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 from markupsafe import Markup
 
+from graftseg.core.phrases import class_name
 from graftseg.reporting.folder import Log, Snapshot, read_snapshot, snapshot_names
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
@@ -32,7 +33,7 @@ class Gallery:
 
     def class_names(self, labels: Iterable[int]) -> list[str]:
         """Return the names of classes. A class without a name is numbered."""
-        return [self.classes[label] if label < len(self.classes) else f"class {label}" for label in labels]
+        return [class_name(label, self.classes) for label in labels]
 
     def picture(self, image: Plane, layer: Pixels | None, alt: str, *, augmented: bool) -> Markup:
         """Draw an image of a snapshot. ``augmented`` is true if training may have flipped or rotated the image."""

@@ -1,9 +1,7 @@
 """Scans and label maps of a run in a Jupyter notebook, with the widget of ipyniivue."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from graftseg.core.colors import color_of
-from graftseg.core.errors import Code, UserError
+from graftseg.core.packages import import_optional
+from graftseg.core.phrases import class_name
 from graftseg.data.gray_window import gray_window
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.viewer.case_reader import CaseReader
@@ -57,7 +56,9 @@ def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
     Return a widget with lists of cases, channels and layers, the scan and its scores. ``case`` is shown first, by
     default the tested case with the lowest Dice. ``height`` is in pixels.
     """
-    niivue, widgets = _import("ipyniivue"), _import("ipywidgets")
+    niivue, widgets = (
+        import_optional(name, "the notebook view", extra="notebook") for name in ("ipyniivue", "ipywidgets")
+    )
     collection = collect(Path(what))
     require_case(collection, case, Path(what))
     first = next((number for number, viewed in enumerate(collection.cases) if viewed.name == case), 0)
@@ -140,7 +141,7 @@ def layers_of(collection: Collection, reader: CaseReader, number: int, channel: 
             names, colors = tuple(DIFFERENCES), tuple(map(color_of, DIFFERENCES.values()))
         else:
             count = max(len(collection.classes), int(labels.max(initial=0)) + 1)
-            names = tuple(_class_name(collection.classes, value) for value in range(1, count))
+            names = tuple(class_name(value, collection.classes) for value in range(1, count))
             colors = tuple(color_of(value) for value in range(1, count))
         content = as_nifti(turn.to_volume(labels), turn.spacing)
         layers.append(Layer(name, content, names=("background", *names), colors=("#000000", *colors)))
@@ -170,15 +171,3 @@ def _title(case: ViewedCase) -> str:
     parts = [case.split, f"Dice {100 * case.dice:.1f} %" if case.dice is not None else ""]
     details = ", ".join(part for part in parts if part)
     return f"{case.name} ({details})" if details else case.name
-
-
-def _class_name(classes: Sequence[str], value: int) -> str:
-    return classes[value] if value < len(classes) else f"class {value}"
-
-
-def _import(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError:
-        remedy = "run pip install '.[notebook]' in the folder of graftseg"
-        raise UserError(Code.PACKAGE_MISSING, package, "the notebook view needs the package", remedy) from None

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
-from graftseg.training.teacher_check import TeacherCheck
+from graftseg.training.learning_check import warnings_in
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
     """Yield the start of a continued run, and its gain over the earlier run."""
     manifest = run.manifest()
     if origin := manifest.get("continued_from"):
-        count = len(origin["new_labels"])
-        labels = "1 new label" if count == 1 else f"{count} new labels"
+        labels = counted(len(origin["new_labels"]), "new label")
         yield Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}.")
     if gain := manifest.get("gain"):
         yield Notice("Gain", _closed(str(gain["sentence"])))
@@ -63,9 +63,9 @@ def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
 
 def _training_notices(run: RunFolder, suffix: str) -> Iterator[Notice]:
     """Yield the checks of the teacher, in order, and the warnings of a run."""
-    for check in (TeacherCheck(**facts) for facts in run.teacher_checks()):
+    for check in run.teacher_checks():
         yield Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), check.decision in ("skip", "stop"))
-    for warning in run.manifest().get("warnings") or ():
+    for warning in warnings_in(run.manifest()):
         yield Notice(f"Warning{suffix}", _closed(str(warning)), is_warning=True)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from markupsafe import Markup
 
 from graftseg.core.files import read_object
+from graftseg.core.predictions import read_manifest
+from graftseg.core.run_folder import selected_on
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
 from graftseg.evaluation.table_metrics import DEVIATION, METRIC_NAMES, OVERLAPS, VOLUME_COLUMNS
 from graftseg.reporting.missing import TEST, Missing, Remedy
@@ -34,16 +36,25 @@ class Results:
         return sorted(scores, key=lambda case: (scores[case], case))
 
 
-def selected_on_test(checkpoint: str) -> bool:
-    """Return whether a description, such as ``best on test, step 40``, is of a checkpoint selected on test cases."""
-    return checkpoint.startswith("best on test")
+@dataclass(frozen=True)
+class UsedCheckpoint:
+    """How the evaluated checkpoint was selected, and whether it was selected on test cases."""
+
+    text: str = "last"
+    is_optimistic: bool = False
+
+    def __str__(self) -> str:
+        return self.text
 
 
-def used_checkpoint(results: Results | None, facts: dict[str, Any]) -> str:
+LAST_CHECKPOINT = UsedCheckpoint()
+
+
+def used_checkpoint(results: Results | None, facts: dict[str, Any]) -> UsedCheckpoint:
     """Return the evaluated checkpoint from the manifest of the predictions or, without a manifest, from the run."""
-    manifest = None if results is None else results.folder / "manifest.json"
-    content = read_object(manifest) if manifest is not None and manifest.is_file() else {}
-    return str(content.get("checkpoint") or facts.get("checkpoint", "last"))
+    manifest = None if results is None else read_manifest(results.folder, "predict again")
+    used = vars(manifest) if manifest is not None and manifest.checkpoint else facts
+    return UsedCheckpoint(str(used.get("checkpoint", "last")), selected_on(used) == "test")
 
 
 def read_results(folder: Path) -> Results | None:
@@ -100,7 +111,7 @@ def results_section(
     return render("results", scores=scores, scans=scans, has_links=has_links, network=network, **cases)
 
 
-def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
+def scores_view(evaluation: Evaluation, checkpoint: UsedCheckpoint) -> dict[str, Any]:
     """Collect the values of the headline and the table of classes."""
     return {
         "summary": evaluation.summary(),
@@ -109,8 +120,8 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
         "unit": unit_of(evaluation),
         "has_spacing": evaluation.has_spacing,
         "protocol": evaluation.protocol,
-        "checkpoint": checkpoint,
-        "is_optimistic": selected_on_test(checkpoint),
+        "checkpoint": checkpoint.text,
+        "is_optimistic": checkpoint.is_optimistic,
         "deviation": DEVIATION,
     }
 

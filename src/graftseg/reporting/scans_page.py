@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from graftseg.core.phrases import class_name, counted
 from graftseg.core.types import SPLITS, Split
 from graftseg.core.version import __version__
 from graftseg.data.check import Examination, Finding
-from graftseg.data.checks.findings import SEVERITIES, Severity, counted
+from graftseg.data.checks.findings import SEVERITIES, Severity
 from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint
 from graftseg.reporting.distributions import Band, Floats, Strip, bands, strips
 from graftseg.reporting.missing import Missing
@@ -151,7 +152,7 @@ def _classes(examination: Examination) -> Markup:
     unit = "ml" if any(len(case.shape) == 3 for cases in groups.values() for case in cases) else "mm²"
     view: dict[str, Any] = {"unit": unit, "charts": [], "rows": []}
     for value in values:
-        name = examination.dataset.classes.get(value, f"class {value}")
+        name = examination.dataset.classes.get(value, class_name(value))
         rows = []
         for split, cases in groups.items():
             sizes = {case.name: case.class_sizes[value] for case in cases if value in case.class_sizes}
@@ -201,5 +202,7 @@ def _contact_sheet(examination: Examination, album: Album) -> Markup:
 
 def _class_legend(examination: Examination) -> list[tuple[int, str]]:
     """Return the values and names of all classes."""
-    classes = examination.dataset.classes or {value: f"class {value}" for value in examination.fingerprint.label_counts}
+    classes = examination.dataset.classes or {
+        value: class_name(value) for value in examination.fingerprint.label_counts
+    }
     return sorted(classes.items())

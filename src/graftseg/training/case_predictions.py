@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from graftseg.core.progress import track
@@ -43,13 +42,12 @@ def predict_cases(
     """Predict prepared scans without flips. ``located`` returns positions, and ``summarized`` returns summaries."""
     classes = len(store.classes)
     settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
-    patch, fit = recipe.batches.patch, recipe.batches.fit
-    predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
+    predictor = Predictor.for_recipe(recipe, method.segment, classes, device, settings)
     predicted = CasePredictions([], {})
     with eval_mode(method), uncompiled():
         for case in track(cases, "Predicting unlabeled scans", len(cases)):
             extras = ExtraMaps(uncertainty=summarized)
-            maps = predictor.prepared_maps(_image(store, case), Grid.identity(case.shape), extras)
+            maps = predictor.prepared_maps(torch.from_numpy(store.read_image(case)), Grid.identity(case.shape), extras)
             if summarized:
                 labels, uncertainty = maps.labels.cpu().numpy(), maps.mean_uncertainty
                 predicted.summaries[case.name] = summarize(labels, classes, uncertainty, voxel=case.grid.prepared_voxel)
@@ -62,9 +60,4 @@ def predict_cases(
 def labeled_summaries(store: Store, cases: Sequence[StoredCase]) -> list[ScanSummary]:
     """Summarize the label maps of labeled scans."""
     classes = len(store.classes)
-    return [summarize(np.asarray(store.label(case)), classes, voxel=case.grid.prepared_voxel) for case in cases]
-
-
-def _image(store: Store, case: StoredCase) -> torch.Tensor:
-    store.verify_file(case, case.image)
-    return torch.from_numpy(np.array(store.image(case)))
+    return [summarize(store.read_label(case), classes, voxel=case.grid.prepared_voxel) for case in cases]

@@ -57,19 +57,22 @@ class CrossValidation:
     evaluation: Evaluation
     baseline: Evaluation | None = None
 
-    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return column titles and one row per metric and class, with additional columns if there is a baseline."""
+    def table(self, unit: str = "voxel") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return column titles and one row per metric and class, with additional columns if there is a baseline.
+
+        ``unit`` is the name of the unit of distances.
+        """
         head = ("metric", "class", "cases", "mean ± spread over cases")
         if self.baseline is None:
             names = _class_names(self.evaluation)
-            return head, [self._cells(metric, name) for metric in TABLE_METRICS for name in names]
+            return head, [self._cells(metric, name, unit) for metric in TABLE_METRICS for name in names]
         lines = []
         for pairs in paired(self.baseline, self.evaluation):
             if pairs.metric in TABLE_METRICS:
                 effect = effect_of(pairs)
                 interval, other = format_interval(effect.low, effect.high), str(spread(pairs.first.tolist()))
                 counts = f"{effect.better}/{effect.worse}/{effect.equal}"
-                own = self._cells(pairs.metric, pairs.name)
+                own = self._cells(pairs.metric, pairs.name, unit)
                 lines.append((*own, other, format_difference(effect.difference), interval, counts))
         return (*head, "baseline", "difference", "95 % interval", "better/worse/equal"), lines
 
@@ -102,10 +105,14 @@ class CrossValidation:
             effects.setdefault(pairs.metric, {})[pairs.name] = plain_values(asdict(effect_of(pairs)))
         return facts | {"baseline": _spread_over_cases(self.baseline), "beside_baseline": effects}
 
-    def _cells(self, metric: str, name: str) -> tuple[str, ...]:
+    def _cells(self, metric: str, name: str, unit: str) -> tuple[str, ...]:
         values = _case_values(self.evaluation, metric, name)
-        unit = "%" if metric in OVERLAPS else "voxel"
-        return f"{METRIC_NAMES[metric]} {unit}", name, str(len(values)), str(spread(values))
+        return (
+            f"{METRIC_NAMES[metric]} {'%' if metric in OVERLAPS else unit}",
+            name,
+            str(len(values)),
+            str(spread(values)),
+        )
 
 
 def _class_names(evaluation: Evaluation) -> list[str]:
@@ -183,11 +190,7 @@ def _folder(files: Sequence[Path]) -> Path | None:
 
 def _stored(store: Store, name: str) -> Reference:
     case = next(case for case in store.of("labeled") if case.name == name)
-    if case.grid.is_resampled:
-        finding = f"the store contains resampled labels (case {name}) instead of the original labels"
-        remedy = "pass the folder of scans as --data, or add --folds 0"
-        raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
-    return stored_reference(store, case)
+    return stored_reference(store, case, "pass the folder of scans as --data, or add --folds 0")
 
 
 def held_out_scores(

@@ -11,13 +11,14 @@ import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.teacher_checks import counted_reasons
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store
 from graftseg.inference.model import load_network
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.case_predictions import labeled_summaries, predict_cases
 from graftseg.training.out_of_memory import reporting_out_of_memory
-from graftseg.training.teacher_check import counted_reasons, implausible
+from graftseg.training.teacher_check import implausible
 
 MAX_SCANS = 30
 """Maximum number of unlabeled scans that both networks predict."""

@@ -13,6 +13,7 @@ from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
 from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.batches import training_cases
@@ -130,8 +131,7 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
         finding = "this recipe selects checkpoints on test cases, which cross-validation does not have"
         remedy = "set selection.protocol to last, or train with --folds 0"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, remedy)
-    if run.path.resolve() == data.resolve():
-        raise UserError(Code.UNSAFE_TARGET, run.path, "--out is the data folder", "pass another --out")
+    run.check_not_data(data.resolve())
     run.check_target(FOLDS, resume=resume)
 
 
@@ -264,7 +264,7 @@ def divide(cases: Sequence[str], folds: FoldCount, seed: int) -> list[tuple[str,
     names = sorted(cases)
     count = len(names) if folds == LEAVE_ONE_OUT else folds
     if not MIN_FOLDS <= count <= len(names):
-        finding = f"{len(names)} labeled {'case' if len(names) == 1 else 'cases'} cannot be divided into {count} folds"
+        finding = f"{counted(len(names), 'labeled case')} cannot be divided into {count} folds"
         remedy = f"choose from {MIN_FOLDS} to {len(names)}"
         if len(names) < MIN_FOLDS:
             remedy = "label at least one more scan, or train a single network with --folds 0"

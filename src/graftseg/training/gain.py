@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from graftseg.core.names import same_names
+from graftseg.core.phrases import counted
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
@@ -92,11 +93,9 @@ def measure_gain(
 
 def gain_sentence(effect: Effect, kind: Kind) -> str:
     """Return one sentence on the mean Dice before (first) and after (second) a continued training."""
-    scans = "scan" if effect.count == 1 else "scans"
-    found = (
-        f"mean Dice on {effect.count} {WORDS[kind]} {scans}: {effect.first:.2f} % before and {effect.second:.2f} % "
-        f"after, {effect.difference:+.2f} points"
-    )
+    scans = counted(effect.count, f"{WORDS[kind]} scan")
+    values = f"{effect.first:.2f} % before and {effect.second:.2f} % after, {effect.difference:+.2f} points"
+    found = f"mean Dice on {scans}: {values}"
     if math.isnan(effect.low):
         return f"{found}; a single scan is too few for a conclusion"
     return f"{found} ({effect.statistics}), better in {effect.better} of {effect.count}: {_meaning(effect)}"
@@ -113,10 +112,9 @@ def _meaning(effect: Effect) -> str:
 
 
 def _before_only_sentence(before: float, count: int) -> str:
-    scans = "scan" if count == 1 else "scans"
     return (
-        f"the earlier network has a mean Dice of {before:.2f} % on the {count} newly labeled {scans}; the new network "
-        "learned from these labels, so its gain is unknown without test scans"
+        f"the earlier network has a mean Dice of {before:.2f} % on the {counted(count, 'newly labeled scan')}; "
+        "the new network learned from these labels, so its gain is unknown without test scans"
     )
 
 
@@ -136,10 +134,7 @@ def _stored(store: Store, case: StoredCase) -> ScoredCase:
     """Return a case that is scored on the prepared grid."""
 
     def read() -> tuple[torch.Tensor, Grid, NDArray[Any]]:
-        for file in (case.image, str(case.label)):
-            store.verify_file(case, file)
-        image = torch.from_numpy(np.array(store.image(case)))
-        return image, Grid.identity(case.shape), np.array(store.label(case))
+        return torch.from_numpy(store.read_image(case)), Grid.identity(case.shape), store.read_label(case)
 
     return ScoredCase(case.name, read)
 

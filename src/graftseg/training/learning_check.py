@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
@@ -27,6 +28,23 @@ REMEDY = "train for more steps (graftseg plan --minutes), or check the labels wi
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class LearningWarning:
+    """A warning about the result of training, and what to do. Warnings of older versions have no remedy."""
+
+    finding: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.finding}; {self.remedy}" if self.remedy else self.finding
+
+
+def warnings_in(facts: Mapping[str, Any]) -> list[LearningWarning]:
+    """Return the warnings in the manifest of a run. Older versions wrote sentences."""
+    entries = facts.get("warnings") or ()
+    return [LearningWarning(**entry) if isinstance(entry, dict) else LearningWarning(entry) for entry in entries]
+
+
 @torch.inference_mode()
 def class_dice(
     recipe: Recipe, store: Store, method: Method, cases: Sequence[StoredCase], device: torch.device
@@ -43,22 +61,20 @@ def labeled_dice(recipe: Recipe, store: Store, method: Method, device: torch.dev
     return class_dice(recipe, store, method, training_cases(store, recipe.batches).labeled[:MAX_SCANS], device)
 
 
-def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return warnings about classes that were not learned, and about a loss that did not fall in the first stage.
-
-    A semicolon separates the finding of a warning from the remedy.
-    """
+def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[LearningWarning]:
+    """Return warnings about classes that were not learned, and about a loss that did not fall in the first stage."""
     found = []
     if lost := [f"{name} ({100 * value:.1f} %)" for name, value in dice.items() if value < LOST]:
         classes = "class" if len(lost) == 1 else "classes"
-        found.append(f"{classes} {', '.join(lost)} not learned, by mean Dice on the labeled scans; {REMEDY}")
+        found.append(
+            LearningWarning(f"{classes} {', '.join(lost)} not learned, by mean Dice on the labeled scans", REMEDY)
+        )
     totals = [line["total"] for line in log if line.get("stage") == 0 and "total" in line]
     tenth = max(1, len(totals) // 10)
     start, end = fmean(totals[:tenth] or [0.0]), fmean(totals[-tenth:] or [0.0])
     if len(totals) > 1 and end > FLAT * start:
-        found.append(
-            f"the loss did not fall ({start:.3g} at the start, {end:.3g} at the end); use a lower learning rate"
-        )
+        finding = f"the loss did not fall ({start:.3g} at the start, {end:.3g} at the end)"
+        found.append(LearningWarning(finding, "use a lower learning rate"))
     return found
 
 
@@ -70,10 +86,10 @@ def check_learned(
     # the loss of a continued network is low from the start
     log = [] if "continued_from" in run.manifest() else read_log(run.log_file)
     warnings = learning_warnings(dice, log)
-    run.update_manifest({"labeled_dice": dice, "warnings": warnings})
+    run.update_manifest({"labeled_dice": dice, "warnings": [asdict(warning) for warning in warnings]})
     for warning in warnings:
         logger.warning("%s: %s", in_one_line(str(run.path)), warning)
-    return tuple(warnings)
+    return tuple(map(str, warnings))
 
 
 def require_learned(runs: Iterable[RunFolder]) -> None:
@@ -81,6 +97,5 @@ def require_learned(runs: Iterable[RunFolder]) -> None:
     for run in runs:
         baselines = [run.baseline] if run.baseline.exists or run.baseline.folds_file.is_file() else []
         for member in (one for folder in (run, *baselines) for one in ensemble_members(folder)):
-            for warning in member.manifest().get("warnings", ()):
-                finding, remedy = warning.split("; ", 1)
-                raise UserError(Code.CLASS_NOT_LEARNED, member.path, finding, remedy)
+            for warning in warnings_in(member.manifest()):
+                raise UserError(Code.CLASS_NOT_LEARNED, member.path, warning.finding, warning.remedy or REMEDY)

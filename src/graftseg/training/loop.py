@@ -1,7 +1,6 @@
 """The training loop, shared by all methods."""
 
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,8 @@ import torch
 from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.core.signals import leave_closed_terminal, stop_signals
+from graftseg.core.signals import handling_signals, leave_closed_terminal
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
 from graftseg.ops.optimizers import (
@@ -32,7 +32,7 @@ from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
 from graftseg.training.stopping import Stop
-from graftseg.training.teacher_check import INTERVALS, TeacherCheck
+from graftseg.training.teacher_check import INTERVALS
 from graftseg.training.training_dice import TrainingDice
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions, stage_works
 
@@ -386,14 +386,5 @@ def _stop_signals() -> Iterator[list[signal.Signals]]:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
 
-    if threading.current_thread() is not threading.main_thread():
+    with handling_signals(note) as before:
         yield received
-        return
-    before = {number: signal.getsignal(number) for number in stop_signals()}
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graftseg.core import ranks
 from graftseg.core.errors import in_one_line
+from graftseg.core.phrases import counted
 from graftseg.core.progress import REPORT_SECONDS, error_console, plain_column, print_plain
 from graftseg.core.run_folder import RunFolder, RunLog
 from graftseg.training.remaining_time import RemainingTime, StageWork
@@ -287,4 +288,4 @@ def _format_left(seconds: tuple[float, float] | None) -> str:
 
 def _format_minutes(seconds: float) -> str:
     minutes = round(seconds / 60)
-    return "less than a minute" if minutes < 1 else "1 minute" if minutes == 1 else f"{minutes} minutes"
+    return "less than a minute" if minutes < 1 else counted(minutes, "minute")

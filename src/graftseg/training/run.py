@@ -27,13 +27,13 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import link_cases, prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.inference.model import build_method, load_weights, save_weights, trained_stage
+from graftseg.inference.model import build_method, load_weights, save_weights
 from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
-from graftseg.training.learning_check import check_learned
+from graftseg.training.learning_check import check_learned, warnings_in
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.out_of_memory import reporting_out_of_memory
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
@@ -156,7 +156,7 @@ def _train(
         if ranks.count() == 1:
             return _finish(recipe, store, run, device, outcome, selector)
         ranks.on_main(lambda: _finish(recipe, store, run, device, outcome, selector) and None)
-        return replace(outcome, warnings=tuple(run.manifest().get("warnings", ())))
+        return replace(outcome, warnings=tuple(map(str, warnings_in(run.manifest()))))
 
 
 def _finish(
@@ -340,16 +340,18 @@ def _save_result(run: RunFolder, outcome: Outcome, selector: Selector | None) ->
 
 def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
     """Return the outcome of a run that has finished, with its network loaded from disk."""
-    facts, method = run.manifest(), stages[trained_stage(run)].build()
+    facts, method = run.manifest(), stages[run.teacher_checks().trained_stage].build()
     load_weights(method, run.weights_file, facts.get("weights"))
-    warnings = tuple(facts.get("warnings", ()))
+    warnings = tuple(map(str, warnings_in(facts)))
     return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"], warnings)
 
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
     """Save the reported student, and the best student if students were scored; return entries for the manifest."""
     save_weights(outcome.method.student.state_dict(), run.trained_file)
-    facts = {"weights": sha256_of(run.trained_file), "checkpoint": "last" if selector is None else selector.checkpoint}
+    facts: dict[str, Any] = {"weights": sha256_of(run.trained_file), "checkpoint": "last"}
+    if selector is not None and selector.chosen is not None:
+        facts |= {"checkpoint": selector.checkpoint, "selected_on": selector.chosen.on}
     best = None if selector is None else selector.best_to_save
     if best is None:
         return facts

@@ -198,8 +198,7 @@ class CaseScores:
     def __call__(self, method: Method) -> dict[str, float]:
         """Return the mean Dice of each class over cases, and ``dice``, the mean over classes."""
         settings, device, classes = scoring_settings(self._recipe), self._device, len(self._classes)
-        patch, fit = self._recipe.batches.patch, self._recipe.batches.fit
-        predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
+        predictor = Predictor.for_recipe(self._recipe, method.segment, classes, device, settings)
         counts = torch.zeros(len(self._cases), 2, classes - 1, dtype=torch.int64, device=device)
         for case, read in own_rows(list(enumerate(self._cases))):
             counts[case] = self._overlap(predictor, *read())
@@ -238,7 +237,4 @@ def _loaded(case: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _read(store: Store, case: StoredCase, device: torch.device) -> tuple[Tensor, Tensor]:
-    for file in (case.image, str(case.label)):
-        store.verify_file(case, file)
-    image, label = (torch.from_numpy(np.array(array)) for array in (store.image(case), store.label(case)))
-    return image.to(device), label.to(device)
+    return torch.from_numpy(store.read_image(case)).to(device), torch.from_numpy(store.read_label(case)).to(device)

@@ -85,19 +85,16 @@ def _mean_dice(
 
 def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> Shipped:
     """Choose between a run, its baseline and, if the recipe asks for it, their average."""
-    checks = run.teacher_checks()
-    decision = checks[-1]["decision"] if checks else ""
+    last = run.teacher_checks().abandoned
     if validation := training_cases(store, recipe.batches).validation:
-        is_averaged = recipe.average_with_baseline and decision not in ABANDONED
-        dice = {
-            name: _mean_dice(recipe, store, method, validation, device)
-            for name, method in _networks(run, device, average=is_averaged).items()
-        }
+        networks = _networks(run, device, average=recipe.average_with_baseline and last is None)
+        dice = {name: _mean_dice(recipe, store, method, validation, device) for name, method in networks.items()}
         shipped = shipped_after_validation(dice, len(validation), both_supervised=run.is_supervised_only)
         if shipped.network == "average":
             average_with_baseline(run)
         return shipped
-    if reason := ABANDONED.get(decision):
+    if last is not None:
+        reason = ABANDONED[last.decision]
         if run.is_supervised_only:
             return Shipped("baseline", f"{reason}, {NO_PREFERENCE}", both_supervised=True)
         return Shipped("baseline", reason)

@@ -12,8 +12,9 @@ from functools import partial
 
 from graftseg.core import ranks
 from graftseg.core.errors import in_one_line
-from graftseg.core.files import read_json, write_checked
+from graftseg.core.files import write_checked
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.foreground import Positions
 from graftseg.data.store import Store, StoredCase
@@ -29,7 +30,6 @@ from graftseg.training.step import autocast, effective_precision
 from graftseg.training.teacher_check import (
     INTERVALS,
     MAX_WATCHED,
-    TeacherCheck,
     check_teacher,
     drifted_class,
 )
@@ -146,11 +146,10 @@ class UnlabeledPredictions:
 
         A later check is left out: the run was interrupted after the check, but before the next checkpoint.
         """
-        if self._run.teacher_file.is_file():
-            saved = [TeacherCheck(**check) for check in read_json(self._run.teacher_file)["checks"]]
-            self.checks = [check for check in saved if (check.stage, check.step) <= (index, step)]
-            if len(self.checks) < len(saved) and ranks.is_main():
-                self._save_checks()
+        saved = self._run.teacher_checks()
+        self.checks = [check for check in saved if (check.stage, check.step) <= (index, step)]
+        if len(self.checks) < len(saved) and ranks.is_main():
+            self._save_checks()
         return self.checks
 
     def _save_checks(self) -> None:

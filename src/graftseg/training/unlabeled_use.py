@@ -2,7 +2,6 @@
 
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
-from graftseg.training.teacher_check import TeacherCheck
 
 NOT_USED = "both networks are supervised, because the unlabeled scans were not used"
 
@@ -22,11 +21,10 @@ def unlabeled_use(run: RunFolder) -> UnlabeledUse:
 
 
 def _use_of_run(run: RunFolder) -> UnlabeledUse:
-    checks = [TeacherCheck(**facts) for facts in run.teacher_checks()]
-    if not checks or checks[-1].decision not in ("skip", "stop"):
+    checks = run.teacher_checks()
+    if (last := checks.abandoned) is None:
         return AS_PLANNED
-    last = checks[-1]
-    if run.is_supervised_only:
+    if checks.is_supervised_only:
         return UnlabeledUse(f"{NOT_USED}: {last.finding}", is_supervised_only=True)
     until = f"until step {last.step} of self-training" if last.decision == "stop" else "in an earlier stage"
     return UnlabeledUse(f"the unlabeled scans were used only {until}, because {last.finding}")

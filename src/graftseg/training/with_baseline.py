@@ -14,7 +14,7 @@ from graftseg.inference.model import load_network, load_weights
 from graftseg.recipes.baseline import adapt_to_data, baseline_of
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.average import check_average
-from graftseg.training.learning_check import check_learned
+from graftseg.training.learning_check import check_learned, warnings_in
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.remaining_time import baseline_work
@@ -54,7 +54,7 @@ def _train_with_baseline(
         ranks.on_main(partial(_ship, recipe, store, run, device))
         if run.weights_file == run.average_file:
             load_weights(outcome.method, run.average_file, run.manifest()["weights"])
-            outcome = replace(outcome, warnings=tuple(run.manifest().get("warnings", ())))
+            outcome = replace(outcome, warnings=tuple(map(str, warnings_in(run.manifest()))))
     return outcome
 
 

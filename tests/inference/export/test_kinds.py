@@ -8,9 +8,9 @@ from export_fakes import write_run
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder
+from graftseg.core.packages import import_optional
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.export import KINDS, Request, export_run
-from graftseg.inference.export.request import import_package
 from user_errors import user_error
 
 CLASSES = ("background", "ring")
@@ -78,4 +78,4 @@ def test_a_folder_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_an_error() -> None:
     with user_error(Code.PACKAGE_MISSING, "no_such_package", "pip install '.[export]'"):
-        import_package("no_such_package", "export")
+        import_optional("no_such_package", "this export", extra="export")

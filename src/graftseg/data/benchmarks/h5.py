@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.packages import import_optional
 from graftseg.core.types import Geometry
-from graftseg.data.formats.scan import optional, refuse_absent, refuse_bytes, short_reason
+from graftseg.data.formats.scan import refuse_absent, refuse_bytes, short_reason
 from graftseg.data.scans import Scan, class_numbers, refuse_non_finite
 
 AGAIN = "copy or download the file again"
@@ -33,7 +34,7 @@ def label_scan(label: NDArray[Any]) -> Scan:
 
 
 def _read(path: Path, name: str, axes: int) -> NDArray[Any]:
-    h5py = optional("h5py", "h5py", "h5 files")
+    h5py = import_optional("h5py", "h5 files")
     refuse_absent(path)
     try:
         with h5py.File(path, "r") as file:

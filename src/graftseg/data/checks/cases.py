@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graftseg.core.errors import UserError
+from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.copies import Floats, coarse_view
-from graftseg.data.checks.findings import FIX, Finding, FixedBy, counted, from_error
+from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
 from graftseg.data.checks.labels import value_findings
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from graftseg.core.phrases import and_more
 from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.fingerprint import CaseFingerprint
 
@@ -68,7 +69,7 @@ def _copy_warning(group: Sequence[CaseFingerprint], correlation: float) -> Findi
 
 def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
     what = "many scans are similar on a coarse grid, so rescaled copies among them may not be detected"
-    where, names = f"{cases[0].name} and {len(cases) - 1} more", tuple(case.name for case in cases)
+    where, names = and_more(cases[0].name, len(cases)), tuple(case.name for case in cases)
     size = f"{len(cases)} of {of_shape} scans of one shape, correlation above {SIMILAR:g}"
     return Finding("note", what, where, size, "no action needed if every person was scanned once", names)
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from graftseg.core.errors import Code
+from graftseg.core.phrases import and_more, counted
 from graftseg.core.predictions import MANIFEST
 from graftseg.core.types import Case
-from graftseg.data.checks.findings import Finding, Severity, counted
+from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.dataset import Dataset
 from graftseg.data.folders import (
     CONVERSION_ADVICE,
@@ -84,5 +85,5 @@ def _test_scans_without_label(dataset: Dataset) -> Iterator[Finding]:
 
 def _without_label(severity: Severity, what: str, cases: Sequence[Case], total: int, remedy: str) -> Finding:
     names = tuple(case.name for case in cases)
-    where = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    where = and_more(names[0], len(names))
     return Finding(severity, what, where, f"{len(names)} of {counted(total, 'image')}", remedy, names)

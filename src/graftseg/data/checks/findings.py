@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import and_more, counted
 
 Severity = Literal["error", "warning", "note"]
 FixedBy = Literal["", "--fix", "--drop"]
@@ -25,7 +26,8 @@ class Finding:
     """One result of a check. An ``error`` makes the data unusable or the results worthless.
 
     ``size`` is the extent of the problem, and ``cases`` are the names of the affected cases. ``fixed_by`` is the option
-    of ``graftseg check`` that fixes the problem in a copy, or leaves the cases out.
+    of ``graftseg check`` that fixes the problem in a copy, or leaves the cases out. ``unit`` is what ``size`` counts if
+    similar findings are to be counted.
     """
 
     severity: Severity
@@ -35,6 +37,7 @@ class Finding:
     remedy: str
     cases: tuple[str, ...] = ()
     fixed_by: FixedBy = ""
+    unit: Literal["", "file", "case"] = ""
 
 
 def from_error(root: Path, error: UserError, case: str | None = None) -> Finding:
@@ -42,8 +45,10 @@ def from_error(root: Path, error: UserError, case: str | None = None) -> Finding
     path, cases = Path(error.where), () if case is None else (case,)
     fixed_by: FixedBy = "" if case is None or error.code in ENVIRONMENT else "--drop"
     if path.is_relative_to(root):
-        return Finding("error", error.finding, str(path.relative_to(root)), "1 file", error.remedy, cases, fixed_by)
-    return Finding("error", error.finding, error.where, "1 case", error.remedy, cases, fixed_by)
+        return Finding(
+            "error", error.finding, str(path.relative_to(root)), "1 file", error.remedy, cases, fixed_by, "file"
+        )
+    return Finding("error", error.finding, error.where, "1 case", error.remedy, cases, fixed_by, "case")
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
@@ -79,12 +84,7 @@ def _combined(group: Sequence[Finding]) -> Finding:
     """Return one finding for several findings of one kind. Files that belong to no case are listed as cases."""
     first, total = group[0], len(group)
     names = [name for finding in group for name in finding.cases or (finding.where,)]
-    where, size = f"{first.where} and {total - 1} more", f"{first.size}; in {total} cases"
-    if first.size in ("1 file", "1 case"):
-        size = counted(total, first.size.split()[1])
+    where, size = and_more(first.where, total), f"{first.size}; in {total} cases"
+    if first.unit:
+        size = counted(total, first.unit)
     return replace(first, where=where, size=size, cases=tuple(dict.fromkeys(names)))
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: 1 voxel, 2 voxels."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity, counted
+from graftseg.core.phrases import and_more, class_name, counted
+from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
-from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE, is_mask
+from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE, LabelProblem, class_problem, is_mask, value_problems
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20
@@ -19,15 +20,14 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
         size = f"all {counts[0]} voxels are background"
         remedy = "check that the label map is finished; it is correct if the scan shows none of the classes"
         yield Finding("warning", "the label map is empty", name, size, remedy, (name,))
-    for value in sorted(counts.keys() - classes.keys()) if classes else ():
-        what = f"the label value {value} has no class"
-        remedy = "name the value in dataset.json or correct the label map"
-        fixed_by: FixedBy = "--drop"
-        if value == MASK_VALUE and set(counts) <= {0, MASK_VALUE} and set(classes) == {0, 1}:
-            what, remedy = "the mask has the values 0 and 255 instead of 0 and 1", f"{FIX_VALUES}0 and 1"
-            fixed_by = "--fix"
+    for value, problem in value_problems(counts.keys(), classes) if classes else ():
         size = f"{counted(counts[value], 'voxel')}, {100 * counts[value] / sum(counts.values()):.2g} %"
-        yield Finding("error", what, name, size, remedy, (name,), fixed_by)
+        fixed_by: FixedBy = "--fix" if problem.fixed_values else "--drop"
+        yield Finding("error", problem.what, name, size, _remedy(problem), (name,), fixed_by)
+
+
+def _remedy(problem: LabelProblem) -> str:
+    return f"{FIX_VALUES}{problem.fixed_values}" if problem.fixed_values else problem.remedy
 
 
 def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
@@ -40,17 +40,13 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     if not dataset.classes and present != list(range(len(present))):
         yield from _gaps_between(present, summaries.of("labeled"))
         return
-    listed = dataset.classes or {value: f"class {value}" for value in present}
+    listed = dataset.classes or {value: class_name(value) for value in present}
     values = sorted(listed)
-    if values != list(range(len(values))):
-        gap = min(set(range(len(values))) - set(values))
-        what, size = "the class values are not consecutive", f"{gap} is missing below {values[-1]}"
-        remedy = f"{FIX_VALUES}0, 1, 2, ... in label maps and list"
-        yield Finding("error", what, "dataset.json", size, remedy, fixed_by="--fix")
-    elif values[-1] > LARGEST_VALUE:
-        what, size = "too many classes", f"values up to {values[-1]}, but the limit is {LARGEST_VALUE}"
-        yield Finding("error", what, "dataset.json", size, "remove classes that are not needed")
-        return
+    if problem := class_problem(values):
+        fixed_by: FixedBy = "--fix" if problem.fixed_values else ""
+        yield Finding("error", problem.what, "dataset.json", problem.size, _remedy(problem), fixed_by=fixed_by)
+        if not problem.fixed_values:
+            return
     # if a label map cannot be read, nothing is reported, because the label map may contain the missing class
     if all(case.label_counts for case in summaries.of("labeled")):
         shown = {*present, 1} if values == [0, 1] and MASK_VALUE in present else {*present}
@@ -99,7 +95,7 @@ def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str])
         with_class = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
         for pieces, name in sorted(with_class, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
             if pieces.islands:
-                yield _islands(name, classes.get(value, f"class {value}"), pieces)
+                yield _islands(name, classes.get(value, class_name(value)), pieces)
 
 
 def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
@@ -129,5 +125,5 @@ def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...]) -> I
     above = [value for value in present if value > first_gap]
     values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
     size = f"{occur} occur, {missing} below {present[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
-    where = cases[0] + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+    where = and_more(cases[0], len(cases))
     yield Finding(severity, "the label values have gaps", where, size, remedy, cases, fixed_by)

@@ -8,8 +8,9 @@ from statistics import multimode
 import numpy as np
 
 from graftseg.core.names import split_suffix
+from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
-from graftseg.data.checks.findings import Finding, counted
+from graftseg.data.checks.findings import Finding
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint
 from graftseg.data.grid import grid_difference

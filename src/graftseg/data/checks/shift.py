@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graftseg.data.checks.findings import Finding, counted
+from graftseg.core.phrases import counted
+from graftseg.data.checks.findings import Finding
 from graftseg.data.checks.sets import offset_findings
 from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint, intensity_shift
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
@@ -240,7 +241,7 @@ def _count_slices(images: Sequence[_ImageFile]) -> int:
 
 
 def _describe(images: Sequence[_ImageFile]) -> str:
-    slices = "1 slice" if _count_slices(images) == 1 else f"{_count_slices(images)} slices"
+    slices = counted(_count_slices(images), "slice")
     return f"series {images[0].number} ({images[0].modality}, {slices}, first file {images[0].member.where.name})"
 
 

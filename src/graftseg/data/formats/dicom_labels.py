@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.names import has_control_characters, nfc
+from graftseg.core.phrases import counted
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats import dicom_seg, rtstruct
 from graftseg.data.formats.dicom_members import is_dicom
@@ -127,7 +128,7 @@ def _painted(
         taken = on_slice[mask.pixels]
         if other := int(taken[taken != value].max(initial=0)):
             count = np.count_nonzero(taken == other)
-            pixels = "1 pixel" if count == 1 else f"{count} pixels"
+            pixels = counted(int(count), "pixel")
             finding = f"{classes[other]} and {classes[value]} overlap in {pixels} of slice {mask.plane + 1}"
             remedy = "remove the overlap, or list only one of the two in dataset.json"
             raise UserError(Code.LABEL_INVALID, file, finding, remedy)

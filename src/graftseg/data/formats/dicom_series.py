@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
@@ -153,7 +154,7 @@ def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
     if any(slice_.numbers("ImagePositionPatient", 3) is not None for slice_ in slices):
         return ()
     distance, source = _assumed_distance(slices[0])
-    count = "1 slice" if len(slices) == 1 else f"{len(slices)} slices"
+    count = counted(len(slices), "slice")
     taken = f"{count} ordered by {_order_by_number(slices)[1]}, {distance:g} mm apart ({source}), lowest slice first"
     what = "no slice has a position (ImagePositionPatient): order, direction and slice spacing are guesses"
     remedy = "export the series again with positions, or save it as NIfTI with the correct spacing"

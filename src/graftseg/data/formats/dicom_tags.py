@@ -5,7 +5,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import SEEK_END, BufferedReader, BytesIO
 from math import prod
 from pathlib import Path
@@ -15,16 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import open_regular
-from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, optional, refuse_bytes, refuse_memory
+from graftseg.data.formats.inflate import decompressed
+from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
 COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")
 """Tags whose product is the number of values in a file."""
 MAX_LENGTH = 1e9
 """Limit of coordinates and distances, in mm."""
-_CHUNK = 2**20  # bytes inflated at once
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
 Floats = NDArray[np.float64]
 
@@ -89,14 +90,14 @@ class _Content(BufferedReader):
 
 def _refuse_inflation(where: Path, content: bytes) -> None:
     """Raise a UserError if deflated content contains much more than the pixels that its header describes."""
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    first = inflate.decompress(content, _CHUNK)
+    parts = decompressed(zlib.decompressobj(-zlib.MAX_WBITS), [content])
+    first = next(parts, b"")
     header = pydicom_package().dcmread(BytesIO(first), force=True, specific_tags=[*COUNTS, "BitsAllocated"])
-    limit, count, rest = FREE_EXPANSION + pixel_bytes(where, header), len(first), inflate.unconsumed_tail
+    limit, count = FREE_EXPANSION + pixel_bytes(where, header), len(first)
     refuse_bytes(where, limit - FREE_EXPANSION)
-    while rest and not inflate.eof and count <= limit:
-        count += len(inflate.decompress(rest, _CHUNK))
-        rest = inflate.unconsumed_tail
+    with suppress(EOFError):  # the reader reports truncated content
+        while count <= limit and (part := next(parts, b"")):
+            count += len(part)
     if count > limit:
         finding = f"the deflated content is larger than {limit} bytes, more than its header describes"
         raise UserError(Code.SCAN_TOO_LARGE, where, finding, AGAIN)
@@ -156,7 +157,7 @@ def _decimals(content: bytes) -> list[bytes]:
 
 def pydicom_package() -> Any:
     """Import pydicom and disable its warnings, which quote header values."""
-    pydicom = optional("pydicom", "pydicom", "DICOM files")
+    pydicom = import_optional("pydicom", "DICOM files")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     # the filter stays active, because warning filters are shared between threads
     warnings.filterwarnings("ignore", module=r"pydicom\.")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
+from graftseg.core.packages import import_optional
 from graftseg.core.types import Geometry
 from graftseg.data.formats import tiff_segments
 from graftseg.data.formats.decoder import DecodingError, decode
@@ -27,7 +28,6 @@ from graftseg.data.formats.scan import (
     Scan,
     damaged,
     lps_geometry,
-    optional,
     refuse_absent,
     refuse_bytes,
     short_reason,
@@ -88,7 +88,7 @@ def _are_equal(channels: NDArray[Any]) -> bool:
 
 def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
     """Write a label map ``(columns, rows)`` as a gray PNG, with class numbers as gray values."""
-    image = optional("PIL.Image", "pillow", "PNG files")
+    image = import_optional("PIL.Image", "PNG files", package="pillow")
     with atomic_path(path) as partial:
         image.fromarray(np.ascontiguousarray(labels.T)).save(partial, format="PNG")
 
@@ -143,7 +143,7 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
 
 
 def _decode_png(path: Path, chunks: Chunks, header: Header) -> NDArray[Any]:
-    image = optional("PIL.Image", "pillow", "PNG files")
+    image = import_optional("PIL.Image", "PNG files", package="pillow")
     # the limit of Pillow is too low for large scans, and the size is already checked
     image.MAX_IMAGE_PIXELS = None
     try:
@@ -160,7 +160,7 @@ class _Tiff:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.package = optional("tifffile", "tifffile", "TIFF files")
+        self.package = import_optional("tifffile", "TIFF files")
         logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)
 
     def __enter__(self) -> "_Tiff":

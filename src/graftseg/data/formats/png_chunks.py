@@ -3,11 +3,13 @@
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.reading import read_bytes
+from graftseg.data.formats.inflate import decompressed
 from graftseg.data.formats.scan import AGAIN, damaged, read_head, refuse_bytes, unreadable
 
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
@@ -15,7 +17,6 @@ CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}  # bits per sample by color type
 _HEADER_END = 33  # the signature, and the first chunk of 13 bytes with its length, name and checksum
-_CHUNK = 4 * 2**20  # bytes inflated at once
 _MAX_SIDE = 2**31 - 1
 _PLAIN = ((0, 0, 1, 1),)
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
@@ -124,13 +125,13 @@ def _chunks(path: Path, content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _check_rows(path: Path, header: Header, compressed: bytes) -> None:
     """Inflate the rows to their end, which verifies their checksum, and compare their size with the header."""
-    inflater, count, rest = zlib.decompressobj(), 0, compressed
+    inflater, count = zlib.decompressobj(), 0
     try:
-        while not inflater.eof and count <= header.stream_bytes:
-            part = inflater.decompress(rest, _CHUNK)
-            if not part and not inflater.eof and not inflater.unconsumed_tail:
-                break
-            count, rest = count + len(part), inflater.unconsumed_tail
+        with suppress(EOFError):
+            for part in decompressed(inflater, [compressed]):
+                count += len(part)
+                if count > header.stream_bytes:
+                    break
     except zlib.error as error:
         raise damaged(path, f"the picture is damaged or truncated ({error})") from None
     if not inflater.eof or count != header.stream_bytes:

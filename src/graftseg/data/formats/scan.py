@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import and_more
 from graftseg.core.reading import read_start
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
@@ -67,7 +67,7 @@ def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
             yield from map(str, group)
         else:
             first = group[0]
-            yield f"{first.where} and {len(group) - 1} more: {first.what} ({first.taken}); {first.remedy}"
+            yield f"{and_more(str(first.where), len(group))}: {first.what} ({first.taken}); {first.remedy}"
 
 
 @dataclass(frozen=True)
@@ -201,14 +201,6 @@ def read_head(path: Path, count: int) -> bytes:
         return read_start(path, count)
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def optional(module: str, package: str, what: str) -> Any:
-    """Import a module of an optional package. If the package is missing, raise a UserError with the install command."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise UserError(Code.PACKAGE_MISSING, what, f"{package} is not installed", f"pip install {package}") from None
 
 
 def short_reason(error: BaseException, path: Path) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.reading import open_regular
+from graftseg.data.formats.inflate import decompress_up_to
 
 _UNCOMPRESSED, _PACKBITS, _LZMA, _DEFLATE = 1, 32773, 34925, (8, 32946, 50013)  # numbers of compressions
 _SIGNATURES = {b"II*\0": ("<", 42), b"MM\0*": (">", 42), b"II+\0": ("<", 43), b"MM\0+": (">", 43)}
@@ -118,11 +119,10 @@ def _decompressor(compression: int) -> Callable[[bytes, int], bytes]:
     make = partial(lzma.LZMADecompressor, memlimit=_MAX_DICTIONARY) if compression == _LZMA else zlib.decompressobj
 
     def unpack(content: bytes, limit: int) -> bytes:
-        unpacker = make()
-        unpacked: bytes = unpacker.decompress(content, limit + 1)
-        if not unpacker.eof and len(unpacked) <= limit:
-            raise ValueError("the compressed pixels are truncated")
-        return unpacked
+        try:
+            return bytes(decompress_up_to(limit, make(), [content]))
+        except EOFError:
+            raise ValueError("the compressed pixels are truncated") from None
 
     return unpack
 

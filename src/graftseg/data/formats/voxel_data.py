@@ -6,7 +6,8 @@
 import bz2
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from graftseg.core.reading import open_regular
 from graftseg.data.formats.header_text import MAX_NUMBER_LENGTH, Header
+from graftseg.data.formats.inflate import CHUNK, decompress_up_to
 from graftseg.data.formats.scan import damaged, refuse_bytes, refuse_expansion, refuse_memory, unreadable
 
-_CHUNK = 2**20  # bytes decoded at once
 _TEXT_CHUNK = 2**18  # bytes of text parsed at once
 _MAX_LINES = 10_000  # lines to skip before the voxels
 _INFLATE_RATIO = 1100  # largest number of decoded bytes per compressed byte
@@ -74,37 +75,16 @@ def _read_raw(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
 
 def _read_compressed(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
     """Decompress the voxels. The decompressor verifies their checksum."""
-    content = bytearray()
+    # 47: zlib or gzip
+    decompressor = zlib.decompressobj(47) if header.voxels.encoding == "zlib" else bz2.BZ2Decompressor()
     try:
-        for part in (_inflated if header.voxels.encoding == "zlib" else _unpacked)(stream):
-            content += part
-            if len(content) > header.size:
-                break
+        content = decompress_up_to(header.size, decompressor, iter(partial(stream.read, CHUNK), b""))
     except (zlib.error, EOFError) as error:
         raise damaged(path, f"the compressed data is damaged ({error})") from None
     if len(content) != header.size:
         finding = f"truncated or too long: {len(content)} of {header.size} bytes of voxels"
         raise damaged(path, f"the compressed data is {finding}")
     return np.frombuffer(content, header.voxels.dtype)
-
-
-def _inflated(stream: BinaryIO) -> Iterator[bytes]:
-    inflate = zlib.decompressobj(47)  # zlib or gzip
-    while not inflate.eof and (chunk := stream.read(_CHUNK)):
-        while chunk and not inflate.eof:
-            yield inflate.decompress(chunk, _CHUNK)
-            chunk = inflate.unconsumed_tail
-    if not inflate.eof:
-        raise EOFError("truncated")
-
-
-def _unpacked(stream: BinaryIO) -> Iterator[bytes]:
-    unpack = bz2.BZ2Decompressor()
-    while not unpack.eof:
-        chunk = stream.read(_CHUNK) if unpack.needs_input else b""
-        if unpack.needs_input and not chunk:
-            raise EOFError("truncated")
-        yield unpack.decompress(chunk, _CHUNK)
 
 
 def _read_text(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:

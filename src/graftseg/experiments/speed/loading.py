@@ -18,7 +18,7 @@ from scipy import ndimage
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from graftseg.core.errors import Code, UserError
+from graftseg.core.packages import import_optional
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, crop_padding
 from graftseg.data.batches import BatchSettings, training_cases
@@ -113,12 +113,7 @@ def usual_batches(
 
 def import_h5py() -> Any:
     """Return the h5py module. Raise if it is not installed."""
-    try:
-        import h5py
-    except ImportError:
-        finding, remedy = "not installed, but the usual data loader needs it", "run pip install h5py or add --no-usual"
-        raise UserError(Code.PACKAGE_MISSING, "h5py", finding, remedy) from None
-    return h5py
+    return import_optional("h5py", "the usual data loader", remedy="run pip install h5py or add --no-usual")
 
 
 def augmented(

@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder
 from graftseg.core.names import nfc
+from graftseg.core.packages import import_optional
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.version import __version__
-from graftseg.data.checks.findings import counted
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.request import Request, import_package, label_maps_of
+from graftseg.inference.export.request import Request, label_maps_of
 from graftseg.inference.export.segment_codes import GENERIC, SegmentCodes, SnomedCode, read_codes
 
 SERIES_NUMBER = 900
@@ -37,7 +38,7 @@ MAX_NAME = 64
 
 def write(request: Request) -> list[str]:
     """Write ``OUT/CASE.dcm`` for every DICOM case with a label map."""
-    import_package("highdicom", "dicom")
+    import_optional("highdicom", "this export", extra="dicom")
     classes = tuple(request.run.training_manifest()["store"]["classes"])
     codes = read_codes(request.codes, request.run, classes)
     segments = {name: codes.get(nfc(name), GENERIC) for name in classes[1:]}

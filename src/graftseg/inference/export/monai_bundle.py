@@ -14,11 +14,12 @@ import torch
 
 from graftseg.core.errors import Code, UserError, visible
 from graftseg.core.files import atomic_folder, write_bytes, write_json, write_text
+from graftseg.core.packages import import_optional
 from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.request import Request, import_package
+from graftseg.inference.export.request import Request
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 from graftseg.recipes.settings import InferenceSettings
 
@@ -251,7 +252,7 @@ def _metadata(trained: TrainedNetwork) -> Config:
     return {
         "version": "0.1.0",
         "changelog": {"0.1.0": f"exported by graftseg {__version__}"},
-        "monai_version": import_package("monai", "export", version),
+        "monai_version": import_optional("monai", "this export", extra="export", load=version),
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {"nibabel": version("nibabel"), **PACKAGES},

@@ -13,8 +13,8 @@ import numpy as np
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, link_or_copy, read_json, write_json
 from graftseg.core.names import nfc
+from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
-from graftseg.data.checks.findings import counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, write_json
+from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import read_bytes, sha256_of
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.export.request import Request, import_package
+from graftseg.inference.export.request import Request
 from graftseg.inference.export.weights import tensor_checksum
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
@@ -32,7 +33,7 @@ TOLERANCE = 1e-3
 
 def write(request: Request) -> list[str]:
     """Write ``model.onnx``, and ``model.json`` with its inputs, outputs, checksum and difference from PyTorch."""
-    onnx, *_ = (import_package(name, "export") for name in ("onnx", "onnxruntime", "onnxscript"))
+    onnx, *_ = map(_import, ("onnx", "onnxruntime", "onnxscript"))
     trained = load_network(request.run)
     checked_on = "noise" if request.check is None else "a patch of a scan"
     images = _noise(trained) if request.check is None else _patch_of(request.check, trained)
@@ -76,7 +77,7 @@ def _convert(network: nn.Module, trained: TrainedNetwork, model: Path) -> None:
 
 def load(path: str | Path) -> Any:
     """Verify the checksum of an exported file and return an onnxruntime session for the CPU."""
-    onnx, runtime = import_package("onnx", "export"), import_package("onnxruntime", "export")
+    onnx, runtime = map(_import, ("onnx", "onnxruntime"))
     file = Path(path)
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
@@ -170,3 +171,7 @@ def _description(trained: TrainedNetwork, difference: float, checked_on: str) ->
         "checked_on": checked_on,
         "versions": versions(),
     }
+
+
+def _import(package: str) -> Any:
+    return import_optional(package, "this export", extra="export")

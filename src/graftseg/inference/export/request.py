@@ -1,10 +1,7 @@
 """The request of an export, and functions that several formats share."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.predictions import read_manifest
@@ -51,12 +48,3 @@ def label_maps_of(request: Request) -> dict[str, Path]:
         finding = "contains label maps of another network"
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, finding, "name the folder of this run's label maps")
     return label_maps_by_case(folder)
-
-
-def import_package(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
-    """Return ``load(package)``, by default the package. If it is not installed, the error names the ``extra``."""
-    try:
-        return load(package)
-    except ImportError:
-        finding, remedy = "this export needs the package, which is not installed", f"run pip install '.[{extra}]'"
-        raise UserError(Code.PACKAGE_MISSING, package, finding, f"{remedy} in the folder of graftseg") from None

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -59,7 +58,7 @@ def _candidates_of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate],
 
     def read(case: StoredCase, *, labeled: bool) -> Prepared:
         stored = stored_source(store, case).read()
-        label = np.array(store.label(case)) if labeled else None
+        label = store.read_label(case) if labeled else None
         return Prepared(stored.image, voxel_size(case.geometry, case.grid), label)
 
     cases = training_cases(store, recipe.batches)

@@ -15,10 +15,10 @@ import torch
 from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
+from graftseg.core.phrases import counted
 from graftseg.core.reading import read_start
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import LOCAL, Executor, open_executor
-from graftseg.data.checks.findings import counted
 from graftseg.data.store import find_store
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.ranking.coverage import cover
@@ -33,7 +33,7 @@ from graftseg.inference.ranking.features import (
 from graftseg.inference.ranking.measure import measure
 from graftseg.inference.ranking.observe import Observation
 from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
-from graftseg.inference.ranking.reasons import describe_unlearned, doublings, reasons_of, specks, without_amounts
+from graftseg.inference.ranking.reasons import Reason, describe_unlearned, doublings, reasons_of, specks
 
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
 
@@ -47,6 +47,7 @@ class Ranked:
     unlike: distance to the nearest labeled scan; 1 is the median of this distance among the labeled scans
     size: number of doublings or halvings by which a class is outside the range of labeled sizes, highest of all classes
     specks: number of components beyond the maximum of the labeled scans, summed over the classes
+    kinds: the reasons without their amounts
     """
 
     case: str
@@ -56,6 +57,7 @@ class Ranked:
     size: float
     specks: int
     reasons: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
 
     def cells(self, rank: int) -> tuple[str, ...]:
         """Return the cells of the scan in a table with the header ``HEAD``."""
@@ -82,8 +84,8 @@ class Ranking:
 
     def in_common(self) -> str | None:
         """Return a sentence if all scans share a reason. Amounts in reasons are ignored."""
-        reasons = [[without_amounts(reason) for reason in row.reasons] for row in self.rows]
-        shared = [reason for reason in reasons[0] if all(reason in row for row in reasons)] if len(reasons) > 1 else []
+        first, *others = [row.kinds for row in self.rows]
+        shared = [kind for kind in first if all(kind in kinds for kinds in others)] if others else []
         if not shared:
             return None
         return (
@@ -130,11 +132,12 @@ def rank_cases(
     ranked = []
     for place in places:
         scan = unlabeled[place.index]
-        reasons = [*place.reasons, *reasons_of(scan, labeled, classes, scaled[place.index])]
+        reasons = [*map(Reason, place.reasons), *reasons_of(scan, labeled, classes, scaled[place.index])]
         if (above := similar[place.index]) is not None:
-            reasons.append(f"much like {unlabeled[above].case} above")
+            reasons.append(Reason(f"much like {unlabeled[above].case} above"))
         uncertainty, unlike, size, speck_count = measures[place.index].tolist()
-        ranked.append(Ranked(scan.case, place.score, uncertainty, unlike, size, int(speck_count), tuple(reasons)))
+        texts, kinds = tuple(each.text for each in reasons), tuple(each.kind or each.text for each in reasons)
+        ranked.append(Ranked(scan.case, place.score, uncertainty, unlike, size, int(speck_count), texts, kinds))
     return tuple(ranked)
 
 

@@ -1,10 +1,11 @@
 """Reasons of the ranking: what is unusual about a scan, and which classes the network has not learned."""
 
-import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from graftseg.core.phrases import counted
 from graftseg.inference.ranking.features import Floats
 from graftseg.inference.ranking.observe import Observation
 
@@ -16,27 +17,38 @@ COMMON = 0.5
 """A class is common if at least this fraction of the labeled scans contains it."""
 RARE = 0.1
 """A common class is not learned if it is found in at most this fraction of the unlabeled scans."""
-AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
-"""Patterns of amounts in reasons, and their replacements."""
 
 
-def reasons_of(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str], scaled: Floats) -> list[str]:
+class Reason(NamedTuple):
+    """A reason. For reasons with an amount, ``kind`` is the reason without it: "smaller", not "2.0 times smaller"."""
+
+    text: str
+    kind: str = ""
+
+
+def reasons_of(
+    scan: Observation, labeled: Sequence[Observation], classes: Sequence[str], scaled: Floats
+) -> list[Reason]:
     """Return what is unusual about a scan with these scaled measures (uncertainty, unlike, size, specks)."""
     reasons = []
     if scaled[0] >= MIN_REASON:
-        reasons.append("uncertain at the boundary" if scan.at_boundary >= 0.5 else "uncertain about whole regions")
+        reasons.append(
+            Reason("uncertain at the boundary" if scan.at_boundary >= 0.5 else "uncertain about whole regions")
+        )
     if scaled[1] >= MIN_REASON:
-        reasons.append("looks unlike the labeled scans")
+        reasons.append(Reason("looks unlike the labeled scans"))
     if sum(scan.sizes) < LITTLE_FOREGROUND * min(sum(other.sizes) for other in labeled):
-        reasons.append("hardly any foreground found")
+        reasons.append(Reason("hardly any foreground found"))
     else:
         reasons += _size_reason(scan, labeled, classes)
     if count := sum(specks(scan, labeled)):
-        reasons.append(f"{count} {'speck' if count == 1 else 'specks'} that labeled scans do not have")
+        reasons.append(
+            Reason(*(f"{words} that labeled scans do not have" for words in (counted(count, "speck"), "specks")))
+        )
     return reasons
 
 
-def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str]) -> list[str]:
+def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str]) -> list[Reason]:
     """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
     exponents = doublings(scan, labeled)
     index = max(range(len(exponents)), key=lambda index: abs(exponents[index]))
@@ -44,10 +56,12 @@ def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Seq
     if abs(exponent) < np.log2(1.5):
         return []
     if scan.sizes[index] == 0:
-        return [f"no {name} found"]
+        return [Reason(f"no {name} found")]
     if exponent > 0:
-        return [f"{name} {2**exponent:.1f} times as large as in any labeled scan"]
-    return [f"{name} {2**-exponent:.1f} times smaller than in any labeled scan"]
+        amount, kind = f"{2**exponent:.1f} times as large as", "larger than"
+    else:
+        amount, kind = f"{2**-exponent:.1f} times smaller than", "smaller than"
+    return [Reason(*(f"{name} {words} in any labeled scan" for words in (amount, kind)))]
 
 
 def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
@@ -88,10 +102,3 @@ def describe_unlearned(
                 f"{labeled_count} of {len(labeled)} scans: it has not been learned{doubt}."
             )
     return tuple(sentences)
-
-
-def without_amounts(reason: str) -> str:
-    """Return a reason without its amount, such as "smaller" instead of "2.0 times smaller"."""
-    for amount, replacement in AMOUNTS.items():
-        reason = re.sub(amount, replacement, reason)
-    return reason

@@ -10,6 +10,7 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import check_target_file, write_bytes
+from graftseg.core.packages import import_optional
 
 FORMATS = (".svg", ".png", ".pdf")
 TEXT_WIDTH = 6.9
@@ -51,7 +52,7 @@ STYLE: dict[str, Any] = {
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[Any]:
     """Yield an empty matplotlib figure of this size in inches. The user's settings of matplotlib have no effect."""
-    matplotlib = _import_matplotlib()
+    matplotlib = import_optional("matplotlib", "figures", extra="figures")
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         matplotlib.rcdefaults()
@@ -71,16 +72,8 @@ def check_target(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         finding, remedy = "unknown format of a figure", f"choose a file that ends in {' or '.join(FORMATS)} as --out"
         raise UserError(Code.OPTION_INVALID, path, finding, remedy)
-    _import_matplotlib()
+    import_optional("matplotlib", "figures", extra="figures")
     check_target_file(path)
-
-
-def _import_matplotlib() -> Any:
-    try:
-        return import_module("matplotlib")
-    except ImportError:
-        remedy = "run pip install '.[figures]' in the folder of graftseg"
-        raise UserError(Code.PACKAGE_MISSING, "matplotlib", "figures need the package matplotlib", remedy) from None
 
 
 def color_patch(color: str, name: str) -> Any:

@@ -13,7 +13,7 @@ from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import training_cases
 from graftseg.data.grid import Grid
-from graftseg.data.store import Store, StoredCase, find_store, open_store
+from graftseg.data.store import StoredCase, find_store, open_store
 from graftseg.inference.label_maps import LABELS_ONLY, clean_labels
 from graftseg.inference.model import TrainedNetwork, load_network
 from graftseg.inference.predictor import Predictor
@@ -62,8 +62,8 @@ def sample_features(
         collected: dict[int, list[Features]] = {label: [] for label in range(1, len(store.classes))}
         quota = -(-voxels // len(chosen))
         for number, case in enumerate(track(chosen, f"Features of {run.path.name}", len(chosen))):
-            image = _image(store, case)
-            labels = _label(store, case) if uses_labels else predicted_labels(network, image, case)
+            image = torch.from_numpy(store.read_image(case))
+            labels = torch.from_numpy(store.read_label(case)) if uses_labels else predicted_labels(network, image, case)
             rng = np.random.default_rng((seed, split, number))
             for label, features in features_at(network, image, labels, quota, rng).items():
                 collected[label].append(features)
@@ -98,14 +98,8 @@ def features_at(
 def predicted_labels(network: TrainedNetwork, image: Tensor, case: StoredCase) -> Tensor:
     """Return the label map that the run predicts for a prepared scan, on the prepared grid."""
     recipe, classes = network.recipe, len(network.classes)
-    predictor = Predictor(
-        network.method.segment,
-        patch=network.patch,
-        settings=recipe.inference.uncleaned(),
-        classes=classes,
-        device=network.device,
-        fit=recipe.batches.fit,
-    )
+    settings = recipe.inference.uncleaned()
+    predictor = Predictor.for_recipe(recipe, network.method.segment, classes, network.device, settings)
     labels = predictor.prepared_maps(image, Grid.identity(case.shape), LABELS_ONLY).labels
     return clean_labels(labels, recipe.inference, classes, case.grid.prepared_voxel_ml).cpu()
 
@@ -143,13 +137,3 @@ def _slabs(
         return ordered.numpy(), stretched_slabs(segment, volume, patch, settings, device=device)
     ordered = labels.movedim(-1, 0) if is_volume else labels
     return ordered.contiguous().numpy(), probability_slabs(segment, image, patch, settings, device=device)
-
-
-def _image(store: Store, case: StoredCase) -> Tensor:
-    store.verify_file(case, case.image)
-    return torch.from_numpy(np.array(store.image(case)))
-
-
-def _label(store: Store, case: StoredCase) -> Tensor:
-    store.verify_file(case, str(case.label))
-    return torch.from_numpy(np.array(store.label(case)))

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import class_name
 from graftseg.core.predictions import MANIFEST, PredictedCase, read_manifest
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.nifti import first_voxels, is_nifti
 from graftseg.data.formats.scan import Scan
-from graftseg.data.grid import to_source_axes
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_label_map, read_case, read_label, read_scan, scan_stem
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.data.store import Store, find_store, is_store, open_store
-from graftseg.evaluation.references import references_in
+from graftseg.data.store import find_store, is_store, open_store
+from graftseg.evaluation.references import references_in, stored_image
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.results import Results, case_dice, read_results
@@ -207,16 +207,8 @@ def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:
         )
     if predicted.sha256 is None:
         return read_case(images, VOLUMES_ARE_CHANNELS)
-    return _stored_image(open_store(images[0].parents[1]), predicted.case)
-
-
-def _stored_image(store: Store, name: str) -> Scan:
-    """Return the image of a stored case on the grid of its scan."""
-    case = next(case for case in store.cases if case.name == name)
-    if case.grid.prepared_shape != case.grid.oriented_shape:
-        finding = "the stored image was resampled, so it is not on the grid of the scan"
-        raise UserError(Code.GEOMETRY_MISMATCH, name, finding, "predict the scan itself")
-    return Scan(to_source_axes(np.asarray(store.image(case)).astype(np.float32), case.grid), case.geometry)
+    store = open_store(images[0].parents[1])
+    return stored_image(store, next(case for case in store.cases if case.name == predicted.case))
 
 
 def _read_levels(path: Path) -> Scan:
@@ -235,7 +227,7 @@ def _training_cases(run: RunFolder) -> list[ViewedCase]:
     if (root / "imagesTr").is_dir():
         dataset = read_layout(root)
         return [_of_dataset(dataset, case) for case in dataset.cases]
-    return [ViewedCase(case.name, case.split, partial(_stored_image, store, case.name)) for case in store.cases]
+    return [ViewedCase(case.name, case.split, partial(stored_image, store, case)) for case in store.cases]
 
 
 def _of_dataset(dataset: Dataset, case: Case) -> ViewedCase:
@@ -253,7 +245,7 @@ def _of_scans(what: Path, title: str) -> Collection:
     first = cases[0].images[0]
     if values := _label_values(first):
         labels = tuple(_of_label(case.images[0]) for case in cases)
-        return Collection("labels", title, _class_names({value: f"class {value}" for value in values}), labels)
+        return Collection("labels", title, _class_names({value: class_name(value) for value in values}), labels)
     scans = tuple(ViewedCase(case.name, "", partial(read_case, case.images, VOLUMES_ARE_CHANNELS)) for case in cases)
     return Collection("scan" if len(scans) == 1 else "data", title, (), scans)
 
@@ -289,7 +281,7 @@ def _of_label(path: Path) -> ViewedCase:
 def _class_names(classes: Mapping[int, str]) -> tuple[str, ...]:
     """Return class names by value. Values without a name are numbered."""
     count = max(classes, default=0) + 1
-    return tuple(classes.get(value, "background" if value == 0 else f"class {value}") for value in range(count))
+    return tuple(classes.get(value, class_name(value)) for value in range(count))
 
 
 def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.uint8]:

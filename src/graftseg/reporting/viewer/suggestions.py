@@ -11,12 +11,8 @@ from graftseg.core.files import read_json, write_json
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
-from graftseg.data.formats.scan import Scan
-from graftseg.data.prepare import prepare_image, prepared_grid
-from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.ensemble import Ensemble, folder_of_network, predict_maps
+from graftseg.inference.ensemble import Ensemble, folder_of_network
 from graftseg.inference.label_maps import ExtraMaps, ScanMaps
-from graftseg.inference.memory import check_memory
 from graftseg.inference.ranking.orders import DEFAULT_ORDER
 from graftseg.inference.ranking.rank import rank_run
 
@@ -56,16 +52,9 @@ class Suggestions:
             if case.name not in self._cache:
                 while len(self._cache) >= CACHED_PREDICTIONS:
                     del self._cache[next(iter(self._cache))]
-                self._cache[case.name] = self._predict(self._dataset.reader.image(case), case)
+                scan = self._dataset.reader.image(case)
+                self._cache[case.name] = self._networks.predict_scan(scan, case.images[0], MAPS)
             return self._cache[case.name]
-
-    def _predict(self, scan: Scan, case: Case) -> ScanMaps:
-        where, settings, predictor = case.images[0], self._networks.recipe.data, self._networks.predictor
-        check_channels(where, len(scan.array), self._networks.channels)
-        grid = prepared_grid(scan.geometry, settings, where=where)
-        check_memory(grid, len(scan.array), predictor, MAPS, where)
-        image, _ = prepare_image(scan, settings, where=where)
-        return predict_maps(predictor, torch.from_numpy(image), grid, MAPS, where)
 
     def ranking(self, file: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return rank, uncertainty and reasons by case. ``file`` stores the ranking for the next call."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.types import Geometry
 from graftseg.data.formats.nifti import encode_header
-from graftseg.data.grid import plan_grid
+from graftseg.data.grid import Grid, plan_grid, to_oriented_axes, to_source_axes
 
 SHOWN_TYPES = ("uint8", "int16", "uint16", "float32")
 """Voxel types that the browser reads. Other types become float32."""
@@ -32,32 +32,29 @@ class Turn:
     the right of the screen and its second axis points down.
     """
 
-    order: tuple[int, ...]
-    flips: tuple[bool, ...]
-    spacing: tuple[float, ...]
+    grid: Grid
 
     @classmethod
     def of(cls, geometry: Geometry) -> "Turn":
         """Return the reorientation of scans with this geometry."""
         if len(geometry.shape) == 2:
             # the screen shows the patient's right on the left and anterior on top
-            return cls((0, 1), (True, True), geometry.spacing)
-        grid = plan_grid(geometry, orientation="RAS", spacing=None)
-        return cls(grid.order, grid.flips, grid.prepared_spacing)
+            return cls(Grid(geometry.shape, (0, 1), (True, True), geometry.shape, geometry.spacing))
+        return cls(plan_grid(geometry, orientation="RAS", spacing=None))
+
+    @property
+    def spacing(self) -> tuple[float, ...]:
+        """Return the spacing of the volume, with two numbers for a 2-D scan."""
+        return self.grid.prepared_spacing
 
     def to_volume(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return an array ``(*space)`` of the scan as a volume ``(x, y, z)``. The result is a view."""
-        turned = np.flip(array.transpose(self.order), self._flipped)
+        turned = to_oriented_axes(array, self.grid)
         return turned if turned.ndim == 3 else turned[..., None]
 
     def to_scan(self, volume: NDArray[Any]) -> NDArray[Any]:
         """Return a volume ``(x, y, z)`` as an array ``(*space)`` of the scan. The result is contiguous."""
-        turned = volume if len(self.order) == 3 else volume[..., 0]
-        return np.ascontiguousarray(np.flip(turned, self._flipped).transpose(np.argsort(self.order)))
-
-    @property
-    def _flipped(self) -> tuple[int, ...]:
-        return tuple(axis for axis, flip in enumerate(self.flips) if flip)
+        return to_source_axes(volume if len(self.grid.order) == 3 else volume[..., 0], self.grid)
 
 
 def as_nifti(volume: NDArray[Any], spacing: tuple[float, ...], slope: float = 1.0) -> bytes:

@@ -1,0 +1,18 @@
+"""Phrases of messages and reports: numbers with nouns, shortened lists, names of classes."""
+
+from collections.abc import Sequence
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: 1 voxel, 2 voxels."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def and_more(first: str, total: int) -> str:
+    """Return the first of several names, and how many there are besides: ``a and 2 more``."""
+    return f"{first} and {total - 1} more" if total > 1 else first
+
+
+def class_name(value: int, names: Sequence[str] = ()) -> str:
+    """Return the name of a class. Classes without a name are numbered, after the background."""
+    return names[value] if value < len(names) else f"class {value}" if value else "background"
