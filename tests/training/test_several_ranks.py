@@ -143,7 +143,7 @@ def silent_rank() -> str:
 
 
 def test_silent_rank_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ranks.TIMEOUT_VARIABLE, "1")
+    monkeypatch.setenv(launched.TIMEOUT_VARIABLE, "1")
     assert on_ranks([silent_rank]) == [["slow", Code.RANK_LOST]]
 
 

@@ -23,12 +23,9 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.launched import is_launched, restarts
+from graftseg.core.launched import TIMEOUT_VARIABLE, is_launched, restarts, timeout_seconds
 from graftseg.core.progress import hide_progress
 
-TIMEOUT_SECONDS = 600.0
-"""Time in which other ranks must answer. The environment variable ``GRAFTSEG_RANK_TIMEOUT`` overrides this value."""
-TIMEOUT_VARIABLE = "GRAFTSEG_RANK_TIMEOUT"
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)
 """Time that other ranks wait while rank 0 works alone, for example to prepare scans."""
@@ -103,7 +100,7 @@ def joined(device: torch.device) -> Iterator[None]:
     if _group is not None or not is_launched():
         yield
         return
-    seconds = float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT_SECONDS))
+    seconds = timeout_seconds()
     backend = "nccl" if device.type == "cuda" and not shares_gpu() else "gloo"
     with _reporting_lost_ranks(seconds):
         timeout = timedelta(seconds=seconds)
