@@ -1,5 +1,7 @@
 """One training on several ranks: files, resume, restarts, lost ranks and wrong requests."""
 
+import os
+import signal
 import time
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ from tiny import recipe_tree
 from graftseg import api
 from graftseg.core import launched, ranks
 from graftseg.core.errors import Code, UserError
+from graftseg.core.heartbeat import Heartbeat
 from graftseg.core.run_folder import LOCK, RunFolder, read_log
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe, parse_recipe
@@ -142,9 +145,36 @@ def silent_rank() -> str:
     return "no error"
 
 
-def test_silent_rank_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(launched.TIMEOUT_VARIABLE, "1")
-    assert on_ranks([silent_rank]) == [["slow", Code.RANK_LOST]]
+def hanging_rank_0(folder: Path) -> str:
+    """Stop the process of rank 0 while it works alone, until rank 1 gives up."""
+
+    def work() -> str:
+        (folder / "process").write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return "continued"
+
+    try:
+        return str(ranks.on_main(work))
+    except UserError as error:
+        os.kill(int((folder / "process").read_text()), signal.SIGCONT)
+        return str(error.code)
+
+
+def slow_rank_0() -> str:
+    def work() -> str:
+        time.sleep(2.5)
+        return "slow"
+
+    return str(ranks.on_main(work))
+
+
+def test_silent_and_hanging_ranks_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rank 0 may work alone for longer than the timeout, but its process must not stop."""
+    monkeypatch.setenv(launched.TIMEOUT_VARIABLE, "2")
+    slow, silent, hanging = on_ranks([slow_rank_0, silent_rank, partial(hanging_rank_0, tmp_path)])
+    assert slow == ["slow", "slow"]
+    assert silent == ["slow", Code.RANK_LOST]
+    assert hanging[1] == Code.RANK_LOST
 
 
 @pytest.mark.parametrize(
@@ -160,7 +190,7 @@ def test_batches_must_divide(labeled: int, count: int, where: str) -> None:
 
 def test_rows_of_a_rank_keep_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The halves of a rank's rows are the rank's rows of the halves, also in a concatenation."""
-    monkeypatch.setattr(ranks, "_group", ranks._Group(1, 2, None, 1.0))
+    monkeypatch.setattr(ranks, "_group", ranks._Group(1, 2, None, 1.0, Heartbeat(None, 1.0)))
     labeled, unlabeled = torch.arange(8), torch.arange(8, 16)
     own = torch.cat([ranks.own_rows(labeled), ranks.own_rows(unlabeled)])
     assert own.tolist() == ranks.own_rows(torch.cat([labeled, unlabeled])).tolist() == list(range(1, 16, 2))

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -23,12 +23,13 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.heartbeat import Heartbeat
 from graftseg.core.launched import TIMEOUT_VARIABLE, is_launched, restarts, timeout_seconds
 from graftseg.core.progress import hide_progress
 
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)
-"""Time that other ranks wait while rank 0 works alone, for example to prepare scans."""
+"""Time that other ranks wait while rank 0 works alone, for example to prepare scans, and has a heartbeat."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,14 @@ class _Group:
     - ``count``: number of ranks.
     - ``patient_group``: process group with the timeout ``PATIENCE``.
     - ``timeout``: timeout of all other communication, in seconds.
+    - ``heartbeat``: shows whether rank 0 works while others wait for it.
     """
 
     rank: int
     count: int
     patient_group: Any
     timeout: float
+    heartbeat: Heartbeat
 
 
 _group: _Group | None = None
@@ -109,12 +112,13 @@ def joined(device: torch.device) -> Iterator[None]:
         store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=number, world_size=ranks, timeout=timeout)
         patient_group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    _group = _Group(dist.get_rank(), dist.get_world_size(), patient_group, seconds)
+    _group = _Group(dist.get_rank(), dist.get_world_size(), patient_group, seconds, Heartbeat(store, seconds))
     if not is_main():
         hide_progress(True)
         logging.getLogger("graftseg").setLevel(logging.ERROR)
     try:
-        yield
+        with _group.heartbeat.beating() if is_main() else nullcontext():
+            yield
     finally:
         _group = None
         dist.destroy_process_group()
@@ -184,9 +188,9 @@ def _broadcast(text: str = "") -> str:
     content = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8)
     size = torch.tensor([len(content)])
     with _reporting_lost_ranks():
-        dist.broadcast(size, 0, group=_group.patient_group)
+        _group.heartbeat.wait(dist.broadcast(size, 0, group=_group.patient_group, async_op=True))
         content = content if is_main() else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(content, 0, group=_group.patient_group)
+        _group.heartbeat.wait(dist.broadcast(content, 0, group=_group.patient_group, async_op=True))
     return bytes(content.numpy()).decode()
 
 
