@@ -1,4 +1,4 @@
-"""Ranks that wait for rank 0: communication that ends or fails, and a number in the store that stays the same."""
+"""Ranks that wait for another rank: communication that ends or fails, and a number in the store that stays the same."""
 
 from datetime import timedelta
 
@@ -24,23 +24,23 @@ class Communication:
 
 
 def test_communication_ends_or_fails() -> None:
-    heartbeat = Heartbeat(HashStore(), 60)
-    heartbeat.wait(Communication(1))
-    heartbeat.wait(Communication(3))
+    heartbeat = Heartbeat(HashStore(), 1, 60)
+    heartbeat.wait(Communication(1), 0)
+    heartbeat.wait(Communication(3), 0)
     for calls in (1, 3):
         with pytest.raises(RuntimeError, match="failed"):
-            heartbeat.wait(Communication(calls, fails=True))
+            heartbeat.wait(Communication(calls, fails=True), 0)
 
 
 def test_silence_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="hangs"):
-        Heartbeat(HashStore(), 0.01).wait(Communication(10**9))
+        Heartbeat(HashStore(), 1, 0.01).wait(Communication(10**9), 0)
 
 
-def test_rank_0_counts() -> None:
+def test_a_rank_counts() -> None:
     store = HashStore()
-    with Heartbeat(store, 0.01).beating():
-        while store.add(KEY, 0) < 3:
+    with Heartbeat(store, 1, 0.01).beating():
+        while store.add(KEY.format(1), 0) < 3:
             pass
-    number = store.add(KEY, 0)
-    assert store.add(KEY, 0) == number
+    number = store.add(KEY.format(1), 0)
+    assert store.add(KEY.format(1), 0) == number

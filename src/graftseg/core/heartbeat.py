@@ -1,7 +1,7 @@
-"""Signs of life of rank 0, for ranks that wait while it works alone.
+"""Signs of life of ranks, for other ranks that wait while a rank works alone.
 
-A thread of rank 0 counts in the store that connects the ranks. Rank 0 may work for hours, but if its process or its
-machine hangs, the number stays the same.
+A thread of each rank counts in the store that connects the ranks. A rank may work for hours, but if its process or its
+machine hangs, its number stays the same.
 """
 
 import threading
@@ -11,26 +11,26 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-KEY = "heartbeat of rank 0"
+KEY = "heartbeat of rank {}"
 MAX_INTERVAL = 10.0
 
 
 class Heartbeat:
-    """The number in a store that rank 0 increases. ``seconds`` is the silence after which it counts as lost."""
+    """The numbers in a store that ranks increase. ``seconds`` is the silence after which a rank counts as lost."""
 
-    def __init__(self, store: Any, seconds: float) -> None:
+    def __init__(self, store: Any, rank: int, seconds: float) -> None:
         self.seconds = seconds
-        self._store, self._interval = store, min(MAX_INTERVAL, seconds / 4)
+        self._store, self._rank, self._interval = store, rank, min(MAX_INTERVAL, seconds / 4)
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Increase the number inside the block, which runs on rank 0."""
+        """Increase the number of this rank inside the block."""
         ended = threading.Event()
 
         def beat() -> None:
             with suppress(RuntimeError):  # the store ended
                 while not ended.wait(self._interval):
-                    self._store.add(KEY, 1)
+                    self._store.add(KEY.format(self._rank), 1)
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -40,8 +40,8 @@ class Heartbeat:
             ended.set()
             thread.join(self._interval)
 
-    def wait(self, work: Any) -> None:
-        """Wait for communication with rank 0. Raise a RuntimeError if rank 0 hangs.
+    def wait(self, work: Any, rank: int) -> None:
+        """Wait for communication with a rank. Raise a RuntimeError if it hangs.
 
         Another thread reads the number, because the store may be on the machine that hangs.
         """
@@ -53,14 +53,14 @@ class Heartbeat:
             number = -1
             with suppress(RuntimeError):
                 while not ended.wait(self._interval):
-                    if (latest := self._store.add(KEY, 0)) != number:
+                    if (latest := self._store.add(KEY.format(rank), 0)) != number:
                         number, heard[0] = latest, time.monotonic()
 
         threading.Thread(target=listen, daemon=True).start()
         try:
             while not self._ends(work):
                 if time.monotonic() - heard[0] > self.seconds:
-                    raise RuntimeError("rank 0 hangs")
+                    raise RuntimeError(f"rank {rank} hangs")
         finally:
             ended.set()
 

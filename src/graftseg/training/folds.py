@@ -13,6 +13,7 @@ from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
+from graftseg.core.rank_tasks import main_first_with_help
 from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
 from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.batches import training_cases
@@ -208,7 +209,7 @@ def _train_fold(
     number, part, label = item
     earlier, fold = None if after is None else after.fold(number), run.fold(number)
     complete(fold_recipe(recipe, part), store, fold, device, label, earlier, before_baseline)
-    return ranks.main_first(partial(held_out_scores, fold, store, part, references, device))
+    return main_first_with_help(partial(held_out_scores, fold, store, part, references, device))
 
 
 def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:
