@@ -107,3 +107,8 @@ def _load(request: _Request) -> Ensemble:
     settings = request.settings
     runs = ensemble_members(request.run, settings.fold)
     return Ensemble.load(runs, torch.device(request.device), settings.overrides, settings.checkpoint)
+
+
+def forget_networks() -> None:
+    """Free the networks of earlier tasks of this process."""
+    _load.cache_clear()
