@@ -2,22 +2,26 @@
 
 Phantoms of 32x32x16 voxels are written as .nii files, and a tiny, untrained network predicts them. The script measures
 the time in the network separately. The archive is then predicted again, so that all scans are skipped. The memory
-must not grow from the second tenth of the scans to the last.
+must not grow from the second tenth of the scans to the last. The numbers are also written to ``archive.json``.
 
-    python benchmarks/archive.py --scans 10000       # about five minutes on one core
+    python benchmarks/archive.py --scans 10000       # less than five minutes on one core
 """
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 import torch
 from prediction_speed import MIB, make_run, resident
 from torch import Tensor
 
+from graftseg.core.devices import versions
+from graftseg.core.files import write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
@@ -49,8 +53,8 @@ def timed(function: Callable[..., Tensor], times: list[tuple[float, float]]) -> 
     return wrapped
 
 
-def measure(plan: PlannedPrediction, count: int) -> None:
-    """Predict all cases, or skip them, and print the time and the memory."""
+def measure(plan: PlannedPrediction, count: int) -> dict[str, Any]:
+    """Predict all cases, or skip them. Print and return the time and the memory."""
     in_network: list[tuple[float, float]] = []
     memory: list[float] = []
     for member in plan.networks.members:
@@ -69,18 +73,23 @@ def measure(plan: PlannedPrediction, count: int) -> None:
     assert len(predicted.cases) == count and not predicted.failures
     network, cpu_network = (sum(times) for times in zip(*in_network, strict=True)) if in_network else (0.0, 0.0)
     print(f"{predicted.skipped} of {count} scans skipped")
+    facts: dict[str, Any] = {"skipped": predicted.skipped}
     for name, total, part in (("time", seconds, network), ("CPU time", cpu, cpu_network)):
-        spent = (f"{1000 * value / count:.2f}" for value in (total, part, total - part))
-        print("{}: {} ms per scan, {} ms of it in the network, overhead {} ms".format(name, *spent))
+        spent = [round(1000 * value / count, 3) for value in (total, part, total - part)]
+        facts |= {name: dict(zip(("ms per scan", "in the network", "overhead"), spent, strict=True))}
+        print("{}: {:.2f} ms per scan, {:.2f} ms of it in the network, overhead {:.2f} ms".format(name, *spent))
     tenths = [memory[count * tenth // 10] for tenth in range(1, 10)] + [memory[-1]]
     print("MiB after each tenth of the scans:", *(f"{value:.0f}" for value in tenths), flush=True)
+    return facts | {"MiB after each tenth": [round(value) for value in tenths]}
 
 
 def main() -> None:
     """Write the scans, predict them, and predict them again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scans", type=int, default=10000)
-    count = parser.parse_args().scans
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
+    given = parser.parse_args()
+    count, passes = given.scans, []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = RunFolder(folder / "run")
@@ -90,8 +99,10 @@ def main() -> None:
             began = perf_counter()
             settings = PredictionSettings(is_resumed=True)
             plan = plan_prediction(run, folder / "scans", folder / "out", CPU, settings)
-            print(f"listing: {1000 * (perf_counter() - began) / count:.2f} ms per scan")
-            measure(plan, count)
+            listing = round(1000 * (perf_counter() - began) / count, 3)
+            print(f"listing: {listing:.2f} ms per scan")
+            passes.append({"listing": listing} | measure(plan, count))
+    write_json(given.json, {"scans": count, "load": os.getloadavg()[0], "versions": versions(), "passes": passes})
 
 
 if __name__ == "__main__":

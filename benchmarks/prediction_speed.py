@@ -5,8 +5,10 @@ prediction runs in its own process, and the sides take turns. The network is tra
 map is not noise. Times are for an image in memory, from the first window to the finished label map in main memory,
 after one warm-up window. The memory is the peak resident memory of the process on a CPU, and
 ``torch.cuda.max_memory_allocated`` on a GPU. nnU-Net's predictor is a third side if ``nnunetv2`` is installed.
+The numbers are also written to ``prediction_speed_DEVICE_PRECISION.json``.
 
-    python benchmarks/prediction_speed.py                               # about five minutes on two cores
+    python benchmarks/prediction_speed.py                               # less than five minutes on two cores
+    python benchmarks/prediction_speed.py --precision bf16
     python benchmarks/prediction_speed.py --shape 192 192 96            # about one minute
     python benchmarks/prediction_speed.py --device cuda --ct --rounds 3
 """
@@ -184,7 +186,8 @@ def compare(given: argparse.Namespace) -> None:
         train(folder / "run", given, image, labels)
         np.save(folder / "image.npy", image.numpy())
         print(f"{given.shape} voxels, {given.classes} classes, width {given.width}, windows {given.patch}", end=", ")
-        print(f"{given.precision}, {given.device}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
+        load, threads = os.getloadavg()[0], torch.get_num_threads()
+        print(f"{given.precision}, {given.device}, {threads} threads, load {load:.1f}")
         print("round\tside\tseconds\tuser\tsystem\tGiB ready\tGiB peak", flush=True)
         results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
         for number in range(given.rounds):
@@ -198,9 +201,19 @@ def compare(given: argparse.Namespace) -> None:
                 print(number + 1, side, *row, sep="\t", flush=True)
         ours = np.load(folder / "graftseg.npy")
         print(f"voxels equal to the true classes: {np.mean(ours == labels.numpy()):.5f}")
+        summaries = {}
         for side in sides[1:]:
-            print(f"graftseg against {side}:", summary(results["graftseg"], results[side]), end=", ")
-            print(f"voxels with equal labels {np.mean(ours == np.load(folder / f'{side}.npy')):.6f}")
+            equal = f"voxels with equal labels {np.mean(ours == np.load(folder / f'{side}.npy')):.6f}"
+            summaries[side] = f"{summary(results['graftseg'], results[side])}, {equal}"
+            print(f"graftseg against {side}: {summaries[side]}")
+        names = ("shape", "patch", "width", "classes", "overlap", "windows", "precision", "device")
+        facts = {name: getattr(given, name) for name in names} | {"threads": threads, "load": load}
+        write_json(given.json or default_json(given), facts | {"rounds": results, "graftseg against": summaries})
+
+
+def default_json(given: argparse.Namespace) -> Path:
+    """Return the file next to this script."""
+    return Path(__file__).with_name(f"prediction_speed_{torch.device(given.device).type}_{given.precision}.json")
 
 
 def summary(ours: list[dict[str, float]], others: list[dict[str, float]]) -> str:
@@ -228,6 +241,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60, help="Training steps of the network.")
+    parser.add_argument("--json", type=Path, help="File for the numbers.")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

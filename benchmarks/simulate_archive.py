@@ -1,9 +1,10 @@
 """Simulate the prediction of an archive on workers that fail and differ in speed, and compare it with the ideal.
 
 Scans are predicted in groups, as with ``graftseg predict --on ray``: a free worker takes the next group, and a group
-whose worker fails starts again from its first scan. For comparison, every worker gets a fixed shard, in which it
-continues at the scan where it stopped. The ideal is the work divided by the speed of all workers, without failures,
-starts and waiting. Times are in seconds. Example::
+whose worker fails starts again from its first scan. The command lists the archive once, before the first group, and
+sends each group its scans. For comparison, every worker gets a fixed shard, in which it continues at the scan where it
+stopped, after it has listed the archive again. The ideal is the work divided by the speed of all workers, without
+failures, starts and waiting. Times are in seconds. Example::
 
     python benchmarks/simulate_archive.py --scans 1000000 --workers 64 --seconds 10
 """
@@ -23,7 +24,7 @@ class Archive:
     The time of a scan is log-normal with the mean ``seconds`` and the standard deviation ``spread`` of its logarithm.
     Slow workers need ``slowness`` times as long. Failures of a worker come at random, on average every ``between``
     seconds. A failure is noticed after ``notice``, and the worker is back after ``repair``. Every task first needs
-    ``start`` seconds, for example to load the network.
+    ``start`` seconds, for example to load the network. Listing takes ``listing`` seconds per scan.
     """
 
     scans: int = 1_000_000
@@ -36,6 +37,7 @@ class Archive:
     notice: float = 30.0
     repair: float = 600.0
     start: float = 15.0
+    listing: float = 0.00009
     seed: int = 0
 
 
@@ -84,7 +86,7 @@ def groups(archive: Archive, size: int) -> Result:
     seconds, workers = scan_seconds(archive), Workers(archive)
     work = [float(part.sum()) for part in np.split(seconds, range(size, len(seconds), size))]
     waiting = [(0.0, number) for number in range(len(work))]  # time from which a group can start, and its number
-    free = [(0.0, worker) for worker in range(archive.workers)]
+    free = [(archive.listing * archive.scans, worker) for worker in range(archive.workers)]
     end = lost = 0.0
     failures = 0
     while waiting:
@@ -111,12 +113,12 @@ def groups(archive: Archive, size: int) -> Result:
 
 def shards(archive: Archive) -> Result:
     """Simulate a fixed shard for each worker, which continues at the scan where it failed."""
-    seconds, workers = scan_seconds(archive), Workers(archive)
+    seconds, workers, start = scan_seconds(archive), Workers(archive), archive.start + archive.listing * archive.scans
     end = lost = 0.0
     failures = 0
     for worker in range(archive.workers):
         times = np.cumsum(seconds[worker :: archive.workers]) * workers.factors[worker]
-        now, done = archive.start, 0.0
+        now, done = start, 0.0
         while (left := float(times[-1]) - done) > 0:
             if (failed := workers.fails_at[worker]) >= now + left:
                 now += left
@@ -125,7 +127,7 @@ def shards(archive: Archive) -> Result:
             kept = float(times[index - 1]) if index else 0.0
             failures, lost = failures + 1, lost + max(0.0, failed - now) - max(0.0, kept - done)
             done = max(done, kept)
-            now = failed + archive.repair + archive.start
+            now = failed + archive.repair + start
             workers.renew(worker, failed + archive.repair)
         end = max(end, now)
     return Result(end, ideal(archive, float(seconds.sum())), lost, failures)

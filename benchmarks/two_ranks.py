@@ -2,7 +2,10 @@
 
 The step is self-training by copy-paste in 3-D on phantoms. In each round, rank 0 trains alone while rank 1 waits, and
 then both train together, with the same batches. The ratio of a round is the time alone divided by the time together.
-A rank has two images in each pass: PyTorch convolves a single image with one thread several times slower.
+A rank has two images in each pass: PyTorch convolves a single image with one thread several times slower. The times are
+also written to ``two_ranks.json``.
+
+    python benchmarks/two_ranks.py       # needs two free cores
 """
 
 import argparse
@@ -16,6 +19,8 @@ import torch
 from torch import multiprocessing
 
 from graftseg.core import ranks
+from graftseg.core.devices import versions
+from graftseg.core.files import write_json
 from graftseg.data.batches import Batches
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import write_phantoms
@@ -59,8 +64,8 @@ def timed(stepper: Stepper, first: int, steps: int) -> float:
     return (perf_counter() - began) / steps
 
 
-def work(rank: int, port: int, recipe: Recipe, store: Path, steps: int, rounds: int) -> None:
-    """Train as one of two ranks, and print the times on rank 0."""
+def work(rank: int, port: int, recipe: Recipe, store: Path, given: argparse.Namespace) -> None:
+    """Train as one of two ranks, and print and save the times on rank 0."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
     names = {"TORCHELASTIC_RUN_ID": "two ranks", "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
     os.environ.update({name: str(value) for name, value in numbers.items()} | names)
@@ -69,27 +74,31 @@ def work(rank: int, port: int, recipe: Recipe, store: Path, steps: int, rounds: 
         together = stepper_of(recipe, store)
         with ranks.alone():
             alone = stepper_of(recipe, store)
-        ratios = []
-        for number in range(rounds + 1):
-            first = number * steps
-            one = float(ranks.on_main(lambda first=first: timed(alone, first, steps)))
-            two = timed(together, first, steps)
+        found = []
+        for number in range(given.rounds + 1):
+            first = number * given.steps
+            one = float(ranks.on_main(lambda first=first: timed(alone, first, given.steps)))
+            two = timed(together, first, given.steps)
             if number and ranks.is_main():  # the first round warms up
-                ratios.append(one / two)
+                found.append({"one process": one, "two ranks": two, "ratio": one / two})
                 print(
                     f"round {number}: one process {one:.3f} s, two ranks {two:.3f} s, ratio {one / two:.2f}", flush=True
                 )
         if ranks.is_main():
+            ratios = [times["ratio"] for times in found]
+            facts = {"load": os.getloadavg()[0], "versions": versions(), "seconds per step": found}
+            write_json(given.json, {"side": given.side, "width": given.width, "steps": given.steps} | facts)
             print(f"ratio {min(ratios):.2f} to {max(ratios):.2f}; 2 would be ideal")
 
 
 def main() -> None:
     """Prepare phantoms and start the ranks."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=5, help="steps per round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--side", type=int, default=48, help="side of a patch in voxels")
     parser.add_argument("--width", type=int, default=8, help="width of the network")
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"), help="file for the times")
     arguments = parser.parse_args()
     recipe = recipe_of(arguments.side, arguments.width)
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
@@ -101,7 +110,7 @@ def main() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        options = (port, recipe, store, arguments.steps, arguments.rounds)
+        options = (port, recipe, store, arguments)
         multiprocessing.spawn(work, options, nprocs=2)  # type: ignore[no-untyped-call]
 
 

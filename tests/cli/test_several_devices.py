@@ -36,6 +36,13 @@ def test_more_devices_than_gpus(cli: CommandLine, tmp_path: Path, monkeypatch: p
     assert "--device cuda:0" in cli.fails(*words, "--device", "cuda:0", code=Code.OPTION_CONFLICT)
 
 
+@pytest.mark.parametrize("seconds", ["abc", "0", "-1", "nan", "inf", "1e9"])
+def test_invalid_timeout(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
+    monkeypatch.setenv("GRAFTSEG_RANK_TIMEOUT", seconds)
+    words = ("train", "demo-2d/bcp", "--data", tmp_path, "--out", tmp_path / "run", "--devices", "2", "--device", "cpu")
+    assert f"GRAFTSEG_RANK_TIMEOUT={seconds}" in cli.fails(*words, code=Code.OPTION_INVALID)
+
+
 def test_only_train_runs_below_torchrun(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 prints the error, the other ranks print nothing."""
     for name, value in (("TORCHELASTIC_RUN_ID", "test"), ("WORLD_SIZE", "2"), ("RANK", "0")):

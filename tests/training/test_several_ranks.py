@@ -1,5 +1,7 @@
 """One training on several ranks: files, resume, restarts, lost ranks and wrong requests."""
 
+import os
+import signal
 import time
 from functools import partial
 from pathlib import Path
@@ -13,12 +15,15 @@ from tiny import recipe_tree
 from graftseg import api
 from graftseg.core import launched, ranks
 from graftseg.core.errors import Code, UserError
+from graftseg.core.heartbeat import Heartbeat
+from graftseg.core.rank_tasks import main_first_with_help
 from graftseg.core.run_folder import LOCK, RunFolder, read_log
+from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.several_ranks import check_batches
 from graftseg.training.step import Stepper, StepResult
-from rank_fakes import on_ranks
+from rank_fakes import Task, on_ranks
 from user_errors import user_error
 
 
@@ -73,7 +78,8 @@ def logged(out: Path) -> list[dict[str, Any]]:
 def runs(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[str]]]:
     """Return a folder of trainings on two ranks, and the outcomes of all trainings on both ranks."""
     folder, same, other = tmp_path_factory.mktemp("runs"), recipe_for(), recipe_for(dropout=True)
-    tasks = [
+    assert train(same, store.path, folder / "grown", steps=6) == "failed on purpose"
+    tasks: list[Task] = [
         partial(train, same, store.path, folder / "two"),
         partial(train, other, store.path, folder / "unbroken"),
         partial(train, other, store.path, folder / "broken", steps=6),
@@ -82,6 +88,10 @@ def runs(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
         partial(train, recipe_for(labeled=2), store.path, folder / "undivided"),
         partial(train, same, store.path, folder / "two", resume=True),
         partial(train, same, folder / "missing", folder / "failed"),
+        partial(with_help, list(range(5))),
+        partial(with_help, []),
+        partial(with_help, [1, -1, 2]),
+        partial(train, same, store.path, folder / "grown", resume=True),
     ]
     return folder, on_ranks(tasks)
 
@@ -123,12 +133,54 @@ def test_one_process_resumes_a_run_of_two_ranks(runs: tuple[Path, list[list[str]
     assert [line["global_step"] for line in logged(folder / "elsewhere") if "total" in line] == list(range(1, 10))
 
 
+def test_two_ranks_resume_a_run_of_one_process(runs: tuple[Path, list[list[str]]]) -> None:
+    folder, outcomes = runs
+    assert outcomes[11] == ["finished", "finished"]
+    expected, found = weights(folder / "two"), weights(folder / "grown")
+    assert max(float((expected[name] - found[name]).abs().max()) for name in expected) < 1e-5
+    assert [line["global_step"] for line in logged(folder / "grown") if "total" in line] == list(range(1, 10))
+
+
 def test_user_errors_reach_all_ranks(runs: tuple[Path, list[list[str]]]) -> None:
     folder, outcomes = runs
     assert outcomes[5] == [Code.RECIPE_MISMATCH] * 2
     assert outcomes[6] == ["finished", "finished"]
     assert outcomes[7] == [Code.FOLDER_MISSING] * 2
     assert not (folder / "undivided" / "run.json").exists()
+
+
+def square(number: int) -> tuple[str, int]:
+    """Return the rank that computes a square, and the square."""
+    if number < 0:
+        raise UserError(Code.CASE_NAME, str(number), "negative", "nothing")
+    return os.environ["RANK"], number**2
+
+
+def with_help(numbers: list[int]) -> list[tuple[str, int]] | str:
+    """Return the squares that rank 0 and its helpers compute, or the code of an error."""
+
+    def function(executor: Executor) -> list[tuple[str, int]]:
+        if executor is LOCAL:
+            return []
+        groups = executor.groups(numbers)
+        with executor.running(squares, groups, Work("Squares", (), ())) as finished:
+            return [result for wait in finished for result in wait()]
+
+    try:
+        return main_first_with_help(function)
+    except UserError as error:
+        return str(error.code)
+
+
+def squares(numbers: list[int]) -> list[tuple[str, int]]:
+    return [square(number) for number in numbers]
+
+
+def test_rank_0_divides_tasks(runs: tuple[Path, list[list[Any]]]) -> None:
+    _, outcomes = runs
+    assert outcomes[8] == [[("0", 0), ("0", 1), ("0", 4), ("1", 9), ("1", 16)], []]
+    assert outcomes[9] == [[], []]
+    assert outcomes[10] == [Code.CASE_NAME] * 2
 
 
 def silent_rank() -> str:
@@ -142,9 +194,36 @@ def silent_rank() -> str:
     return "no error"
 
 
-def test_silent_rank_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ranks.TIMEOUT_VARIABLE, "1")
-    assert on_ranks([silent_rank]) == [["slow", Code.RANK_LOST]]
+def hanging_rank_0(folder: Path) -> str:
+    """Stop the process of rank 0 while it works alone, until rank 1 gives up."""
+
+    def work() -> str:
+        (folder / "process").write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return "continued"
+
+    try:
+        return str(ranks.on_main(work))
+    except UserError as error:
+        os.kill(int((folder / "process").read_text()), signal.SIGCONT)
+        return str(error.code)
+
+
+def slow_rank_0() -> str:
+    def work() -> str:
+        time.sleep(2.5)
+        return "slow"
+
+    return str(ranks.on_main(work))
+
+
+def test_silent_and_hanging_ranks_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rank 0 may work alone for longer than the timeout, but its process must not stop."""
+    monkeypatch.setenv(launched.TIMEOUT_VARIABLE, "2")
+    slow, silent, hanging = on_ranks([slow_rank_0, silent_rank, partial(hanging_rank_0, tmp_path)])
+    assert slow == ["slow", "slow"]
+    assert silent == ["slow", Code.RANK_LOST]
+    assert hanging[1] == Code.RANK_LOST
 
 
 @pytest.mark.parametrize(
@@ -160,7 +239,7 @@ def test_batches_must_divide(labeled: int, count: int, where: str) -> None:
 
 def test_rows_of_a_rank_keep_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The halves of a rank's rows are the rank's rows of the halves, also in a concatenation."""
-    monkeypatch.setattr(ranks, "_group", ranks._Group(1, 2, None, 1.0))
+    monkeypatch.setattr(ranks, "_group", ranks._Group(1, 2, None, 1.0, Heartbeat(None, 1, 1.0)))
     labeled, unlabeled = torch.arange(8), torch.arange(8, 16)
     own = torch.cat([ranks.own_rows(labeled), ranks.own_rows(unlabeled)])
     assert own.tolist() == ranks.own_rows(torch.cat([labeled, unlabeled])).tolist() == list(range(1, 16, 2))

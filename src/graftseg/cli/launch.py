@@ -11,7 +11,7 @@ from typing import NoReturn
 import typer
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.launched import EXIT_STATUS
+from graftseg.core.launched import EXIT_STATUS, timeout_seconds
 from graftseg.core.reading import read_text
 
 MAX_RESTARTS = 3
@@ -27,6 +27,7 @@ def launch(words: Sequence[str], devices: int, device: str) -> NoReturn:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    timeout_seconds()
     _check_devices(devices, device)
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):  # its messages repeat our messages

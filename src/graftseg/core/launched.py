@@ -3,8 +3,14 @@
 import os
 from pathlib import Path
 
+from graftseg.core.errors import Code, UserError
+
 EXIT_STATUS = "GRAFTSEG_EXIT_STATUS"
 """Environment variable, set by ``graftseg train --devices``: path of the file for the final exit status."""
+TIMEOUT_SECONDS = 600.0
+"""Time in which other ranks must answer. The environment variable ``GRAFTSEG_RANK_TIMEOUT`` overrides this value."""
+MAX_TIMEOUT_SECONDS = 7 * 24 * 3600
+TIMEOUT_VARIABLE = "GRAFTSEG_RANK_TIMEOUT"
 
 
 def is_launched() -> bool:
@@ -26,6 +32,19 @@ def launch_name() -> str:
 def restarts() -> int:
     """Return how often torchrun has restarted the ranks."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def timeout_seconds() -> float:
+    """Return the time in which other ranks must answer. Raise a UserError for an invalid environment variable."""
+    text = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:  # also for NaN
+        remedy = f"set a number of seconds above 0, and at most {MAX_TIMEOUT_SECONDS}"
+        raise UserError(Code.OPTION_INVALID, f"{TIMEOUT_VARIABLE}={text}", "not a valid timeout", remedy)
+    return seconds
 
 
 def reported_status(status: int, *, is_final: bool) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -23,15 +24,13 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.launched import is_launched, restarts
+from graftseg.core.heartbeat import Heartbeat
+from graftseg.core.launched import TIMEOUT_VARIABLE, is_launched, restarts, timeout_seconds
 from graftseg.core.progress import hide_progress
 
-TIMEOUT_SECONDS = 600.0
-"""Time in which other ranks must answer. The environment variable ``GRAFTSEG_RANK_TIMEOUT`` overrides this value."""
-TIMEOUT_VARIABLE = "GRAFTSEG_RANK_TIMEOUT"
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)
-"""Time that other ranks wait while rank 0 works alone, for example to prepare scans."""
+"""Time that ranks wait while another rank works alone, for example to prepare scans, and has a heartbeat."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +41,19 @@ class _Group:
     - ``count``: number of ranks.
     - ``patient_group``: process group with the timeout ``PATIENCE``.
     - ``timeout``: timeout of all other communication, in seconds.
+    - ``heartbeat``: shows whether a rank works while others wait for it.
     """
 
     rank: int
     count: int
     patient_group: Any
     timeout: float
+    heartbeat: Heartbeat
 
 
 _group: _Group | None = None
+_joined: _Group | None = None
+"""The group of this process, also while it acts as the only rank (``alone``)."""
 
 
 def shares_gpu() -> bool:
@@ -99,11 +102,11 @@ def joined(device: torch.device) -> Iterator[None]:
 
     Only rank 0 shows messages. GPUs communicate by NCCL, or by gloo if several ranks share a GPU, which NCCL refuses.
     """
-    global _group
+    global _group, _joined
     if _group is not None or not is_launched():
         yield
         return
-    seconds = float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT_SECONDS))
+    seconds = timeout_seconds()
     backend = "nccl" if device.type == "cuda" and not shares_gpu() else "gloo"
     with _reporting_lost_ranks(seconds):
         timeout = timedelta(seconds=seconds)
@@ -112,14 +115,16 @@ def joined(device: torch.device) -> Iterator[None]:
         store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=number, world_size=ranks, timeout=timeout)
         patient_group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    _group = _Group(dist.get_rank(), dist.get_world_size(), patient_group, seconds)
+    heartbeat = Heartbeat(store, number, seconds)
+    _group = _joined = _Group(number, ranks, patient_group, seconds, heartbeat)
     if not is_main():
         hide_progress(True)
         logging.getLogger("graftseg").setLevel(logging.ERROR)
     try:
-        yield
+        with heartbeat.beating():
+            yield
     finally:
-        _group = None
+        _group = _joined = None
         dist.destroy_process_group()
 
 
@@ -152,9 +157,9 @@ def on_main(function: Callable[[], Any]) -> Any:
                     raise
     finally:
         if is_main():
-            _broadcast(json.dumps(outcome))
+            broadcast(json.dumps(outcome).encode())
     if not is_main():
-        outcome = json.loads(_broadcast())
+        outcome = json.loads(broadcast())
     if "error" in outcome:
         cause = outcome["error"]
         raise UserError(Code(cause["code"]), cause["where"], cause["finding"], cause["remedy"])
@@ -181,16 +186,18 @@ def lost_rank(finding: str) -> UserError:
     return UserError(Code.RANK_LOST, f"rank {os.environ.get('RANK', rank())}", finding, remedy)
 
 
-def _broadcast(text: str = "") -> str:
-    """Return the text of rank 0 on all ranks."""
-    assert _group is not None
-    content = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8)
+def broadcast(content: bytes = b"", source: int = 0) -> bytes:
+    """Return the content of the rank ``source`` on all ranks. It may work for hours before it has the content."""
+    assert _joined is not None
+    sends, group, wait = _joined.rank == source, _joined.patient_group, partial(_joined.heartbeat.wait, rank=source)
     size = torch.tensor([len(content)])
     with _reporting_lost_ranks():
-        dist.broadcast(size, 0, group=_group.patient_group)
-        content = content if is_main() else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(content, 0, group=_group.patient_group)
-    return bytes(content.numpy()).decode()
+        wait(dist.broadcast(size, source, group=group, async_op=True))
+        if not int(size):
+            return b""
+        received = torch.frombuffer(bytearray(content if sends else int(size)), dtype=torch.uint8)
+        wait(dist.broadcast(received, source, group=group, async_op=True))
+    return bytes(received.numpy())
 
 
 def largest_of_all(number: int) -> int:
@@ -294,5 +301,5 @@ def _reporting_lost_ranks(seconds: float | None = None) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        waited = seconds if _group is None else _group.timeout
+        waited = seconds if _joined is None else _joined.timeout
         raise lost_rank(f"no answer from another rank: it ended, or was silent for {waited:g} s") from error

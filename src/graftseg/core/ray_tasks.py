@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 from uuid import uuid4
+from warnings import catch_warnings
 
 import torch
 
@@ -21,12 +21,13 @@ from graftseg.core.devices import versions
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import PARTIAL, make_folder
 from graftseg.core.progress import Show, hide_progress, progress_bar
+from graftseg.core.ray_address import ADDRESS_VARIABLE, check_cluster, cluster_address
 from graftseg.core.signals import handling_signals, install_handlers, stop_signals
-from graftseg.core.tasks import RAY, TasksStoppedError, Work
+from graftseg.core.tasks import TasksStoppedError, Work
 
 # Ray reads these variables when it is imported: send no usage statistics
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-if "RAY_ADDRESS" not in os.environ:
+if not os.environ.get(ADDRESS_VARIABLE):
     # the cluster of this process listens on 127.0.0.1 only
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 try:
@@ -46,7 +47,6 @@ LOCK_SECONDS = 120.0
 """Time that a task waits for a lock. A file server may release the lock of a dead machine with a delay."""
 PROBE_SECONDS = 120.0
 """Time in which a worker must answer which folders it sees."""
-CONNECT_SECONDS = 10.0
 POLL_SECONDS = 0.2
 MAX_GROUP = 100
 TASKS_PER_SLOT = 4
@@ -72,18 +72,19 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
     if ray.is_initialized():
         yield RayExecutor()
         return
-    address = os.environ.get("RAY_ADDRESS", "local") if on == RAY else on
+    address = cluster_address(on)
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == "local":
         options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES, "_node_ip_address": "127.0.0.1"}
         options["num_cpus"] = cores
     handlers = {number: signal.getsignal(number) for number in stop_signals()}
     try:
-        _check_address(address)
-        ray.init(**options)
+        check_cluster(address)
+        with catch_warnings(action="ignore"):  # errors say the same
+            ray.init(**options)
     except (OSError, RuntimeError, ValueError) as error:
         finding = f"no answer from a Ray cluster at {address} ({' '.join(str(error).split())[:200]})"
-        remedy = "start it with ray start --head, and check the address and the version of Ray"
+        remedy = "start it with ray start --head, and check the address, the token and the version of Ray"
         raise UserError(Code.CLUSTER_UNREACHABLE, f"--on {on}", finding, remedy) from None
     finally:
         install_handlers(handlers)
@@ -92,13 +93,6 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
             yield RayExecutor()
     finally:
         ray.shutdown()
-
-
-def _check_address(address: str) -> None:
-    """Raise an OSError if nothing answers at ``HOST:PORT``. Ray would repeat its attempts for minutes."""
-    host, colon, port = address.removeprefix(f"{RAY}://").rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -33,7 +34,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Source:
-    """A case to predict.
+    """A case to predict. A task on another machine can receive a case by pickle.
 
     grid: function that returns the grid without reading the voxels
     read: function that reads and prepares the image
@@ -49,31 +50,39 @@ class Source:
 
 def scan_source(case: Case, settings: PrepareSettings, channels: int | None = None) -> Source:
     """Return a scan on disk that is prepared with these settings when it is read."""
-    first = case.images[0]
+    grid = partial(_scan_grid, case.images[0], settings, channels)
+    return Source(case.name, case.images, grid, partial(_read_scan, case.images, settings, channels))
 
-    def grid() -> Grid:
-        return prepared_grid(read_geometry(first, channels), settings, where=first)
 
-    def read() -> Input:
-        try:
-            scan = read_case(case.images, channels)
-        except MemoryError:
-            raise UserError(Code.OUT_OF_MEMORY, first, "does not fit into memory", "use a larger machine") from None
-        for line in guess_lines(scan.guesses):
-            log.warning("%s", line)
-        image, image_grid = prepare_image(scan, settings, where=first)
-        return Input(torch.from_numpy(image), image_grid, scan.geometry)
+def _scan_grid(path: Path, settings: PrepareSettings, channels: int | None) -> Grid:
+    return prepared_grid(read_geometry(path, channels), settings, where=path)
 
-    return Source(case.name, case.images, grid, read)
+
+def _read_scan(files: tuple[Path, ...], settings: PrepareSettings, channels: int | None) -> Input:
+    try:
+        scan = read_case(files, channels)
+    except MemoryError:
+        raise UserError(Code.OUT_OF_MEMORY, files[0], "does not fit into memory", "use a larger machine") from None
+    for line in guess_lines(scan.guesses):
+        log.warning("%s", line)
+    image, image_grid = prepare_image(scan, settings, where=files[0])
+    return Input(torch.from_numpy(image), image_grid, scan.geometry)
 
 
 def stored_source(store: Store, case: StoredCase) -> Source:
     """Return a prepared case of a store. Reading it verifies the hash of the image."""
+    read = partial(_read_stored, replace(store, cases=()), case)
+    return Source(
+        case.name, (store.path / CASES / case.image,), partial(_stored_grid, case), read, case.sha256[case.image]
+    )
 
-    def read() -> Input:
-        return Input(torch.from_numpy(store.read_image(case)), case.grid, case.geometry)
 
-    return Source(case.name, (store.path / CASES / case.image,), lambda: case.grid, read, case.sha256[case.image])
+def _stored_grid(case: StoredCase) -> Grid:
+    return case.grid
+
+
+def _read_stored(store: Store, case: StoredCase) -> Input:
+    return Input(torch.from_numpy(store.read_image(case)), case.grid, case.geometry)
 
 
 def sources_in(

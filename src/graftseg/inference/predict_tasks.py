@@ -1,4 +1,7 @@
-"""Predict groups of scans as tasks, for example on a cluster. Every task writes its label maps into the same folder."""
+"""Predict groups of scans as tasks, for example on a cluster. Every task writes its label maps into the same folder.
+
+The scans are listed once, and each task receives its scans. A scan that a worker does not see is a failed scan.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +14,12 @@ import torch
 from graftseg.core.files import PARTIAL
 from graftseg.core.names import nfc
 from graftseg.core.predictions import PredictedCase
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.tasks import LOCAL, Executor, Work
+from graftseg.data.archives import is_list
+from graftseg.inference.ensemble import Ensemble
+from graftseg.inference.inputs import Source
+from graftseg.inference.output_folder import OutputFolder
 from graftseg.inference.predict import (
     CaseResult,
     PlannedPrediction,
@@ -21,15 +28,16 @@ from graftseg.inference.predict import (
     plan_prediction,
 )
 
+MAX_FOLDERS = 100
+"""Number of folders of listed scans that every worker must see. Of more folders, the folders above are checked."""
+
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of a prediction. ``key`` is unique, because networks may change between requests."""
+    """The networks of a prediction. ``key`` is unique, because networks may change between requests."""
 
     key: str
     run: RunFolder
-    scans: Path
-    out: Path
     device: str
     settings: PredictionSettings
 
@@ -42,36 +50,65 @@ def predict_in_tasks(
         return plan_prediction(run, scans, out, device, settings).predict()
     # The machine that starts the tasks may have no GPU.
     here = device if device.type == "cpu" or torch.cuda.is_available() else torch.device("cpu")
+    settings = replace(settings, overrides=tuple(settings.overrides))
     planned = plan_prediction(run, scans, out, here, settings)
     target = replace(planned.target, new_manifest=replace(planned.target.new_manifest, device=str(device)))
-    settings = replace(settings, overrides=tuple(settings.overrides))
-    request = _Request(uuid4().hex, run, scans, out, str(device), settings)
-    return replace(planned, target=target).predict(partial(_predict_groups, request, planned, executor))
+    request = _Request(uuid4().hex, run, str(device), settings)
+    reads = (run.path, scans, *(_folders_of(planned.cases) if is_list(scans) else ()))
+    return replace(planned, target=target).predict(
+        partial(_predict_groups, request, target, planned.cases, reads, executor)
+    )
+
+
+def _folders_of(cases: Sequence[Source]) -> list[Path]:
+    """Return the folders of all cases, or if these are too many, the folders above them."""
+    folders = {file.parent for case in cases for file in case.files}
+    while len(folders) > MAX_FOLDERS:
+        folders = {folder.parent for folder in folders}
+    return sorted(folders)
 
 
 def _predict_groups(
-    request: _Request, planned: PlannedPrediction, executor: Executor, earlier: Mapping[str, PredictedCase]
+    request: _Request,
+    target: OutputFolder,
+    cases: Sequence[Source],
+    reads: tuple[Path, ...],
+    executor: Executor,
+    earlier: Mapping[str, PredictedCase],
 ) -> Iterator[CaseResult]:
     """Start all tasks, and yield the results of the cases in order. Remove unfinished files of killed workers."""
-    device = torch.device(request.device)
-    groups = executor.groups([(case.name, earlier.get(nfc(case.name))) for case in planned.cases], device)
-    work = Work("Predicting", (request.run.path, request.scans), (request.out,), device)
-    with executor.running(partial(_predict_group, request), groups, work) as finished:
-        for wait in finished:
-            yield from wait()
-    for unfinished in request.out.glob(f"{PARTIAL}*") if request.settings.shard is None else ():
+    out, device = target.path, torch.device(request.device)
+    groups = executor.groups([(case, earlier.get(nfc(case.name))) for case in cases], device)
+    work = Work("Predicting", reads, (out,), device)
+    # a task needs only the names of its own cases
+    task = partial(_predict_group, request, replace(target, names=(), files=set()))
+    with executor.running(task, groups, work) as finished:
+        for group, wait in zip(groups, finished, strict=True):
+            results = wait()
+            assert [name for name, _ in results] == [case.name for case, _ in group], "a task lost a scan"
+            yield from results
+    for unfinished in out.glob(f"{PARTIAL}*") if request.settings.shard is None else ():
         unfinished.unlink()
 
 
-def _predict_group(request: _Request, group: Sequence[tuple[str, PredictedCase | None]]) -> list[CaseResult]:
-    """Predict a group of cases. Each name comes with the case of an earlier prediction, if there is one."""
-    planned, names = _planned(request), {name for name, _ in group}
-    earlier = {nfc(name): case for name, case in group if case is not None}
-    cases = [case for case in planned.cases if case.name in names]
-    return list(replace(planned, cases=cases).predict_here(earlier, lambda name: None))
+def _predict_group(
+    request: _Request, target: OutputFolder, group: Sequence[tuple[Source, PredictedCase | None]]
+) -> list[CaseResult]:
+    """Predict a group of cases. Each comes with the case of an earlier prediction, if there is one."""
+    earlier = {nfc(case.name): done for case, done in group if done is not None}
+    cases = [case for case, _ in group]
+    planned = PlannedPrediction(_load(request), request.settings.extras, cases, {}, target)
+    return list(planned.predict_here(earlier, lambda name: None))
 
 
 @lru_cache(maxsize=1)
-def _planned(request: _Request) -> PlannedPrediction:
+def _load(request: _Request) -> Ensemble:
     """Load the networks once in each process."""
-    return plan_prediction(request.run, request.scans, request.out, torch.device(request.device), request.settings)
+    settings = request.settings
+    runs = ensemble_members(request.run, settings.fold)
+    return Ensemble.load(runs, torch.device(request.device), settings.overrides, settings.checkpoint)
+
+
+def forget_networks() -> None:
+    """Free the networks of earlier tasks of this process."""
+    _load.cache_clear()

@@ -13,6 +13,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.tasks import LOCAL, Executor
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.layouts import read_layout
@@ -37,7 +38,8 @@ from graftseg.evaluation.table_metrics import (
 )
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, missed_classes, verdict_between
 from graftseg.inference.ensemble import EXACT, select_weights
-from graftseg.inference.predict import PredictionSettings, predict_scans
+from graftseg.inference.predict import PredictionSettings
+from graftseg.inference.predict_tasks import predict_in_tasks
 from graftseg.training.unlabeled_use import unlabeled_use
 
 TABLE_METRICS = ("dice", "hd95")
@@ -194,14 +196,21 @@ def _stored(store: Store, name: str) -> Reference:
 
 
 def held_out_scores(
-    run: RunFolder, store: Store, held_out: Sequence[str], references: References, device: torch.device
+    run: RunFolder,
+    store: Store,
+    held_out: Sequence[str],
+    references: References,
+    device: torch.device,
+    executor: Executor = LOCAL,
 ) -> Evaluation:
-    """Return the scores of a run on its held-out cases, from the cache or from new predictions."""
+    """Return the scores of a run on its held-out cases, from the cache or from new predictions by ``executor``."""
     folder, weights = run.predictions, select_weights(run, "shipped").sha256
     known = find_cached_scores(folder, weights, references.source, PROTOCOL, held_out, len(store.classes))
     if known is not None:
         return known
-    predicted = predict_scans(run, references.images, folder, device, PredictionSettings([EXACT], only=held_out))
+    device = device if executor is LOCAL else executor.choose_device(device.type)
+    settings = PredictionSettings([EXACT], only=tuple(held_out))
+    predicted = predict_in_tasks(run, references.images, folder, device, settings, executor)
     if predicted.failures:
         raise predicted.failures[0]
     classes = dict(enumerate(store.classes))

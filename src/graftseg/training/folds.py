@@ -14,6 +14,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
 from graftseg.core.phrases import counted
+from graftseg.core.rank_tasks import main_first_with_help
 from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
 from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.batches import training_cases
@@ -23,6 +24,7 @@ from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
+from graftseg.inference.predict_tasks import forget_networks
 from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
@@ -208,7 +210,10 @@ def _train_fold(
     number, part, label = item
     earlier, fold = None if after is None else after.fold(number), run.fold(number)
     complete(fold_recipe(recipe, part), store, fold, device, label, earlier, before_baseline)
-    return ranks.main_first(partial(held_out_scores, fold, store, part, references, device))
+    try:
+        return main_first_with_help(partial(held_out_scores, fold, store, part, references, device))
+    finally:
+        forget_networks()
 
 
 def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:

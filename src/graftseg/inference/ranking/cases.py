@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from graftseg.data.batches import training_cases
 from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid, to_grid
 from graftseg.data.labels import checked_values
-from graftseg.data.prepare import prepare_image
+from graftseg.data.prepare import PrepareSettings, prepare_image
 from graftseg.data.store import Store, StoredCase, is_store, open_store
 from graftseg.inference.inputs import check_settings, read_training_cases, stored_source
 from graftseg.recipes.recipe import Recipe
@@ -34,7 +34,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A case and the function that reads it."""
+    """A case and the function that reads it. A task on another machine can receive both by pickle."""
 
     name: str
     read: Callable[[], Prepared]
@@ -55,13 +55,7 @@ def candidates_in(data: Path, recipe: Recipe) -> tuple[list[Candidate], list[Can
 
 def _candidates_of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
     check_settings(store, recipe.data)
-
-    def read(case: StoredCase, *, labeled: bool) -> Prepared:
-        stored = stored_source(store, case).read()
-        label = store.read_label(case) if labeled else None
-        return Prepared(stored.image, voxel_size(case.geometry, case.grid), label)
-
-    cases = training_cases(store, recipe.batches)
+    cases, read = training_cases(store, recipe.batches), partial(_read_stored, replace(store, cases=()))
     labeled_cases = (*cases.labeled, *cases.validation)
     return (
         [Candidate(case.name, partial(read, case, labeled=True)) for case in labeled_cases],
@@ -69,22 +63,30 @@ def _candidates_of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate],
     )
 
 
-def _candidates_of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
-    def read(case: Case) -> Prepared:
-        scan = dataset.reader.image(case)
-        image, grid = prepare_image(scan, recipe.data, where=case.images[0])
-        label = None
-        if case.label is not None:
-            label_scan = dataset.reader.label(case)
-            checked_values(dataset, case, scan.geometry, label_scan)
-            label = to_grid(label_scan.array, grid, labels=True)
-        return Prepared(torch.from_numpy(image), voxel_size(scan.geometry, grid), label)
+def _read_stored(store: Store, case: StoredCase, *, labeled: bool) -> Prepared:
+    stored = stored_source(store, case).read()
+    label = store.read_label(case) if labeled else None
+    return Prepared(stored.image, voxel_size(case.geometry, case.grid), label)
 
+
+def _candidates_of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
+    read = partial(_read_scan, replace(dataset, cases=()), recipe.data)
     labeled_cases = (*dataset.of("labeled"), *dataset.of("validation"))
     return (
         [Candidate(case.name, partial(read, case)) for case in labeled_cases],
         [Candidate(case.name, partial(read, case)) for case in dataset.of("unlabeled")],
     )
+
+
+def _read_scan(dataset: Dataset, settings: PrepareSettings, case: Case) -> Prepared:
+    scan = dataset.reader.image(case)
+    image, grid = prepare_image(scan, settings, where=case.images[0])
+    label = None
+    if case.label is not None:
+        label_scan = dataset.reader.label(case)
+        checked_values(dataset, case, scan.geometry, label_scan)
+        label = to_grid(label_scan.array, grid, labels=True)
+    return Prepared(torch.from_numpy(image), voxel_size(scan.geometry, grid), label)
 
 
 def voxel_size(geometry: Geometry, grid: Grid) -> float:

@@ -1,7 +1,7 @@
 """Measurement of the labeled and unlabeled scans of a ranking. Groups of scans are tasks, for example on a cluster."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from uuid import uuid4
@@ -29,11 +29,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Request:
-    """The network and the scans. ``key`` is unique, because the network may change between requests."""
+    """The network of a ranking. ``key`` is unique, because the network may change between requests."""
 
     key: str
     run: RunFolder
-    data: Path
     device: str
 
 
@@ -41,24 +40,26 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
     """Measure all scans. Raise a UserError if no labeled or no unlabeled scan can be read."""
     # The machine that starts the tasks may have no GPU.
     here = device if device.type == "cpu" or torch.cuda.is_available() else torch.device("cpu")
-    request = _Request(uuid4().hex, run, data, str(here))
+    request = _Request(uuid4().hex, run, str(here))
     try:
-        network, cases = _load(request)
-        request = _Request(request.key, run, data, str(device))
-        labeled, labeled_failures = _measure_all(request, len(cases[0]), device, executor, is_labeled=True)
-        unlabeled, failures = _measure_all(request, len(cases[1]), device, executor, is_labeled=False)
-        return Measured(unlabeled, labeled, network.classes, (*labeled_failures, *failures))
+        network = _load(request)
+        labeled, unlabeled = candidates_in(data, network.recipe)
+        start = partial(_measure_all, replace(request, device=str(device)), data, device, executor)
+        seen_labeled, labeled_failures = start("labeled", labeled)
+        seen_unlabeled, failures = start("unlabeled", unlabeled)
+        return Measured(seen_unlabeled, seen_labeled, network.classes, (*labeled_failures, *failures))
     finally:
         _load.cache_clear()
 
 
 def _measure_all(
-    request: _Request, count: int, device: torch.device, executor: Executor, *, is_labeled: bool
+    request: _Request, data: Path, device: torch.device, executor: Executor, kind: str, cases: Sequence[Candidate]
 ) -> tuple[list[Observation], list[UserError]]:
-    description = f"Measuring {'labeled' if is_labeled else 'unlabeled'} scans"
-    work = Work(description, (request.run.path, request.data), (), device)
-    task = partial(_measure_group, request, description, is_labeled)
-    with executor.running(task, executor.groups(range(count), device), work) as finished:
+    """Measure cases, which are sent to the tasks, so that the tasks do not list the scans again."""
+    description = f"Measuring {kind} scans"
+    work = Work(description, (request.run.path, data), (), device)
+    task = partial(_measure_group, request, description)
+    with executor.running(task, executor.groups(cases, device), work) as finished:
         results = [result for wait in finished for result in wait()]
     observed = [result for result in results if isinstance(result, Observation)]
     failures = [result for result in results if isinstance(result, UserError)]
@@ -67,20 +68,15 @@ def _measure_all(
     return observed, failures
 
 
-def _measure_group(
-    request: _Request, description: str, is_labeled: bool, numbers: Sequence[int]
-) -> list[Observation | UserError]:
-    network, (labeled, unlabeled) = _load(request)
-    cases = labeled if is_labeled else unlabeled
-    group = [cases[number] for number in numbers]
-    return [_measure(network, case) for case in track(group, description, len(group))]
+def _measure_group(request: _Request, description: str, cases: Sequence[Candidate]) -> list[Observation | UserError]:
+    network = _load(request)
+    return [_measure(network, case) for case in track(cases, description, len(cases))]
 
 
 @lru_cache(maxsize=1)
-def _load(request: _Request) -> tuple[TrainedNetwork, tuple[list[Candidate], list[Candidate]]]:
-    """Load the network and list the scans, once in each process."""
-    network = load_network(request.run, torch.device(request.device))
-    return network, candidates_in(request.data, network.recipe)
+def _load(request: _Request) -> TrainedNetwork:
+    """Load the network once in each process."""
+    return load_network(request.run, torch.device(request.device))
 
 
 def _measure(network: TrainedNetwork, case: Candidate) -> Observation | UserError:
