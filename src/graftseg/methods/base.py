@@ -25,6 +25,7 @@ class Method(nn.Module):
     - ``capturable``: whether a CUDA graph can capture a step: no host synchronization, no data-dependent shapes.
     - ``compiled_functions``: names of attributes to compile together with the networks.
     - ``min_patch_side``: smallest allowed patch size along each axis, in voxels.
+    - ``supervises_levels``: whether the losses use ``network.deep_supervision``.
     - ``min_precision``: ``float32`` means that the method computes in float32 even if the recipe asks for bf16.
     """
 
@@ -35,6 +36,7 @@ class Method(nn.Module):
     capturable: ClassVar[bool] = True
     compiled_functions: ClassVar[tuple[str, ...]] = ()
     min_patch_side: ClassVar[int] = 1
+    supervises_levels: ClassVar[bool] = False
     min_precision: ClassVar[Precision] = "bf16"
 
     student: nn.Module

@@ -14,6 +14,7 @@ from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
 from graftseg.networks.ema import Scope
 from graftseg.networks.layers import disable_dropout
+from graftseg.ops.deep_supervision import deep_loss
 from graftseg.ops.losses import DiceName, segmentation_loss
 from graftseg.ops.masks import copy_paste_mask, mix
 from graftseg.ops.pseudo_labels import confidence, labels_of
@@ -51,18 +52,22 @@ class GraftConfig(SelfTrainingConfig):
 class Graft(SelfTraining):
     """A student that learns from labeled images and from images with pseudo-labels, which copy-paste mixes.
 
+    If the network has deep supervision, each loss is a weighted mean over the decoder levels.
+
     The teacher labels the unlabeled images before intensity augmentation, with batch statistics and without dropout.
     The student gets all images after intensity augmentation.
     """
 
     Config = GraftConfig
+    supervises_levels = True
     compiled_functions = ("loss", "target")
     config: GraftConfig
 
     def __init__(self, config: GraftConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         disable_dropout(self.teacher)
-        self.loss = partial(segmentation_loss, dice=config.dice)
+        self.loss = partial(deep_loss, partial(segmentation_loss, dice=config.dice))
+        self.is_deep = networks.settings.deep_supervision
         self.target = confidence
 
     @classmethod
@@ -96,7 +101,7 @@ class Graft(SelfTraining):
         c_p, c_q = halves(c)
         X_in, X_out = mix(j.images, p.images, M), mix(q.images, i.images, M)
         Q, mixed = self._logits(i.images, torch.cat([X_in, X_out]))
-        Q_in, Q_out = halves(mixed)
+        Q_in, Q_out = zip(*map(halves, mixed), strict=True)
         wait_for_labels()
         Y_in, Y_out = mix(j.labels, p.labels, M), mix(q.labels, i.labels, M)
         terms = {
@@ -125,10 +130,13 @@ class Graft(SelfTraining):
         P = labels_of(p, config.decision, clean=config.largest_component, connectivity=config.connectivity)
         return P, self.target(p, P) if config.confidence else torch.ones_like(p[:, 0])
 
-    def _logits(self, labeled: Tensor, pseudo_labeled: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the student's logits of images without and with pseudo-labels."""
+    def _logits(self, labeled: Tensor, pseudo_labeled: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the student's logits of images without and with pseudo-labels, at every supervised level."""
         if not self.config.joint:
-            return self.student(labeled), self.student(pseudo_labeled)
-        images = torch.cat([labeled, pseudo_labeled])
-        Q, Q_pseudo = self.student(images).split([len(labeled), len(pseudo_labeled)])
-        return Q, Q_pseudo
+            return self._levels(labeled), self._levels(pseudo_labeled)
+        count, levels = len(labeled), self._levels(torch.cat([labeled, pseudo_labeled]))
+        return [Q[:count] for Q in levels], [Q[count:] for Q in levels]
+
+    def _levels(self, images: Tensor) -> list[Tensor]:
+        """Return the student's logits at full resolution and, with deep supervision, at the coarser levels."""
+        return self.student(images, all_levels=True) if self.is_deep else [self.student(images)]

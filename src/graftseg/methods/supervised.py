@@ -7,6 +7,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
+from graftseg.ops.deep_supervision import deep_terms
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 
 
@@ -22,19 +23,24 @@ class SupervisedConfig(Settings):
 
 
 class Supervised(Method):
-    """``½ (CE + Dice)`` on labeled images."""
+    """``½ (CE + Dice)`` on labeled images, at all decoder levels if the network has deep supervision."""
 
     Config = SupervisedConfig
     uses_unlabeled = False
+    supervises_levels = True
     compiled_functions = ("terms",)
     config: SupervisedConfig
 
     def __init__(self, config: SupervisedConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.terms = partial(supervised_terms, dice=config.dice)
+        self.is_deep = networks.settings.deep_supervision
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``½ (CE + Dice)``."""
         x, y = batch.labeled.images, batch.labeled.labels
-        terms = self.terms(self.student(x), y)
+        if self.is_deep:
+            terms = deep_terms(self.terms, self.student(x, all_levels=True), y)
+        else:
+            terms = self.terms(self.student(x), y)
         yield Objective("student", terms, half_each(terms), shows={"X_labeled": x, "Y_labeled": y})

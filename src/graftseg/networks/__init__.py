@@ -36,6 +36,9 @@ class NetworkSettings(Settings):
     channels_last: bool = Field(
         default=False, description="store channels last, which is faster on a CPU and changes only the rounding"
     )
+    deep_supervision: bool = Field(
+        default=False, description="heads at coarser decoder levels, for the losses of supervised and graft"
+    )
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Networks:
 def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> Extensible:
     """Build a new network that turns images ``(B, in_channels, *space)`` into logits ``(B, classes, *space)``."""
     network = _entry(settings.name).builder(settings, in_channels, classes)
+    if settings.deep_supervision:
+        network.add_coarse_heads()
     if settings.leaky:
         network.use_leaky_relu()
     if settings.channels_last:

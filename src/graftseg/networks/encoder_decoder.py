@@ -81,6 +81,7 @@ class Extensible(EncoderDecoder):
     dimensions: ClassVar[int]
     upsamplings: ClassVar[tuple[Upsampling, ...]]
     decoder: LevelDecoder
+    coarse_heads: nn.ModuleList
 
     def __init__(
         self, encoder: LevelEncoder, decoder: Callable[..., LevelDecoder], head: Callable[[int], nn.Module], width: int
@@ -88,6 +89,21 @@ class Extensible(EncoderDecoder):
         """Combine an encoder, a decoder with the default upsampling and a head for ``width`` channels."""
         super().__init__(encoder, decoder(), head(width), encoder.stride)
         self._decoder, self._head, self.width, self._is_leaky = decoder, head, width, False
+
+    def add_coarse_heads(self) -> None:
+        """Add a head at every decoder level below full resolution, for deep supervision."""
+        coarsest = self.stride.bit_length() - 1
+        self.coarse_heads = nn.ModuleList(self.another_head(self.width << level) for level in range(1, coarsest))
+
+    def forward(self, images: Tensor, all_levels: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
+        """Return logits ``(B, classes, *space)`` or, with ``all_levels``, the logits of every decoder level.
+
+        ``all_levels`` needs coarse heads. Level ``l`` has the size of the images divided by ``2**l``, finest first.
+        """
+        if not all_levels:
+            return super().forward(images)
+        finest, *coarser = self.decoder.pyramid(self.encode(images))
+        return [self.head(finest), *(head(x) for head, x in zip(self.coarse_heads, coarser, strict=True))]
 
     def use_leaky_relu(self) -> None:
         """Replace every ReLU by a leaky ReLU, also in decoders that are built later."""

@@ -120,6 +120,9 @@ class Recipe(Settings):
         for before, stage in zip((None, *self.stages[:-1]), self.stages, strict=True):
             if stage.carry_optimizer and (before is None or before.optimizer.name != stage.optimizer.name):
                 raise ValueError("carry_optimizer needs a previous stage with an optimizer of the same name")
+        methods = [METHODS[stage.method] for stage in self.stages if stage.method in METHODS]
+        if self.network.deep_supervision and not any(method.supervises_levels for method in methods):
+            raise ValueError("network.deep_supervision needs a stage with supervised or graft")
         return self
 
     @model_validator(mode="after")
