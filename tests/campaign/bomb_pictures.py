@@ -85,8 +85,8 @@ def _big_tiff(folder: Path) -> Path:
 PICTURES: dict[str, Make] = {
     "png size": partial(_png, width=60000, height=60000),
     "png overflow": partial(_png, width=2**31 - 1, height=2**31 - 1),
-    "png all zeros": partial(_png, width=16384, height=16385, data=zlib_stream(272)),
-    "png pixels": partial(_png, data=zlib_stream(2048)),
+    "png valid but large": partial(_png, width=16384, height=16385, data=zlib_stream(272)),
+    "png excess pixel data": partial(_png, data=zlib_stream(2048)),
     "png text": partial(_png, before=_chunk(b"zTXt", b"a\0\0" + zlib_stream(2048))),
     "png unicode text": partial(_png, before=_chunk(b"iTXt", b"a\0\1\0\0\0" + zlib_stream(2048))),
     "png profile": partial(_png, before=_chunk(b"iCCP", b"a\0\0" + zlib_stream(2048))),

@@ -23,7 +23,7 @@ from graftseg.recipes.recipe import load_recipe
 
 PROMISE = "a small file is read or refused, within 10 seconds and 512 MiB beyond its pixels"
 SECONDS, MEMORY = 10.0, 512.0
-EXTRA_MIB = {"png all zeros": 272.0}
+EXTRA_MIB = {"png valid but large": 272.0}
 """MiB of pixels that a file really contains, which may be used in addition."""
 PACKAGES = ("SimpleITK", "tifffile", "PIL.PngImagePlugin", "pydicom.pixels")
 ALIASES = "".join(f"k{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))

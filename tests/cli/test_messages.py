@@ -89,7 +89,7 @@ def test_a_stopped_training_says_how_to_resume(cli: CommandLine, monkeypatch: py
     monkeypatch.setattr(api, "train", stopped)
     words = ("train", "demo-2d/supervised", "--data", "scans", "--out", "run")
     sentence = (
-        "graftseg: train: stopped after step 7, which is saved; run the same command with --resume. [interrupted]\n"
+        "graftseg: train: stopped after step 7; the state is saved; run the same command with --resume. [interrupted]\n"
     )
     assert cli(*words) == (143, "", sentence)
     assert json.loads(cli(*words, "--json")[2])["code"] == Code.INTERRUPTED

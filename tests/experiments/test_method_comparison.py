@@ -203,7 +203,8 @@ def test_the_command_prints_table_and_next_command(
     plan, out = tmp_path / "plan.yaml", tmp_path / "run"
     plan.write_text(PLAN.to_yaml())
     given = ("train", plan, "--data", scans, "--out", out, "--compare", "--methods", "bcp", "--device", "cpu")
-    monkeypatch.setattr(learning_check, "learning_warnings", lambda dice, log: ["class ring not learned; train longer"])
+    warning = learning_check.LearningWarning("class ring not learned", "train longer")
+    monkeypatch.setattr(learning_check, "learning_warnings", lambda dice, log: [warning])
     printed = cli.works(*given)
     rows = [line.split("\t") for line in printed.splitlines() if "\t" in line]
     assert rows[0][0] == "method" and [row[0] for row in rows[1:]] == ["supervised", "bcp"]

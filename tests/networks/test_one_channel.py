@@ -1,4 +1,4 @@
-"""The written-out convolution of one channel compared with PyTorch."""
+"""The convolution of one-channel images as a sum of shifted images, compared with PyTorch."""
 
 import pytest
 import torch

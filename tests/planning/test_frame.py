@@ -59,7 +59,7 @@ def test_slices_are_not_resampled_across() -> None:
     frame = choose_frame(facts(*scans))
     assert frame.choices["data.spacing"].value == [2.0, 2.0]
     assert "distance between slices is kept" in frame.choices["data.spacing"].reason
-    assert frame.size == (64, 64, 12) and frame.patch_size == (64, 64) and frame.is_stacked
+    assert frame.size == (64, 64, 12) and frame.image_size == (64, 64) and frame.is_stacked
 
 
 def test_equal_spacings_are_kept() -> None:

@@ -83,7 +83,10 @@ def test_a_stop_is_clean(recipe: Path, store: Store, tmp_path: Path, weights: by
     process.send_signal(number)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 128 + number
-    assert b"which is saved; run the same command with --resume. [interrupted]\n" in error and b"Traceback" not in error
+    assert (
+        b"the state is saved; run the same command with --resume. [interrupted]\n" in error
+        and b"Traceback" not in error
+    )
     facts = RunFolder(run).manifest()
     assert facts["status"] == "stopped" and 20 <= facts["steps"] < sum(STEPS)
     api.train(recipe, store.path, run, resume=True)

@@ -1,4 +1,4 @@
-"""Commands that use a trained run: rank scans for annotation, export to other programs, import from other programs."""
+"""Commands that rank scans with a run, export a run, or import the weights of other programs as a run."""
 
 from pathlib import Path
 from shlex import quote
@@ -8,6 +8,7 @@ import typer
 
 from graftseg.cli.arguments import Device, On, Overrides, Run, print_table
 from graftseg.cli.messages import print_errors, say
+from graftseg.core.phrases import counted
 from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
 
 KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
@@ -21,11 +22,12 @@ def rank(
     by: Annotated[
         Order,
         typer.Option(
-            help="uncertainty: unusual scans first; coverage: scans that represent many uncertain scans first."
+            help="uncertainty: uncertain scans, and scans that differ from the labeled scans, first; "
+            "coverage: scans that represent many uncertain scans first."
         ),
     ] = DEFAULT_ORDER,
     top: Annotated[int, typer.Option(min=1, help="Number of scans to print.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Table of all scans to write, such as rank.csv.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file for the ranking of all scans, such as rank.csv.")] = None,
     device: Device = "auto",
     on: On = None,
 ) -> None:
@@ -38,7 +40,7 @@ def rank(
     if shared := ranking.in_common():
         say(shared)
     if out is not None:
-        say(f"{out}: {len(ranking.rows)} scans")
+        say(f"{out}: {counted(len(ranking.rows), 'scan')}")
     for sentence in ranking.unlearned:
         say(sentence)
     print_errors(ranking.failures)
@@ -54,7 +56,10 @@ def export(
         Path | None, typer.Option(help="Scan on which to compare the exported network with the original (onnx).")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the scans (nnunet), or DICOM scans as for predict (dicomseg).")
+        Path | None,
+        typer.Option(
+            help="nnunet: folder of the scans, by default those of the run; dicomseg: the DICOM scans of predict."
+        ),
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="Folder of label maps (nnunet, dicomseg); by default RUN/predictions.")
@@ -71,7 +76,7 @@ def export(
 
 
 def import_weights(
-    weights: Annotated[Path, typer.Argument(help="File .pth of the public BCP or SSL4MIS code (LA or ACDC).")],
+    weights: Annotated[Path, typer.Argument(help=".pth file saved by the public BCP or SSL4MIS code (LA or ACDC).")],
     out: Annotated[Path, typer.Option(help="New run folder to write.")],
     recipe: Annotated[
         str | None, typer.Option(help="Recipe for prediction; by default la-8/bcp (V-Net) or acdc-7/bcp (U-Net).")

@@ -1,4 +1,4 @@
-"""One color per class, distinguishable with red-green color blindness."""
+"""Twelve class colors that people with red-green color blindness can distinguish."""
 
 # Any two colors are at least 25 apart in CIELAB, even under simulated deuteranopia and protanopia.
 COLORS = (

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.core.ranks import local_device
 from graftseg.core.version import __version__
 
@@ -66,7 +67,7 @@ def devices() -> list[str]:
 
 
 def hardware_name(device: torch.device) -> str:
-    """Return the model of a GPU, or the processor type and the number of threads."""
+    """Return the model of a GPU, or the processor architecture and the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} with {torch.get_num_threads()} threads"
@@ -95,7 +96,7 @@ def contested_cores(busy: float, threads: int, cores: int | None = None) -> floa
 def choose_device(name: str) -> torch.device:
     """Return a device by name. ``auto`` is the GPU if available, else the CPU. ``cuda:N`` becomes the current GPU.
 
-    If torchrun started several ranks, each rank gets its own GPU.
+    With ``auto`` or ``cuda``, each rank that torchrun started gets its own GPU, if there are GPUs.
     """
     name = local_device(name)
     if name == "auto":
@@ -109,7 +110,7 @@ def choose_device(name: str) -> torch.device:
         raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", "unknown device", "use auto, cpu, cuda or cuda:N")
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
-        finding = f"this machine has {count} CUDA devices"
+        finding = f"this machine has {counted(count, 'CUDA device')}"
         raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", finding, "use auto or cpu")
     if device.index is not None and device.type == "cuda":
         # CUDA graphs and kernels use the current device, even for tensors on another device
@@ -177,8 +178,8 @@ def side_stream(images: Tensor) -> Iterator[Wait]:
     """Run the block on a side CUDA stream. Call the yielded function before you use the results of the block.
 
     The side stream belongs to the device of ``images``. On a CPU, the block runs normally. The side stream first waits
-    for all previous work of the current stream, which may still use memory that the block reuses. Random numbers are
-    drawn in program order.
+    for all previous work of the current stream, which may still use memory that the block reuses. Random numbers do
+    not depend on the streams: they are drawn in the order of the Python code.
     """
     if not images.is_cuda:
         yield lambda: None

@@ -126,10 +126,10 @@ class UserError(Exception):
 
 
 class StoppedError(Exception):
-    """Training was stopped by Ctrl-C, SIGTERM or SIGHUP. The state is saved unless ``is_saved`` is false."""
+    """A command was stopped by Ctrl-C, SIGTERM or SIGHUP. The state is saved unless ``is_saved`` is false."""
 
     def __init__(self, signal: int, steps: int, *, where: str = "", is_saved: bool = True) -> None:
         place = f" in {where}," if where else ""
-        super().__init__(f"stopped{place} after step {steps}" + (", which is saved" if is_saved else ""))
+        super().__init__(f"stopped{place} after step {steps}" + ("; the state is saved" if is_saved else ""))
         self.signal, self.steps = signal, steps
         self.remedy = "run the same command again"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-MAX_STEPS = 10**9
+MAX_COUNT = 10**9
 """Upper limit for numbers of steps, cases and folds."""
 MAX_SIDE = 2**16
 """Upper limit for the length of an axis in voxels."""

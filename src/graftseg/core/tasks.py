@@ -1,4 +1,5 @@
-"""Independent tasks of a command, run one after the other in this process, or on a Ray cluster (``ray_tasks``).
+"""Independent tasks of a command. They run in this process, on a Ray cluster (``ray_tasks``) or on all ranks of a
+training run (``rank_tasks``).
 
 A task calls a function with an item. On a cluster, the function and the item are pickled and sent to another machine.
 If that machine dies, the task runs again. Each task must therefore skip finished work and continue unfinished work.
@@ -38,7 +39,7 @@ class Work:
 
 
 class Executor(Protocol):
-    """Runs tasks. ``workers`` is the number of threads in which a task reads scans, or None for the default."""
+    """A way to run tasks. ``workers`` is the number of threads in which a task reads scans, or None for the default."""
 
     workers: int | None
 
@@ -53,15 +54,16 @@ class Executor(Protocol):
     def running(
         self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
     ) -> AbstractContextManager[Sequence[Callable[[], Result]]]:
-        """Start the tasks. Yield a function for each item, which returns the result or raises the error of its task.
+        """Yield one function for each item, which returns the result or raises the error of its task.
 
-        Call these functions in the order of the items. Tasks that still run at the end of the block are canceled.
+        Tasks start now, or when their result is requested. Call these functions in the order of the items. Tasks that
+        still run at the end of the block are canceled.
         """
         ...
 
 
 class LocalExecutor:
-    """Runs each task in this process, when its result is requested."""
+    """An executor that runs each task in this process, when its result is requested."""
 
     workers: int | None = None
 
@@ -85,11 +87,11 @@ LOCAL = LocalExecutor()
 
 
 class TasksStoppedError(StoppedError):
-    """Tasks were canceled by Ctrl-C, SIGTERM or SIGHUP. Unfinished tasks have saved their state."""
+    """Tasks were canceled by Ctrl-C, SIGTERM or SIGHUP. Started tasks have saved their state."""
 
     def __init__(self, signal: int, finished: int, tasks: int) -> None:
         super().__init__(signal, finished)
-        self.args = (f"stopped after {finished} of {tasks} tasks; the state of the other tasks is saved",)
+        self.args = (f"stopped after {finished} of {tasks} tasks; started tasks continue from their saved state",)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from torch import Tensor
 from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.ranks import own_rows
-from graftseg.core.settings import MAX_IMAGES, MAX_SIDE, MAX_STEPS, Settings
+from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, MAX_SIDE, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, centered, centered_on, draw, to_device
 from graftseg.data.dataset import divide_labeled
@@ -63,8 +63,8 @@ class BatchSettings(Settings):
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
     foreground: float = Field(0.0, ge=0, le=1)
-    labeled_cases: int | None = Field(None, ge=1, le=MAX_STEPS)
-    validation_cases: int = Field(0, ge=0, le=MAX_STEPS)
+    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)
+    validation_cases: int = Field(0, ge=0, le=MAX_COUNT)
     held_out: tuple[str, ...] = ()
 
     @model_validator(mode="after")

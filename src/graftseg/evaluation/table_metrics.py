@@ -17,7 +17,7 @@ METRIC_NAMES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "AS
 OVERLAPS = ("dice", "jaccard")
 """The metrics of published tables that are printed in percent. The other two are distances."""
 SHARES = (*OVERLAPS, "surface_dice")
-"""All scores that are printed in percent. In files, they are from 0 to 1."""
+"""Scores from 0 to 1, which are printed in percent."""
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NO_VALUE = "-"
 TEXT_WIDTH = 120
@@ -57,7 +57,7 @@ def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
 
 
 def format_value(value: float, deviation: float = math.nan) -> str:
-    """Format a value with two decimals, followed by its deviation unless NaN; a dash for NaN."""
+    """Format a value with two decimals and, unless it is NaN, its deviation. A value that is NaN becomes a dash."""
     if math.isnan(value):
         return NO_VALUE
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"

@@ -43,10 +43,11 @@ to add results.
 """
 LEGEND = """\
 - Dice and Jaccard are in percent, 95HD and ASD in voxels. Each value is averaged over the test cases and the classes of
-  a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no value.
+  a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no
+  value, or in "variant" no difference.
 - "variant" names a difference from the recipe, such as fewer steps. `results/README.md` explains all variants.
 - "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training. If a run reports its
-  last checkpoint and also scored the validation cases during training, a second line shows `best on validation`, the
+  last checkpoint and also scored the validation cases during training, another row shows `best on validation`, the
   checkpoint with the best Dice on these cases.
 - "published checkpoint selected on" names the cases on which the published checkpoint was selected as the best. `last`
   means that the last checkpoint was published. `unknown` means that the selection is not known.

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from graftseg.core.settings import MAX_STEPS, Settings
+from graftseg.core.settings import MAX_COUNT, Settings
 
 RAMP_INTERVAL = 150
 """Number of steps between two increases of a ramp, as in the public code of most methods."""
@@ -40,7 +40,7 @@ class Step(Settings):
     """Multiply the learning rate by ``gamma`` after every ``every`` steps."""
 
     name: Literal["step"] = "step"
-    every: int = Field(2500, ge=1, le=MAX_STEPS)
+    every: int = Field(2500, ge=1, le=MAX_COUNT)
     gamma: float = Field(0.1, gt=0, le=1)
 
     def factor(self, step: int, total: int) -> float:

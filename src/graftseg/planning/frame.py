@@ -38,8 +38,8 @@ class Frame:
     choices: Choices
 
     @property
-    def patch_size(self) -> tuple[int, ...]:
-        """Return the size of a typical slice or volume from which patches are cropped."""
+    def image_size(self) -> tuple[int, ...]:
+        """Return the size of the typical slice or volume from which patches are cropped."""
         return self.size[: self.dimensions]
 
     @property
@@ -49,7 +49,11 @@ class Frame:
 
 
 def choose_frame(facts: Facts, factor: float = 1.0) -> Frame:
-    """Choose the space of prepared scans. Their voxel sides are at least ``factor`` times the usual shortest side."""
+    """Choose the space of prepared scans.
+
+    A ``factor`` above 1 lowers the resolution: sides that are shorter than ``factor`` times the shortest median side
+    get this length. The distance between slices is kept.
+    """
     cases = facts.fingerprint.training
     shapes, spacings = [case.shape for case in cases], [case.spacing for case in cases]
     if len(shapes[0]) == 2:
@@ -86,7 +90,7 @@ def _frame(
     usual = np.median(spacings, axis=0)
     usual[:dimensions] = coarse_spacing(usual[:dimensions].tolist(), factor)
     target = np.array([float(f"{side:.4g}") for side in usual])
-    # the distance between slices is never resampled
+    # scans are never resampled across slices
     prepared_spacings = np.where(np.arange(shapes.shape[1]) < dimensions, target, spacings)
     resampled = np.maximum(1, np.rint(shapes * spacings / prepared_spacings)).astype(np.int64)
     size = tuple(int(n) for n in np.rint(np.median(resampled, axis=0)))
@@ -105,7 +109,7 @@ def _spacing_reason(facts: Facts, spacings: npt.NDArray[np.float64], dimensions:
     count = facts.labeled_count + facts.unlabeled_count
     across = "; the distance between slices is kept" if spacings.shape[1] > dimensions else ""
     if np.allclose(low, high, rtol=0.01):
-        return f"mm, the spacing of all {count} scans, within 1 %; scans with another spacing are resampled{across}"
+        return f"mm, the spacing of all {count} training scans within 1 %; other scans are resampled to it{across}"
     ranges = ", ".join(f"{a:.3g} to {b:.3g}" for a, b in zip(low, high, strict=True))
     return f"mm, the median of labeled and unlabeled scans along each axis (range {ranges}){across}"
 

@@ -54,7 +54,7 @@ class StepShape:
 
 def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     """Choose the network, the batch and the largest patch that fits into the memory."""
-    size = frame.patch_size
+    size = frame.image_size
     levels = _levels(size)
     name = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
     is_cpu = target.kind == "cpu"
@@ -94,7 +94,7 @@ def _largest_patch(
     kind = (target.kind, frame.dimensions)
     load, classes = network_load(network, facts.channels, len(facts.classes)), len(facts.classes)
     stride = stride_of(network)
-    patch = tuple(max(2, -(-size // stride)) * stride for size in frame.patch_size)
+    patch = tuple(max(2, -(-size // stride)) * stride for size in frame.image_size)
     while prod(patch) > MAX_PATCH_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
         patch = smaller
     for batch in BATCHES[kind]:
@@ -142,11 +142,11 @@ def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Ta
 
 def covered_fraction(frame: Frame, patch: tuple[int, ...]) -> float:
     """Return the fraction of a typical slice or volume that a patch shows."""
-    return prod(min(1.0, n / size) for n, size in zip(patch, frame.patch_size, strict=True))
+    return prod(min(1.0, n / size) for n, size in zip(patch, frame.image_size, strict=True))
 
 
 def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Target) -> Choices:
-    size = frame.patch_size
+    size = frame.image_size
     covered = covered_fraction(frame, patch)
     whole = "slice" if frame.is_stacked else "scan"
     if covered > 0.999:

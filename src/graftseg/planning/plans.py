@@ -193,7 +193,7 @@ def _unused_lines(facts: Facts, length: TrainingLength, requested: StepTimes) ->
 def scan_seconds(frame: Frame, shape: StepShape, supervised: float, overlap: float) -> float:
     """Estimate the seconds to predict a typical scan, from the seconds of a supervised step."""
     strides = [max(1, round(n * (1 - overlap))) for n in shape.patch]
-    axes = zip(frame.patch_size, shape.patch, strides, strict=True)
+    axes = zip(frame.image_size, shape.patch, strides, strict=True)
     windows = prod(ceil(max(size - n, 0) / stride) + 1 for size, n, stride in axes)
     slices = prod(frame.size[frame.dimensions :])
     return windows * slices * supervised / (SUPERVISED * shape.batch)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
-from graftseg.core.settings import MAX_SIDE, MAX_STEPS, Settings
+from graftseg.core.settings import MAX_COUNT, MAX_SIDE, Settings
 from graftseg.core.types import Precision
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
@@ -82,7 +82,7 @@ class Recipe(Settings):
     seed: int = Field(0, ge=0, lt=2**63)
     baseline: bool = False
     average_with_baseline: bool = False
-    folds: int | None = Field(None, ge=2, le=MAX_STEPS)
+    folds: int | None = Field(None, ge=2, le=MAX_COUNT)
     published: Published | None = None
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from graftseg.core.settings import MAX_IMAGES, MAX_STEPS, Settings, Voxels
+from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, Settings, Voxels
 from graftseg.core.types import Precision
 from graftseg.ops.components import ComponentRule
 from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
@@ -40,12 +40,12 @@ class LoopSettings(Settings):
     precision: Precision = "float32"
     compiled: bool | None = None
     captured: bool | None = None
-    log_every: int = Field(10, ge=1, le=MAX_STEPS)
-    checkpoint_every: int = Field(1000, ge=1, le=MAX_STEPS)
+    log_every: int = Field(10, ge=1, le=MAX_COUNT)
+    checkpoint_every: int = Field(1000, ge=1, le=MAX_COUNT)
     checkpoint_seconds: float = Field(60, gt=0, le=1e9)
     snapshots: int = Field(3, ge=0, le=10**4)
     tensorboard: bool = True
-    training_dice_every: int | None = Field(None, ge=1, le=MAX_STEPS)
+    training_dice_every: int | None = Field(None, ge=1, le=MAX_COUNT)
     batch_statistics: Literal["sync", "local"] = "sync"
 
     @model_serializer(mode="wrap")
@@ -65,7 +65,7 @@ class StageSettings(Settings):
     """
 
     method: str
-    steps: int = Field(ge=1, le=MAX_STEPS)
+    steps: int = Field(ge=1, le=MAX_COUNT)
     settings: dict[str, Any] = Field(default_factory=dict)
     optimizer: OptimizerSettings = Sgd()
     optimizers: dict[str, OptimizerSettings] = Field(default_factory=dict)
@@ -93,8 +93,8 @@ class SelectionSettings(Settings):
 
     protocol: Literal["last", "val", "paper"] = "last"
     cases: ScoredSplit = "validation"
-    every: int | None = Field(None, ge=1, le=MAX_STEPS)
-    first: int = Field(0, ge=0, le=MAX_STEPS)
+    every: int | None = Field(None, ge=1, le=MAX_COUNT)
+    first: int = Field(0, ge=0, le=MAX_COUNT)
     stride: tuple[Voxels, ...] | None = None
     oracle: bool = False
 

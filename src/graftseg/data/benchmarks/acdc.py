@@ -70,7 +70,7 @@ def read_acdc(root: Path) -> Dataset:
             else:
                 problems.append(missing_case(root, source, volume, f"data/{volume}.h5"))
     problems += find_repeated(root, cases)
-    problems += _find_divided_patients(root, cases)
+    problems += _find_patients_in_two_lists(root, cases)
     return Dataset(root, "acdc", tuple(cases), CLASSES, tuple(problems), reader=AcdcFiles())
 
 
@@ -115,7 +115,7 @@ def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
     return [volume for volumes in patients.values() for volume in sorted(volumes)]
 
 
-def _find_divided_patients(root: Path, cases: list[Case]) -> list[UserError]:
+def _find_patients_in_two_lists(root: Path, cases: list[Case]) -> list[UserError]:
     """Return an error if the frames of a patient are in different lists, for example in training and test."""
     seen: dict[str, Case] = {}
     for case in cases:

@@ -1,4 +1,4 @@
-"""LA: left atrium in late gadolinium MR, in the cropped and standardized h5 files that papers share.
+"""LA: left atrium in late gadolinium-enhanced MR, in the cropped and standardized h5 files that papers share.
 
 ``2018LA_Seg_Training Set/CASE/mri_norm2.h5`` contains ``image`` and ``label``. ``train.list`` and ``test.list`` contain
 the names of the cases. Papers use the first cases of ``train.list`` as labeled cases.
@@ -36,12 +36,14 @@ class LaFiles:
 
 def find_la(folder: Path) -> list[Path]:
     """Return the given folder if it has the LA layout, otherwise all subfolders with this layout."""
-    return [folder] if _scans(folder) else [child for child in with_children(folder) if _scans(child)]
+    return (
+        [folder] if _folder_of_cases(folder) else [child for child in with_children(folder) if _folder_of_cases(child)]
+    )
 
 
 def read_la(root: Path) -> Dataset:
     """Return the cases of a folder with the LA layout, in the order of the lists."""
-    scans = _scans(root) or root
+    scans = _folder_of_cases(root) or root
     lists = root.parent if scans == root and root.name == FOLDER else root
     cases: list[Case] = []
     problems: list[UserError] = []
@@ -66,7 +68,7 @@ def _folder_name(source: Path, entry: str) -> str:
     return name
 
 
-def _scans(root: Path) -> Path | None:
+def _folder_of_cases(root: Path) -> Path | None:
     """Return the folder that contains the case folders, or None if the layout differs."""
     folders = (root / FOLDER, root)
     return next((folder for folder in folders if next(folder.glob(f"*/{FILE}"), None)), None)

@@ -1,4 +1,4 @@
-"""Annotate the unlabeled scans of a run in the browser."""
+"""Annotation of the unlabeled scans of a run in the browser."""
 
 from collections.abc import Callable
 from pathlib import Path
