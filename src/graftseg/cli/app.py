@@ -45,7 +45,7 @@ from graftseg.experiments.paper import MAX_SEEDS
 
 app = typer.Typer(
     name="graftseg",
-    help="Segment medical scans with bidirectional copy-paste, from a few labeled and many unlabeled scans.",
+    help="Train segmentation networks for medical scans from a few labeled and many unlabeled scans.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -330,7 +330,7 @@ def doctor(
 def root(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    """Segment medical scans with bidirectional copy-paste, from a few labeled and many unlabeled scans."""
+    """Train segmentation networks for medical scans from a few labeled and many unlabeled scans."""
     if version:
         say(__version__)
         raise typer.Exit
