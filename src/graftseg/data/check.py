@@ -15,6 +15,7 @@ from graftseg.data.checks.findings import from_error, grouped, ordered
 from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings
 from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
+from graftseg.data.checks.sides import side_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.fix import FixedCopy
@@ -121,6 +122,7 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseRe
     yield from file_findings(dataset)
     yield from class_findings(dataset, summaries)
     yield from tested_label_findings(dataset, summaries)
+    yield from side_findings({result.case.name: result.centers for result in results}, dataset.classes)
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
     coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
