@@ -1,7 +1,7 @@
 """Check a data set: what is wrong, where, how severe it is, and how to fix it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from graftseg.core.phrases import counted
@@ -12,7 +12,7 @@ from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import from_error, grouped, ordered
-from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings
+from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings, value_findings
 from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
 from graftseg.data.checks.sides import side_findings
@@ -105,6 +105,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
     results = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(result.summary for result in results if result.summary is not None))
+    results = _with_value_findings(dataset, summaries, results)
     likeness, test_likeness = compare_splits(summaries), compare_splits(summaries, "test")
     findings = [
         *(finding for result in results for finding in result.findings),
@@ -115,6 +116,15 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     ]
     thumbnails = {result.case.name: result.thumbnail for result in results if result.thumbnail is not None}
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
+
+
+def _with_value_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> list[CaseResult]:
+    """Add the findings about the values of each label map, which depend on the values of all others."""
+    found = iter(value_findings(summaries.cases, dataset.classes))
+    return [
+        result if result.summary is None else replace(result, findings=result.findings + next(found))
+        for result in results
+    ]
 
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.copies import Floats, coarse_view
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
-from graftseg.data.checks.labels import value_findings
 from graftseg.data.checks.sides import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
@@ -79,7 +78,6 @@ class CaseCheck:
         centers: dict[int, float] = {}
         if label is not None:
             findings += _guess_findings(case, label)
-            findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
             centers = {} if different else left_right_centers(summary, label.array)
         thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
