@@ -56,6 +56,23 @@ def test_a_test_scan_whose_label_map_is_missing(root: Path) -> None:
     assert "graftseg test" in finding.remedy
 
 
+def test_a_misspelled_folder_of_label_maps(root: Path) -> None:
+    for number in range(3):
+        put(root, f"labelsTS/t{number}", label(1))
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.size) == ("error", "labelsTS", "3 files")
+    assert finding.what == "the label maps in this folder are not used, because of its name"
+    assert finding.remedy == "rename the folder to labelsTs"
+
+
+def test_an_unknown_folder_of_label_maps(root: Path) -> None:
+    for number in range(3):
+        put(root, f"labelsOld/t{number}", label(1))
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.size) == ("warning", "labelsOld", "3 label maps")
+    assert finding.remedy == "label maps belong in labelsTr or labelsTs"
+
+
 def test_an_unknown_folder_of_scans(root: Path) -> None:
     (root / "imagesUn").rename(root / "unlabeled")
     (root / "notes").mkdir()

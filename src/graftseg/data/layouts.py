@@ -75,13 +75,14 @@ def _is_same(path: Path, other: Path) -> bool:
 
 def _misnamed_errors(root: Path) -> list[UserError]:
     """Return an error for every folder of scans that would be ignored because of its name."""
-    remedies = {
-        path: f"move the scans into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
-        for path, name in misnamed_folders(root).items()
-        if scans_in(path) or labels_in(path)
-    }
-    finding = "the scans in this folder are not used, because of its name"
-    return [UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy) for path, remedy in remedies.items()]
+    errors = []
+    for path, name in misnamed_folders(root).items():
+        if scans_in(path) or labels_in(path):
+            content = "label maps" if name.startswith("labels") else "scans"
+            finding = f"the {content} in this folder are not used, because of its name"
+            remedy = f"move the {content} into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
+            errors.append(UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy))
+    return errors
 
 
 def _nearby_folder(folder: Path) -> str:
