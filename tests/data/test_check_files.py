@@ -56,6 +56,20 @@ def test_a_test_scan_whose_label_map_is_missing(root: Path) -> None:
     assert "graftseg test" in finding.remedy
 
 
+@pytest.mark.parametrize(
+    ("channels", "remedy"),
+    [(1, "rename foo.nii.gz to foo_0000.nii.gz"), (2, "name the channels CASE_0000, CASE_0001, ...")],
+)
+def test_a_scan_without_a_channel_number(tmp_path: Path, channels: int, remedy: str) -> None:
+    for channel in range(channels):
+        put(tmp_path, f"imagesTr/l0_{channel:04d}", image(channel))
+    put(tmp_path, "labelsTr/l0", label(1))
+    put(tmp_path, "imagesUn/foo", image(3))
+    (problem,) = read_layout(tmp_path).problems
+    assert (problem.code, problem.where) == (Code.CASE_NAME, str(tmp_path / "imagesUn/foo.nii.gz"))
+    assert problem.remedy == remedy
+
+
 def test_a_misspelled_folder_of_label_maps(root: Path) -> None:
     for number in range(3):
         put(root, f"labelsTS/t{number}", label(1))

@@ -24,6 +24,7 @@ from graftseg.data.gray_pictures import are_gray
 from graftseg.data.grouping import (
     CHANNEL,
     Files,
+    channel_count_of,
     duplicate_case_error,
     find_incomplete,
     group_scans,
@@ -152,12 +153,16 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
     """Group the images of every folder into cases and find their labels."""
     problems: list[UserError] = []
     label_names = set().union(*(_label_names(labels) for _, labels, _ in places))
-    for images, _, _ in places:
-        refuse_loose_slices(images, scans_in(images), label_names)
-    grouped = {images: group_scans(scans_in(images), problems, is_numbered=is_numbered) for images, _, _ in places}
+    scans = {images: scans_in(images) for images, _, _ in places}
+    for images, paths in scans.items():
+        refuse_loose_slices(images, paths, label_names)
     channels = description.named_channels if is_numbered else 1
     if channels is None:
-        channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
+        channels = channel_count_of(path for paths in scans.values() for path in paths)
+    grouped = {
+        images: group_scans(paths, problems, is_numbered=is_numbered, channels=channels)
+        for images, paths in scans.items()
+    }
     cases: list[Case] = []
     remedy = "add missing files, remove extra files or correct dataset.json"
     label_of_unlabeled: dict[str, Path] = {}
