@@ -347,7 +347,6 @@ def test_an_image_without_a_channel_number(tmp_path: Path) -> None:
     dataset = read_layout(tmp_path)
     (problem,) = dataset.problems
     assert (problem.where, problem.finding) == (str(tmp_path / "imagesTr/a.nii.gz"), "the name has no channel number")
-    assert problem.remedy == "rename a.nii.gz to a_0000.nii.gz"
     assert names(dataset) == [("b", "labeled"), ("c", "labeled")]
 
 

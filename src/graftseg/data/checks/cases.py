@@ -18,6 +18,7 @@ from graftseg.data.grid import (
     in_one_orientation,
     lossless_reorientation,
 )
+from graftseg.data.labels import GRID_REMEDY
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 from graftseg.data.swapped import looks_like_labels, read_label_of
@@ -141,7 +142,7 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
     if difference is None:
         return
     what = "image and label lie on different grids"
-    remedy = "resample the label to the image's grid or correct the header of the label"
+    remedy = GRID_REMEDY
     fixed_by: FixedBy = "--fix"
     if differs_by_rounding(image, label):
         voxels = corner_distance(image, label) / min(image.spacing)
