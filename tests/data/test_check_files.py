@@ -192,3 +192,10 @@ def test_exchanged_rows_and_columns(tmp_path: Path) -> None:
 def test_exchanged_axes_of_a_volume(root: Path) -> None:
     put(root, "labelsTr/l1", np.moveaxis(label(1, 1, 2), 2, 0), geometry((4, 16, 16), origin=40.0))
     assert only(root).what == "the axes of the label map look exchanged"
+
+
+def test_a_folder_with_only_test_scans(tmp_path: Path) -> None:
+    put(tmp_path, "imagesTs/t0", image(0))
+    put(tmp_path, "labelsTs/t0", label(1))
+    with user_error(Code.LAYOUT_UNKNOWN, tmp_path, "imagesTr is missing"):
+        read_layout(tmp_path)

@@ -57,8 +57,11 @@ def read_layout(data: Data) -> Dataset:
     if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
         return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
     content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
+    known = {name for names in FOLDERS for name in names[:2] if name}
+    is_incomplete = any((data / name).is_dir() for name in known)
+    finding = "imagesTr is missing" if is_incomplete else "unknown layout"
     remedy = _nearby_folder(data) or f"arrange the scans as {EXPECTED}"
-    raise UserError(Code.LAYOUT_UNKNOWN, data, f"unknown layout, the folder contains {content}", remedy)
+    raise UserError(Code.LAYOUT_UNKNOWN, data, f"{finding}, the folder contains {content}", remedy)
 
 
 def misnamed_folders(root: Path) -> dict[Path, str]:
