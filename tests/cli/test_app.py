@@ -19,7 +19,7 @@ from command_line import CommandLine
 
 from graftseg import api
 from graftseg.cli.app import app
-from graftseg.cli.briefs import machine_lines
+from graftseg.cli.briefs import brief, machine_lines
 from graftseg.core.errors import Code, in_one_line
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
@@ -123,6 +123,11 @@ def test_labels_of_unlabeled_cases_are_never_opened(scans: Path, recipe: Path, t
         weights.append((tmp_path / f"run-{path.name}" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
     assert "labeled_002" in api.info(tmp_path / "run-spoiled")["store"]["unlabeled"]
+
+
+def test_classes_without_names_are_left_out() -> None:
+    assert brief({"kind": "scans", "classes": {}}) == {"kind": "scans"}
+    assert brief({"kind": "scans", "classes": {0: "background"}})["classes"] == {0: "background"}
 
 
 def test_describe(cli: CommandLine, trained: Path, scans: Path, store: Store) -> None:

@@ -24,6 +24,10 @@ def test_an_error_is_one_sentence_and_a_code() -> None:
     assert error.to_json() == pickle.loads(pickle.dumps(error)).to_json() == fields
 
 
+def test_three_dots_end_a_sentence() -> None:
+    assert str(UserError(Code.LABEL_INVALID, "a", "b", "number them 0, 1, ...")).endswith(" 0, 1, ... [label-invalid]")
+
+
 def test_control_characters_in_names_are_escaped() -> None:
     error = UserError(Code.OPTION_INVALID, "a\x1b[31mX\x07\nb é 漢.nii.gz", "truncated", "copy it again")
     assert str(error) == r"a\x1b[31mX\x07\nb é 漢.nii.gz: truncated; copy it again. [option-invalid]"

@@ -1,11 +1,14 @@
 from pathlib import Path
 
 import pytest
-from check_fakes import geometry, image, label, put
+from check_fakes import SHAPE, geometry, image, label, put
 
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import names_extending, split_suffix
 from graftseg.data.check import Finding, check
+from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.layouts import read_layout
+from graftseg.data.scans_to_predict import check_channels
 
 NAMED = "unlabeled scans may be further channels of labeled scans (same name prefix, same grid)"
 
@@ -61,3 +64,20 @@ def test_suffixes() -> None:
         ("_T1", ""),
     ]
     assert names_extending("p1", ["p1_b", "p10_b", "p1", "p1-a", "p1 2"]) == ["p1 2", "p1-a", "p1_b"]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_one_scan_with_more_channels_may_be_a_time_series(tmp_path: Path, channels: int) -> None:
+    for number in range(3):
+        shape = (channels if number == 1 else 1, *SHAPE)
+        put(tmp_path, f"imagesTr/p{number}", image(number, shape))
+        put(tmp_path, f"labelsTr/p{number}", label(1, 1))
+    errors = [finding for finding in check(read_layout(tmp_path), workers=1) if finding.severity == "error"]
+    assert [(error.cases, KEEP_ONE in error.remedy) for error in errors] == [(("p1",), True)] * (channels - 1)
+
+
+@pytest.mark.parametrize(("count", "is_offered"), [(3, True), (1, False)])
+def test_a_scan_to_predict_with_other_channels(count: int, is_offered: bool) -> None:
+    with pytest.raises(UserError) as caught:
+        check_channels("scan", count, 2)
+    assert caught.value.code is Code.CHANNELS_MISMATCH and (KEEP_ONE in caught.value.remedy) == is_offered

@@ -56,6 +56,37 @@ def test_a_test_scan_whose_label_map_is_missing(root: Path) -> None:
     assert "graftseg test" in finding.remedy
 
 
+@pytest.mark.parametrize(
+    ("channels", "remedy"),
+    [(1, "rename foo.nii.gz to foo_0000.nii.gz"), (2, "name the channels CASE_0000, CASE_0001, ...")],
+)
+def test_a_scan_without_a_channel_number(tmp_path: Path, channels: int, remedy: str) -> None:
+    for channel in range(channels):
+        put(tmp_path, f"imagesTr/l0_{channel:04d}", image(channel))
+    put(tmp_path, "labelsTr/l0", label(1))
+    put(tmp_path, "imagesUn/foo", image(3))
+    (problem,) = read_layout(tmp_path).problems
+    assert (problem.code, problem.where) == (Code.CASE_NAME, str(tmp_path / "imagesUn/foo.nii.gz"))
+    assert problem.remedy == remedy
+
+
+def test_a_misspelled_folder_of_label_maps(root: Path) -> None:
+    for number in range(3):
+        put(root, f"labelsTS/t{number}", label(1))
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.size) == ("error", "labelsTS", "3 files")
+    assert finding.what == "the label maps in this folder are not used, because of its name"
+    assert finding.remedy == "rename the folder to labelsTs"
+
+
+def test_an_unknown_folder_of_label_maps(root: Path) -> None:
+    for number in range(3):
+        put(root, f"labelsOld/t{number}", label(1))
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.size) == ("warning", "labelsOld", "3 label maps")
+    assert finding.remedy == "label maps belong in labelsTr or labelsTs"
+
+
 def test_an_unknown_folder_of_scans(root: Path) -> None:
     (root / "imagesUn").rename(root / "unlabeled")
     (root / "notes").mkdir()
@@ -161,3 +192,10 @@ def test_exchanged_rows_and_columns(tmp_path: Path) -> None:
 def test_exchanged_axes_of_a_volume(root: Path) -> None:
     put(root, "labelsTr/l1", np.moveaxis(label(1, 1, 2), 2, 0), geometry((4, 16, 16), origin=40.0))
     assert only(root).what == "the axes of the label map look exchanged"
+
+
+def test_a_folder_with_only_test_scans(tmp_path: Path) -> None:
+    put(tmp_path, "imagesTs/t0", image(0))
+    put(tmp_path, "labelsTs/t0", label(1))
+    with user_error(Code.LAYOUT_UNKNOWN, tmp_path, "imagesTr is missing"):
+        read_layout(tmp_path)

@@ -93,4 +93,13 @@ def test_nothing_to_compare() -> None:
     volume = replace(case("unlabeled"), shape=(4, 4, 4), spacing=(1, 1, 1), orientation="RAS")
     mixed = together([case("labeled")] * 3, [volume] * 3)
     assert compare_splits(mixed).kind == "apart"
+    assert "3 of 6 scans, such as x, have" in compare_splits(mixed).sentence
     assert list(shift_findings(mixed, compare_splits(mixed))) == []
+
+
+def test_one_scan_with_other_channels_is_named_once() -> None:
+    odd = replace(case("labeled"), name="odd", mean=(0.0, 0.0))
+    scans = [odd, *[case("labeled")] * 3, *[case("unlabeled")] * 3, *[case("test")] * 3]
+    sentences = {compare_splits(Fingerprint(tuple(scans)), other).sentence for other in ("unlabeled", "test")}
+    (sentence,) = sentences
+    assert "odd has another number of axes or channels" in sentence

@@ -10,9 +10,11 @@ from check_fakes import geometry, image, label, put
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
-from graftseg.data.labels import check_label_values, refuse_class_list
+from graftseg.core.types import Case
+from graftseg.data.labels import check_label_values, checked_values, refuse_class_list
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.prepare import identity_settings, prepare
+from graftseg.data.scans import read_label
 from graftseg.data.sources import Sources
 from graftseg.planning.plans import make_plan
 from user_errors import user_error
@@ -97,3 +99,14 @@ def test_a_missing_dataset_json_is_not_blamed(tmp_path: Path) -> None:
     with user_error(Code.LABEL_INVALID, tmp_path, "1 is missing") as caught:
         refuse_class_list(dataset)
     assert caught.value.where == str(tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["msd", "plain"])
+def test_other_grids_refer_to_the_check(tmp_path: Path, layout: str) -> None:
+    put(tmp_path, "labelsTr/l0", label(1))
+    case = Case("l0", (tmp_path / "imagesTr/l0.nii.gz",), tmp_path / "labelsTr/l0.nii.gz", "labeled")
+    dataset = Dataset(tmp_path, layout, (case,), {})
+    with pytest.raises(UserError) as caught:
+        checked_values(dataset, case, geometry(origin=5.0), read_label(tmp_path / "labelsTr/l0.nii.gz"))
+    assert caught.value.code is Code.GEOMETRY_MISMATCH and "`graftseg check" in caught.value.remedy
+    assert ("--fix" in caught.value.remedy) == (layout == "msd")

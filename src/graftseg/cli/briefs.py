@@ -14,7 +14,8 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
         # a recipe stays complete, so that users can save and train it
         return {key: value for key, value in facts.items() if key != "kind"}
     if facts.get("kind") != "folds":
-        return {key: _counted(key, value) for key, value in facts.items()}
+        # without dataset.json, the classes of a folder of scans have no names
+        return {key: _counted(key, value) for key, value in facts.items() if (key, value) != ("classes", {})}
     left_out = ("format", "version", "figures", "baseline", "beside_baseline", "folds")
     short = {key: value for key, value in facts.items() if key not in left_out}
     sizes = [len(fold["held_out"]) for fold in facts["folds"]]

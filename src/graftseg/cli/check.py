@@ -48,9 +48,9 @@ def _print(examination: "Examination", data: PathOrSources) -> None:
     ]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
-    for likeness in (examination.likeness, examination.test_likeness):
-        if likeness.kind != "alone":
-            say(likeness.sentence)
+    likenesses = (examination.likeness, examination.test_likeness)
+    for sentence in dict.fromkeys(likeness.sentence for likeness in likenesses if likeness.kind != "alone"):
+        say(sentence)
     if examination.mended is not None:
         _print_copy(examination.mended)
     broken = {split: f" ({count} broken)" if count else "" for split, count in examination.broken.items()}

@@ -1,7 +1,7 @@
 """Check a data set: what is wrong, where, how severe it is, and how to fix it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from graftseg.core.phrases import counted
@@ -12,9 +12,10 @@ from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import from_error, grouped, ordered
-from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings
+from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings, value_findings
 from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
+from graftseg.data.checks.sides import side_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.fix import FixedCopy
@@ -104,6 +105,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
     results = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(result.summary for result in results if result.summary is not None))
+    results = _with_value_findings(dataset, summaries, results)
     likeness, test_likeness = compare_splits(summaries), compare_splits(summaries, "test")
     findings = [
         *(finding for result in results for finding in result.findings),
@@ -116,11 +118,21 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
 
 
+def _with_value_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> list[CaseResult]:
+    """Add the findings about the values of each label map, which depend on the values of all others."""
+    found = iter(value_findings(summaries.cases, dataset.classes))
+    return [
+        result if result.summary is None else replace(result, findings=result.findings + next(found))
+        for result in results
+    ]
+
+
 def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:
     """Yield findings that concern several cases."""
     yield from file_findings(dataset)
     yield from class_findings(dataset, summaries)
     yield from tested_label_findings(dataset, summaries)
+    yield from side_findings({result.case.name: result.centers for result in results}, dataset.classes)
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
     coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]

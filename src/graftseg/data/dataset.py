@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import has_control_characters, nfc, same_names
 from graftseg.core.types import SPLITS, Case, Split
+from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.scans import Scan, read_case, read_label
 
 
@@ -67,7 +68,7 @@ def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: Liter
     for number, case in zip(numbers, cases, strict=True):
         if number != common:
             finding = f"the number of {word} is {number}, but other cases have {common}"
-            series = "; if it is a time series, keep one volume" if word == "channels" and number > common else ""
+            series = f"; {KEEP_ONE}" if word == "channels" and number > common else ""
             remedy = f"give every case the same number of {word}{series}"
             code = Code.CHANNELS_MISMATCH if word == "channels" else Code.DATASET_INVALID
             raise UserError(code, case.images[0], finding, remedy)

@@ -1,7 +1,7 @@
 """Group files into cases: one case per file, or one case for all files that differ only in the channel number."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
@@ -17,12 +17,18 @@ Files = dict[str, dict[int, Path]]
 
 
 def group_scans(
-    scans: list[Path], problems: list[UserError], *, is_numbered: bool, stem: Callable[[Path], str] = scan_stem
+    scans: list[Path],
+    problems: list[UserError],
+    *,
+    is_numbered: bool,
+    channels: int | None = None,
+    stem: Callable[[Path], str] = scan_stem,
 ) -> Files:
     """Group scans into cases by their names without suffix (``stem``).
 
     With ``is_numbered``, scans whose names differ only in the channel number are one case. Otherwise each scan is a
-    case. A missing channel number, or a second file of a channel, is added to ``problems``.
+    case. A missing channel number, or a second file of a channel, is added to ``problems``. ``channels`` is the number
+    of channels of a case, if known.
     """
     files: Files = {}
     for path in scans:
@@ -31,11 +37,26 @@ def group_scans(
         elif match := CHANNEL.fullmatch(stem(path)):
             add_channel(files, match["case"], int(match["channel"]), path, problems)
         else:
-            remedy = "name the channels CASE_0000, CASE_0001, ..."
+            remedy = _numbering(path, channels)
             if original := original_name(stem(path)):
                 remedy = f"if it is a second copy of {original}, remove it; otherwise {remedy}"
             problems.append(UserError(Code.CASE_NAME, path, "the name has no channel number", remedy))
     return files
+
+
+def _numbering(path: Path, channels: int | None) -> str:
+    """Return how to give a channel number to a file. A file of the only channel gets the number 0000."""
+    stem = scan_stem(path)
+    numbered = f"{stem}_0000{nfc(path.name)[len(stem) :]}"
+    if channels == 1 and not (path.parent / numbered).exists():
+        return f"rename {path.name} to {numbered}"
+    return "name the channels CASE_0000, CASE_0001, ..."
+
+
+def channel_count_of(scans: Iterable[Path]) -> int:
+    """Return the number of channels of a case according to the largest channel number, or 1 without numbers."""
+    matches = (CHANNEL.fullmatch(scan_stem(path)) for path in scans)
+    return max((int(match["channel"]) + 1 for match in matches if match), default=1)
 
 
 def add_channel(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:

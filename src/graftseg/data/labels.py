@@ -19,6 +19,7 @@ LARGEST_VALUE = 254  # the largest label value of a class
 MASK_VALUE = 255  # foreground value of masks from image editors
 FIXABLE_LAYOUTS = ("nnunet", "msd")
 """Layouts that ``check --fix`` can copy."""
+GRID_REMEDY = "resample the label to the image's grid or correct the header of the label"
 EMPTY_LABELS_REMEDY = "check the label maps of the labeled scans"
 
 
@@ -77,11 +78,19 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     """Return the sorted values of a label map. Refuse invalid values, or a grid other than the grid of the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
-        remedy = "resample the label to the image's grid or correct the header of the label"
-        raise UserError(Code.GEOMETRY_MISMATCH, path, f"image and label lie on different grids: {difference}", remedy)
+        finding = f"image and label lie on different grids: {difference}"
+        raise UserError(Code.GEOMETRY_MISMATCH, path, finding, f"{GRID_REMEDY}; {_check_advice(dataset)}")
     values = tuple(int(value) for value in np.unique(label.array))
     refuse_values(dataset, case, values)
     return values
+
+
+def _check_advice(dataset: Dataset) -> str:
+    """Return what ``graftseg check`` does about label maps on other grids. ``--fix`` needs a known layout."""
+    if dataset.layout not in FIXABLE_LAYOUTS:
+        return "`graftseg check` lists all problems of the data"
+    fixes = "--fix corrects mirrored or exchanged axes if the header is right"
+    return f"`graftseg check {quote(str(dataset.root))}` lists all problems of the data, and {fixes}"
 
 
 def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None:

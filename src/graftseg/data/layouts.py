@@ -24,6 +24,7 @@ from graftseg.data.gray_pictures import are_gray
 from graftseg.data.grouping import (
     CHANNEL,
     Files,
+    channel_count_of,
     duplicate_case_error,
     find_incomplete,
     group_scans,
@@ -56,8 +57,11 @@ def read_layout(data: Data) -> Dataset:
     if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
         return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
     content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
+    known = {name for names in FOLDERS for name in names[:2] if name}
+    is_incomplete = any((data / name).is_dir() for name in known)
+    finding = "imagesTr is missing" if is_incomplete else "unknown layout"
     remedy = _nearby_folder(data) or f"arrange the scans as {EXPECTED}"
-    raise UserError(Code.LAYOUT_UNKNOWN, data, f"unknown layout, the folder contains {content}", remedy)
+    raise UserError(Code.LAYOUT_UNKNOWN, data, f"{finding}, the folder contains {content}", remedy)
 
 
 def misnamed_folders(root: Path) -> dict[Path, str]:
@@ -75,13 +79,14 @@ def _is_same(path: Path, other: Path) -> bool:
 
 def _misnamed_errors(root: Path) -> list[UserError]:
     """Return an error for every folder of scans that would be ignored because of its name."""
-    remedies = {
-        path: f"move the scans into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
-        for path, name in misnamed_folders(root).items()
-        if scans_in(path) or labels_in(path)
-    }
-    finding = "the scans in this folder are not used, because of its name"
-    return [UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy) for path, remedy in remedies.items()]
+    errors = []
+    for path, name in misnamed_folders(root).items():
+        if scans_in(path) or labels_in(path):
+            content = "label maps" if name.startswith("labels") else "scans"
+            finding = f"the {content} in this folder are not used, because of its name"
+            remedy = f"move the {content} into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
+            errors.append(UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy))
+    return errors
 
 
 def _nearby_folder(folder: Path) -> str:
@@ -151,12 +156,16 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
     """Group the images of every folder into cases and find their labels."""
     problems: list[UserError] = []
     label_names = set().union(*(_label_names(labels) for _, labels, _ in places))
-    for images, _, _ in places:
-        refuse_loose_slices(images, scans_in(images), label_names)
-    grouped = {images: group_scans(scans_in(images), problems, is_numbered=is_numbered) for images, _, _ in places}
+    scans = {images: scans_in(images) for images, _, _ in places}
+    for images, paths in scans.items():
+        refuse_loose_slices(images, paths, label_names)
     channels = description.named_channels if is_numbered else 1
     if channels is None:
-        channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
+        channels = channel_count_of(path for paths in scans.values() for path in paths)
+    grouped = {
+        images: group_scans(paths, problems, is_numbered=is_numbered, channels=channels)
+        for images, paths in scans.items()
+    }
     cases: list[Case] = []
     remedy = "add missing files, remove extra files or correct dataset.json"
     label_of_unlabeled: dict[str, Path] = {}

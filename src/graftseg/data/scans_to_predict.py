@@ -14,6 +14,7 @@ from graftseg.core.types import Case
 from graftseg.data.archives import is_list, scans_below
 from graftseg.data.folders import unsupported_images_in, visible_entries
 from graftseg.data.formats.dicom import series_of_slices
+from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case
 from graftseg.data.scans import READABLE, is_dicom_file
 
@@ -111,4 +112,5 @@ def check_channels(where: str | Path, count: int, expected: int) -> None:
     if count != expected:
         finding = f"has {count} channels, but the run was trained on {expected}"
         remedy = "give the same channels as in training: files CASE_0000, CASE_0001, ... or one file"
+        remedy += f"; {KEEP_ONE}" if count > expected else ""
         raise UserError(Code.CHANNELS_MISMATCH, where, finding, remedy)

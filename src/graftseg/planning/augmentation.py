@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from graftseg.data.checks.sides import MIN_GAP
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
@@ -18,8 +19,6 @@ MAX_OFF_CENTER = 0.1
 """Maximum distance of the mean position of a centered class from the middle, as a share of the width of a scan."""
 MIN_SAME_ORDER = 0.9
 """Two classes have a fixed order if one is left of the other in more than this fraction of the scans with both."""
-MIN_GAP = 0.05
-"""Minimum distance of two class centers, as a share of the width, for one to be left of the other."""
 
 
 def augmentation_choices(facts: Facts, frame: Frame) -> Choices:

@@ -17,6 +17,7 @@ from graftseg.core.phrases import class_name
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
 from graftseg.data.checks.sets import THICK_SLICES
+from graftseg.data.checks.sides import left_right_centers
 from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list
@@ -223,23 +224,9 @@ def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
         _sample(scan.array, label.array),
         piece_counts,
         _slice_pieces(summary, label.array) if is_stack else {},
-        _left_right(summary, label.array),
+        left_right_centers(summary, label.array),
         detail_of(label.array, summary.spacing, stacked_axis(summary.shape, summary.spacing) if is_stack else None),
     )
-
-
-def _left_right(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, float]:
-    """Return the center of each class in a volume, from 0 (left edge) to 1 (right edge). 2-D scans have no sides."""
-    if label.ndim != 3:
-        return {}
-    axis = summary.canonical_order[0]
-    across = tuple(other for other in range(3) if other != axis)
-    centers = {}
-    for value in summary.pieces:
-        counts = (label == value).sum(axis=across)
-        center = float((counts * (np.arange(len(counts)) + 0.5)).sum() / counts.sum() / len(counts))
-        centers[value] = center if summary.orientation[axis] == "R" else 1 - center
-    return centers
 
 
 def _slice_pieces(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, PieceCount]:

@@ -86,7 +86,7 @@ def _findings(findings: Sequence[Finding]) -> Markup:
 def _scan_comparison(examination: Examination) -> Markup:
     """Render the comparisons of labeled scans with unlabeled and test scans, and the intensities of all groups."""
     fingerprint, likenesses = examination.fingerprint, [examination.likeness]
-    if examination.test_likeness.kind != "alone":
+    if examination.test_likeness.kind != "alone" and examination.test_likeness.sentence != likenesses[0].sentence:
         likenesses.append(examination.test_likeness)
     return render(
         "scan_comparison",

@@ -8,7 +8,7 @@ from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.copies import Floats, coarse_view
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
-from graftseg.data.checks.labels import value_findings
+from graftseg.data.checks.sides import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
 from graftseg.data.grid import (
@@ -18,6 +18,7 @@ from graftseg.data.grid import (
     in_one_orientation,
     lossless_reorientation,
 )
+from graftseg.data.labels import GRID_REMEDY
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 from graftseg.data.swapped import looks_like_labels, read_label_of
@@ -35,7 +36,8 @@ FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 class CaseResult:
     """The result of reading a case once. ``summary`` is None if reading failed. ``coarse`` is used to detect copies.
 
-    ``is_labels`` means that the image looks like a label map.
+    ``is_labels`` means that the image looks like a label map. ``centers`` are the centers of the classes from left to
+    right, if image and label have one grid.
     """
 
     case: Case
@@ -45,6 +47,7 @@ class CaseResult:
     thumbnail: Thumbnail | None = None
     geometry: Geometry | None = None
     is_labels: bool = False
+    centers: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,15 @@ class CaseCheck:
                 findings.append(from_error(self.dataset.root, error, case.name))
         summary = fingerprint_case(case, scan, label)
         findings += _image_findings(case, scan, summary)
+        centers: dict[int, float] = {}
         if label is not None:
             findings += _guess_findings(case, label)
-            findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
-            findings += _grids(case.name, scan.geometry, label.geometry)
+            findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
+            centers = {} if different else left_right_centers(summary, label.array)
         thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
         coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
-        return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, looks_like_labels(scan))
+        is_labels = looks_like_labels(scan)
+        return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
 
 
 def differs_by_rounding(first: Geometry, second: Geometry) -> bool:
@@ -137,7 +142,7 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
     if difference is None:
         return
     what = "image and label lie on different grids"
-    remedy = "resample the label to the image's grid or correct the header of the label"
+    remedy = GRID_REMEDY
     fixed_by: FixedBy = "--fix"
     if differs_by_rounding(image, label):
         voxels = corner_distance(image, label) / min(image.spacing)

@@ -54,8 +54,11 @@ def _unused_folders(root: Path) -> Iterator[Finding]:
         if not folder.is_dir() or folder in named or (folder / MANIFEST).exists():
             continue
         if scans := scans_in(folder):
-            what, remedy = "the scans in this folder are not used", "unlabeled scans belong in imagesUn"
-            yield Finding("warning", what, folder.name, counted(len(scans), "scan"), remedy)
+            what, remedy, unit = "the scans in this folder are not used", "unlabeled scans belong in imagesUn", "scan"
+            if folder.name.lower().startswith("label"):
+                what, unit = "the label maps in this folder are not used", "label map"
+                remedy = "label maps belong in labelsTr or labelsTs"
+            yield Finding("warning", what, folder.name, counted(len(scans), unit), remedy)
 
 
 def _images_without_label(dataset: Dataset) -> Iterator[Finding]:

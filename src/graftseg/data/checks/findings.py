@@ -7,6 +7,7 @@ from typing import Literal
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import and_more, counted
+from graftseg.data.folders import visible_entries
 
 Severity = Literal["error", "warning", "note"]
 FixedBy = Literal["", "--fix", "--drop"]
@@ -45,9 +46,10 @@ def from_error(root: Path, error: UserError, case: str | None = None) -> Finding
     path, cases = Path(error.where), () if case is None else (case,)
     fixed_by: FixedBy = "" if case is None or error.code in ENVIRONMENT else "--drop"
     if path.is_relative_to(root):
-        return Finding(
-            "error", error.finding, str(path.relative_to(root)), "1 file", error.remedy, cases, fixed_by, "file"
-        )
+        # a folder with a wrong name is a problem of all its files, but a folder of DICOM slices is one file
+        is_folder = error.code is Code.LAYOUT_UNKNOWN and path.is_dir()
+        size = counted(len(visible_entries(path)), "file") if is_folder else "1 file"
+        return Finding("error", error.finding, str(path.relative_to(root)), size, error.remedy, cases, fixed_by, "file")
     return Finding("error", error.finding, error.where, "1 case", error.remedy, cases, fixed_by, "case")
 
 

@@ -1,6 +1,6 @@
 """Checks of label maps: empty maps, values without a class, gaps, classes without voxels, test labels, islands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from graftseg.core.phrases import and_more, class_name, counted
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity
@@ -11,11 +11,27 @@ from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20
 """If a class has more islands than this in a label map, they are a warning, and otherwise a note."""
+SET_TO_ONE = "255 probably means 1 in this case: set 255 to 1 in this label map"
 FIX_VALUES = f"{FIX} writes a copy with the values "
 
 
-def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -> Iterator[Finding]:
-    """Report an empty label map, and values that are not in the class list."""
+def value_findings(cases: Sequence[CaseFingerprint], classes: dict[int, str]) -> list[list[Finding]]:
+    """Report, for each case, an empty label map and values that are not in the class list."""
+    odd = _mask_instead_of_one([case for case in cases if case.label_counts])
+    return [list(_value_findings(case.name, case.label_counts, classes, is_one=case is odd)) for case in cases]
+
+
+def _mask_instead_of_one(labeled: Sequence[CaseFingerprint]) -> CaseFingerprint | None:
+    """Return the only label map with 255 and without 1, or None. All others that are not empty must have 1."""
+    masks = [case for case in labeled if MASK_VALUE in case.label_counts]
+    others = [case.label_counts for case in labeled if case not in masks and set(case.label_counts) != {0}]
+    if len(masks) == 1 and 1 not in masks[0].label_counts and others and all(1 in counts for counts in others):
+        return masks[0]
+    return None
+
+
+def _value_findings(name: str, counts: dict[int, int], classes: dict[int, str], *, is_one: bool) -> Iterator[Finding]:
+    """Report the values of one label map. ``is_one`` means that 255 probably means 1."""
     if set(counts) == {0}:
         size = f"all {counts[0]} voxels are background"
         remedy = "check that the label map is finished; it is correct if the scan shows none of the classes"
@@ -23,7 +39,8 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
     for value, problem in value_problems(counts.keys(), classes) if classes else ():
         size = f"{counted(counts[value], 'voxel')}, {100 * counts[value] / sum(counts.values()):.2g} %"
         fixed_by: FixedBy = "--fix" if problem.fixed_values else "--drop"
-        yield Finding("error", problem.what, name, size, _remedy(problem), (name,), fixed_by)
+        remedy = SET_TO_ONE if is_one and value == MASK_VALUE and not problem.fixed_values else _remedy(problem)
+        yield Finding("error", problem.what, name, size, remedy, (name,), fixed_by)
 
 
 def _remedy(problem: LabelProblem) -> str:
@@ -78,7 +95,7 @@ def tested_label_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[
 def _untrained_values(case: CaseFingerprint, trained: set[int]) -> Iterator[Finding]:
     """Report values of a test label that occur in no labeled case. They cannot be scored."""
     if is_mask(case.label_counts) and trained == {0, 1}:
-        yield from value_findings(case.name, case.label_counts, dict.fromkeys(trained, ""))
+        yield from _value_findings(case.name, case.label_counts, dict.fromkeys(trained, ""), is_one=False)
         return
     for value in sorted(case.label_counts.keys() - trained):
         what, size = (
@@ -122,6 +139,7 @@ def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...]) -> I
     fixed_by: FixedBy = "" if MASK_VALUE in present else "--fix"
     if MASK_VALUE in present:
         remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
+        remedy = SET_TO_ONE if _mask_instead_of_one(labeled) else remedy
     above = [value for value in present if value > first_gap]
     values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
     size = f"{occur} occur, {missing} below {present[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"

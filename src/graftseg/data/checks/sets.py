@@ -13,6 +13,7 @@ from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint
+from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grid import grid_difference
 
 SPACING_FACTOR = 2.0  # a spacing that differs from the median by a larger factor is reported
@@ -60,6 +61,8 @@ def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Findi
             number = counted(counts[odd[0]], singular, plural)
             size = f"{number} instead of {usual}, in {len(odd)} of {len(counts)} cases"
             what = f"the number of {plural} differs between cases"
+            if plural == "channels" and any(counts[name] > usual for name in odd):
+                remedy += f"; {KEEP_ONE}"
             yield Finding("error", what, odd[0], size, remedy, odd, "--drop")
 
 

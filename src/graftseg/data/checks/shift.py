@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
+from statistics import multimode
 from typing import Any, Literal
 
 import numpy as np
@@ -61,8 +62,7 @@ def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likene
     if not labeled or not others:
         return Likeness("alone", SENTENCES["alone"].format(numbers=numbers), other=other)
     if len({(len(case.shape), len(case.mean)) for case in labeled + others}) > 1:
-        sentence = "The scans have different numbers of axes or channels and cannot be compared."
-        return Likeness("apart", sentence, other=other)
+        return Likeness("apart", _not_comparable(summaries), other=other)
     stored, standardized = (intensity_shift(labeled, others, standardized=after) for after in (False, True))
     spacing, medians = spacing_shift(labeled, others), (_median_spacing(labeled), _median_spacing(others))
     measured = Likeness("alike", "", stored, standardized, spacing, *medians, other)
@@ -78,6 +78,15 @@ def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likene
         scans = counted(len(offset_scans), "scan")
         sentence = f"Spacing and intensities are similar, except for {scans} that may lack a rescale intercept."
     return replace(measured, kind=kind, sentence=sentence)
+
+
+def _not_comparable(summaries: Fingerprint) -> str:
+    """Return a sentence on the scans with other numbers of axes or channels. It is the same for all splits."""
+    numbers = [(len(case.shape), len(case.mean)) for case in summaries.cases]
+    usual = min(multimode(numbers))
+    odd = [case.name for case, number in zip(summaries.cases, numbers, strict=True) if number != usual]
+    which = f"{odd[0]} has" if len(odd) == 1 else f"{len(odd)} of {len(numbers)} scans, such as {odd[0]}, have"
+    return f"The splits cannot be compared: {which} another number of axes or channels than the other scans."
 
 
 def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> tuple[float, ...]:

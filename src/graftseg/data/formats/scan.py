@@ -38,6 +38,7 @@ USUAL_CHANNELS = 8
 VOLUMES_ARE_CHANNELS = -1
 """Passed as ``channel_count`` if the volumes of a file are known to be channels."""
 
+KEEP_ONE = "if it is a time series, keep one volume"
 NAME_CHANNELS = 'if the volumes are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
 SAVE_VOLUME = "save the volume to segment, or save the channels of a case as CASE_0000, CASE_0001"
 AGAIN = "copy or export the file again"
@@ -109,7 +110,7 @@ class FourthAxis:
             return ()
         taken = f"{self.volumes} channels" + (f", {self.step:g} s apart according to the header" if has_seconds else "")
         what = "the volumes of one file are assumed to be channels"
-        return (Guess(path, what, taken, f"{NAME_CHANNELS}; if the file is a time series, keep one volume"),)
+        return (Guess(path, what, taken, f"{NAME_CHANNELS}; {KEEP_ONE}"),)
 
     def _is_certain(self, channel_count: int | None) -> bool:
         return self.volumes == 1 or channel_count in (self.volumes, VOLUMES_ARE_CHANNELS)

@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+from check_fakes import image, label, make_scans, put
+
+from graftseg.data.check import Finding, check
+from graftseg.data.checks.labels import SET_TO_ONE
+from graftseg.data.layouts import read_layout
+
+
+def about_value_255(root: Path) -> Finding:
+    (finding,) = [finding for finding in check(read_layout(root), workers=1) if finding.severity == "error"]
+    assert finding.cases == ("l1",)
+    return finding
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+def test_one_label_map_with_255_instead_of_1(tmp_path: Path, has_list: bool) -> None:
+    root = make_scans(tmp_path)
+    put(root, "labelsTr/l1", label(255, 2))
+    if not has_list:
+        (root / "dataset.json").unlink()
+    assert about_value_255(root).remedy == SET_TO_ONE
+
+
+@pytest.mark.parametrize("values", [(255, 1, 2), (255,)])
+def test_255_may_be_another_class(tmp_path: Path, values: tuple[int, ...]) -> None:
+    root = make_scans(tmp_path)
+    put(root, "labelsTr/l1", label(*values))
+    if values == (255,):
+        put(root, "labelsTr/l2", label(2))  # another label map without 1
+    assert about_value_255(root).remedy == "name the value in dataset.json or correct the label map"
+
+
+def test_an_empty_label_map_does_not_matter(tmp_path: Path) -> None:
+    root = make_scans(tmp_path)
+    put(root, "labelsTr/l1", label(255, 2))
+    put(root, "labelsTr/l2", label())
+    put(root, "imagesTr/l3", image(3))
+    put(root, "labelsTr/l3", label(1))
+    assert about_value_255(root).remedy == SET_TO_ONE
