@@ -66,9 +66,12 @@ def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None
 
 def test_notes_name_the_checkpoint() -> None:
     assert "No checkpoint was selected by its score." in notes_section({}, None)
-    on_validation = notes_section({}, None, UsedCheckpoint("best on validation, step 40"))
+    on_validation = notes_section({}, None, UsedCheckpoint("best on validation, step 40", "validation"))
     assert "“best on validation, step 40”, selected by its score." in on_validation
-    on_test = notes_section({}, None, UsedCheckpoint("best on test, step 40 (protocol paper)", is_optimistic=True))
+    averaged = notes_section({}, None, UsedCheckpoint("last, averaged with the baseline"))
+    assert "“last, averaged with the baseline”: no checkpoint was selected by its score." in averaged
+    assert "optimistic" not in averaged
+    on_test = notes_section({}, None, UsedCheckpoint("best on test, step 40 (protocol paper)", "test"))
     assert (
         "“best on test, step 40 (protocol paper)”: selected on the test cases, so the scores are optimistic." in on_test
     )

@@ -91,8 +91,7 @@ def notes_section(
         deviation=DEVIATION if folds else "",
         has_volumes=evaluation is None or evaluation.has_volumes,
         protocol="standard" if evaluation is None else evaluation.protocol,
-        checkpoint=checkpoint.text,
-        is_optimistic=checkpoint.is_optimistic,
+        checkpoint=checkpoint,
     )
 
 
