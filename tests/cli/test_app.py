@@ -146,6 +146,7 @@ def test_describe(cli: CommandLine, trained: Path, scans: Path, store: Store) ->
 def test_the_machine_fits_on_one_screen(cli: CommandLine) -> None:
     lines = cli.works("doctor").splitlines()
     assert len(lines) < 24 and max(map(len, lines)) <= 80
+    assert "devices: cpu with 1 thread" in machine_lines(api.doctor() | {"devices": ["cpu with 1 threads"]})
     names = cli.works("doctor", "--recipes").splitlines()
     counts = "".join(lines[[line.startswith("recipes: ") for line in lines].index(True) :])
     assert names == shipped_recipes() == json.loads(cli.works("doctor", "--recipes", "--json"))["recipes"]
@@ -182,7 +183,11 @@ def test_a_bad_scan_does_not_stop_the_others(cli: CommandLine, trained: Path, sc
         (folder / f"{name}_0000.nii.gz").write_bytes((scans / "imagesTs" / f"{name}_0000.nii.gz").read_bytes())
     (folder / "test_000_0000.nii.gz").write_bytes(b"rubbish")
     code, out, error = cli("predict", trained, folder, "--out", tmp_path / "out")
-    assert code == 2 and "1 label map\n" in out.replace(", 1 of them empty", "") and "test_000_0000.nii.gz" in error
+    assert (
+        code == 2
+        and "1 label map, 1 scan failed\n" in out.replace(", 1 of them empty", "")
+        and "test_000_0000.nii.gz" in error
+    )
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "cases.jsonl",
         "classes.json",

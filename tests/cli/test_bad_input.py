@@ -190,7 +190,7 @@ def test_one_time_series_among_volumes(cli: CommandLine, volumes: Path, recipe: 
     cli.fails("plan", volumes, "--out", tmp_path / "plan.yaml", code=Code.CHANNELS_MISMATCH)
     assert not (tmp_path / "plan.yaml").exists()
     code, out, error = cli("predict", tmp_path / "trained", volumes / "imagesTr", "--out", tmp_path / "maps")
-    assert code == 2 and out.endswith("3 label maps\n") and "channels" in error
+    assert code == 2 and out.endswith("3 label maps, 1 scan failed\n") and "channels" in error
     assert "labeled_000.nii.gz" not in entries(tmp_path / "maps")
     code, out, error = cli("rank", tmp_path / "trained", "--data", volumes)
     assert code == 2 and "unlabeled_004" in out and "labeled_000: " in error and "channels" in error

@@ -12,6 +12,7 @@ import pytest
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.core.files import write_json
+from graftseg.core.predictions import Manifest, PredictedCase
 from graftseg.evaluation.comparison import HEAD, compare_runs
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation, Row
@@ -68,6 +69,18 @@ def test_a_line_for_each_metric_and_the_cases_of_one_run_only(runs: tuple[Path, 
     assert (dice["p"], dice["better/worse/equal"]) == ("1", "1/1/1")
     assert dice["95 % interval"] == "-10.00 to +20.00"
     assert (hd95["difference"], hd95["better/worse/equal"]) == ("-0.33", "1/1/1")
+
+
+def test_different_precision_of_the_same_cases_is_named(runs: tuple[Path, Path]) -> None:
+    for run, shared in zip(runs, ("bf16", "float32"), strict=True):
+        cases = [PredictedCase(case, (), f"{case}.nii.gz", 0.1, precision=shared) for case in "abc"]
+        other = [PredictedCase(case, (), f"{case}.nii.gz", 0.1) for case in ("gone", "new")]
+        Manifest("run", "", {}, (), "last", "cpu", {}, (*cases, *other)).save(run)
+    (comparison,), (same,) = compare_runs(runs), compare_runs([runs[1], write_run(runs[0].parent / "x", {"a": 0.5})])
+    assert comparison.precisions == ["bf16", "float32"] and same.precisions is None
+    assert "the label maps were predicted in different precision: bf16 (first) and float32 (second)" in [
+        *comparison.notes()
+    ]
 
 
 def test_a_single_case_has_no_interval(tmp_path: Path) -> None:

@@ -193,6 +193,18 @@ def test_training_scans_give_a_warning(run: Path, scans: Path) -> None:
     assert warning.startswith("3 of 3 test cases have the names of training scans (labeled_000)")
 
 
+def test_renamed_copies_of_training_scans_give_a_warning(run: Path, scans: Path, tmp_path: Path) -> None:
+    assert api.test(run, device="cpu").warnings == ()
+    shutil.copytree(scans / "imagesTs", tmp_path / "imagesTs")
+    shutil.copytree(scans / "labelsTs", tmp_path / "labelsTs")
+    (scan,) = (scans / "imagesTr").glob("labeled_001*")
+    (label,) = (scans / "labelsTr").glob("labeled_001*")
+    shutil.copy(scan, tmp_path / "imagesTs" / scan.name.replace("labeled_001", "new"))
+    shutil.copy(label, tmp_path / "labelsTs" / label.name.replace("labeled_001", "new"))
+    (warning,) = api.test(run, tmp_path, device="cpu").warnings
+    assert warning.startswith("1 of 4 test scans is a copy of a training scan (new = labeled_001)")
+
+
 def test_classes_that_are_never_found_are_reported(run: Path) -> None:
     tested = api.test(run, device="cpu")
     rows = [replace(row, dice=0.0) if row.label == 1 else replace(row, dice=0.5) for row in tested.scores[run].rows]

@@ -117,6 +117,9 @@ def test_whichever_was_cut_goes_on(scans: Path, tmp_path: Path, cut: str) -> Non
     recipe, whole, again = tiny_recipe(baseline=True), RunFolder(tmp_path / "a"), RunFolder(tmp_path / "b")
     api.train(recipe, scans, whole.path, device="cpu")
     shutil.copytree(whole.path, again.path)
+    with user_error(Code.TARGET_EXISTS, whole.path, "another --out") as refused:
+        api.train(recipe, scans, whole.path, device="cpu")
+    assert "--resume" not in str(refused.value)
     stopped = again if cut == "run" else again.baseline
     if cut == "run":
         shutil.rmtree(again.baseline.path)

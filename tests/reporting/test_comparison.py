@@ -2,8 +2,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_fakes import Page, write_facts, write_predictions
+from report_fakes import Page, write_facts, write_manifest, write_predictions
 
+from graftseg.core.predictions import PredictedCase
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.scores import read_csv
 from graftseg.reporting.comparison import EvaluatedRun, comparison_section, verdict_of
@@ -59,6 +60,15 @@ def test_different_protocols_are_reported(results: Results, baseline: RunFolder)
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
     text = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))).text
     assert "The rules for empty masks differ: standard protocol for this run, paper protocol for the baseline." in text
+
+
+def test_different_precision_is_reported(results: Results, baseline: RunFolder) -> None:
+    different = "The label maps were predicted in different precision: bf16 for this run, float32 for the baseline."
+    assert different not in comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))
+    # case d was not evaluated in the baseline, so its precision does not count
+    predicted = [PredictedCase(case, (), f"{case}.nii.gz", 0.1, precision="bf16") for case in "ab"]
+    write_manifest(results.folder, *predicted, PredictedCase("d", (), "d.nii.gz", 0.1))
+    assert different in comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))
 
 
 def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> None:

@@ -29,6 +29,7 @@ def test_three_views_of_a_mixed_image(tmp_path: Path) -> None:
     titles = [text for element, text in page.texts if element == "title"]
     views = ("image", "edge of the pasted region", "target labels")
     assert titles == [f"{name}, step 15: {view}" for name in ("X_in", "X_out") for view in views]
+    assert "the edge of its pasted region (white inside, black outside)" in page.text
 
 
 def test_image_without_mask_and_label_has_one_picture(tmp_path: Path) -> None:
@@ -37,6 +38,7 @@ def test_image_without_mask_and_label_has_one_picture(tmp_path: Path) -> None:
     np.savez(path, X_labeled=np.eye(4), Y_labeled=np.eye(5, dtype=np.uint8))
     page = Page(mixed_section(snapshot_paths(RunFolder(tmp_path)), None, Gallery(CLASSES, Album())))
     assert [text for element, text in page.texts if element == "title"] == ["X_labeled, step 3: image"]
+    assert "pasted region" not in page.text
 
 
 def test_watched_scans_in_rows_and_snapshots_in_columns(tmp_path: Path) -> None:

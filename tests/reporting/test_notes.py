@@ -5,7 +5,9 @@ import pytest
 from report_fakes import Page
 
 from graftseg.evaluation.scores import Evaluation, Row
+from graftseg.methods import METHODS
 from graftseg.reporting.facts import Provenance, case_counts, flatten, notes_section, run_facts, run_section
+from graftseg.reporting.glossary import TERMS
 from graftseg.reporting.results import UsedCheckpoint
 
 
@@ -66,9 +68,12 @@ def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None
 
 def test_notes_name_the_checkpoint() -> None:
     assert "No checkpoint was selected by its score." in notes_section({}, None)
-    on_validation = notes_section({}, None, UsedCheckpoint("best on validation, step 40"))
+    on_validation = notes_section({}, None, UsedCheckpoint("best on validation, step 40", "validation"))
     assert "“best on validation, step 40”, selected by its score." in on_validation
-    on_test = notes_section({}, None, UsedCheckpoint("best on test, step 40 (protocol paper)", is_optimistic=True))
+    averaged = notes_section({}, None, UsedCheckpoint("last, averaged with the baseline"))
+    assert "“last, averaged with the baseline”: no checkpoint was selected by its score." in averaged
+    assert "optimistic" not in averaged
+    on_test = notes_section({}, None, UsedCheckpoint("best on test, step 40 (protocol paper)", "test"))
     assert (
         "“best on test, step 40 (protocol paper)”: selected on the test cases, so the scores are optimistic." in on_test
     )
@@ -81,12 +86,17 @@ def test_data_are_named_by_their_folder() -> None:
     assert (unnamed["Data"], unnamed["Test scans"], unnamed["Channels"]) == ("RUN/store", "", "")
 
 
-def test_terms_of_the_method_are_folded_away() -> None:
-    page = Page(notes_section({}, None))
-    assert "details" in {tag for tag, _ in page.elements} and ("summary", "Terms of the method") in page.texts
-    terms = {text for element, text in page.texts if element == "dt"}
-    assert {"X_in", "X_out", "X_mixed", "L_in, L_out", "bcp", "Standard protocol", "95HD"} <= terms
-    assert "hd95" not in terms
+def terms_of(*sections: str) -> list[str]:
+    terms = [text for element, text in Page(notes_section({}, None, sections=sections)).texts if element == "dt"]
+    return terms[terms.index("Variation") + 1 :]
+
+
+def test_only_terms_that_occur_are_explained() -> None:
+    drawn = ('<img alt="bcp X_in"><h3>graft</h3><b>X_labeled</b>', "L_labeled<p>The teachers, of graftseg bcp-pretrain")
+    assert terms_of(*drawn) == ["bcp-pretrain", "graft", "X_labeled", "L_labeled"]
+    assert terms_of("<p>teacher</p>", "Standard protocol, standard protocol") == ["Teacher", "Standard protocol"]
+    assert "Terms of the method" not in notes_section({}, None)
+    assert METHODS.keys() <= TERMS.keys()
 
 
 @pytest.mark.parametrize(("volume", "unit"), [(1.0, "Voxel"), (math.nan, "Pixel")])

@@ -191,7 +191,8 @@ def predict(
     if predicted.network:
         say(f"network: {predicted.network}")
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
-    say(f"{predicted.folder}: {counted(count, 'label map')}" + (f", {empty} of them empty" if empty else ""))
+    failed = f", {counted(len(predicted.failures), 'scan')} failed" if predicted.failures else ""
+    say(f"{predicted.folder}: {counted(count, 'label map')}" + (f", {empty} of them empty" if empty else "") + failed)
     if predicted.skipped:
         say(f"skipped {predicted.skipped} of {count}: the label maps are up to date; --again predicts them again")
     if others := predicted.others:

@@ -28,7 +28,7 @@ def machine_lines(facts: dict[str, Any]) -> list[str]:
     texts = {
         "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
         **{f"extra {name}": installed for name, installed in facts["extras"].items()},
-        "devices": ", ".join(facts["devices"]),
+        "devices": ", ".join(facts["devices"]).replace(" 1 threads", " 1 thread"),
         "free disk": f"{facts['disk_free_gib']} GiB",
         "recipes": ", ".join(f"{folder} ({count})" for folder, count in counts.items()),
         "all recipes": "graftseg doctor --recipes",

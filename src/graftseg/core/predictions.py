@@ -5,7 +5,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import parse_json, read_json, write_checked, write_errors, write_text
+from graftseg.core.names import nfc
 from graftseg.core.reading import read_bytes
 
 MANIFEST = "manifest.json"
@@ -133,6 +134,18 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
         finding = "damaged or edited, not a manifest of label maps"
         raise UserError(Code.DAMAGED_FILE, path, finding, remedy) from None
     return _with_journals(folder, manifest) if manifest.unfinished else manifest
+
+
+def precisions_of(folders: Sequence[Path], cases: Iterable[str]) -> list[str] | None:
+    """Return the precision in which each folder's label maps of these cases were predicted, if the precision differs.
+
+    Return None if it is the same, or if a folder has no valid manifest with these cases.
+    """
+    names = {nfc(case) for case in cases}
+    manifests = [find_manifest(folder) for folder in folders]
+    predicted = [[] if manifest is None else manifest.cases for manifest in manifests]
+    found = [" and ".join(sorted({case.precision for case in each if nfc(case.case) in names})) for each in predicted]
+    return found if all(found) and len(set(found)) > 1 else None
 
 
 def _with_journals(folder: Path, manifest: Manifest) -> Manifest:

@@ -148,10 +148,11 @@ class RunFolder:
         contents[METHODS] = self.compare_file.is_file()
         return next((phrase for phrase, is_here in contents.items() if is_here), "" if self.is_free else "other files")
 
-    def check_target(self, expected: str, *, resume: bool | None) -> None:
+    def check_target(self, expected: str, *, resume: bool | None, needs_baseline: bool = True) -> None:
         """Raise a UserError if the folder contains anything other than ``expected``, or does not fit ``resume``.
 
         With ``resume=True``, the folder must have this content. With False, it must be free. None allows both.
+        ``needs_baseline`` is whether a single run is finished only with its baseline.
         """
         content = self.content
         if content not in ("", expected):
@@ -161,10 +162,23 @@ class RunFolder:
             finding = f"the folder contains {content}, not {expected}"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if content and resume is False:
+            if self._is_finished(needs_baseline=needs_baseline):
+                raise UserError(
+                    Code.TARGET_EXISTS, self.path, "the folder contains a finished run", "choose another --out"
+                )
             finding, remedy = f"the folder contains {content}", "add --resume to continue, or pass another --out"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if resume and not content:
             raise UserError(Code.RUN_UNFINISHED, self.path, "there is nothing to resume", "omit --resume to start")
+
+    def _is_finished(self, *, needs_baseline: bool) -> bool:
+        """Return whether a single run and, if it exists or is needed, its baseline are finished."""
+        if not self.exists or self.status != "finished":
+            return False
+        baseline = self.baseline
+        if not baseline.exists:
+            return not needs_baseline
+        return baseline.status == "finished" and self.shipped() is not None
 
     def check_not_data(self, data: Path) -> None:
         """Raise a UserError if the folder is the resolved folder of the data."""

@@ -6,6 +6,7 @@ networks may also contain volumes. The network uses their slices along the last 
 """
 
 import hashlib
+import io
 import json
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -169,6 +170,13 @@ class Store:
         content = FORMAT | _STORE.dump_python(self, mode="json", exclude={"path"})
         if _manifest(self.path) != content:
             write_checked(self.path / MANIFEST, content)
+
+
+def image_checksum(image: npt.NDArray[Any]) -> str:
+    """Return the checksum that the file of a prepared image ``(C, *space)`` has in a store."""
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(image, np.float16))
+    return hashlib.sha256(stream.getbuffer()).hexdigest()
 
 
 ADAPTER = TypeAdapter(StoredCase)

@@ -9,7 +9,7 @@ from typing import Any
 from graftseg.core.csv_tables import csv_text
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import json_text, read_object, write_group
-from graftseg.core.predictions import find_manifest
+from graftseg.core.predictions import find_manifest, precisions_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
@@ -40,6 +40,7 @@ class ScoredRun:
     references: folder or store with the reference label maps
     tested_on: ``test_identity`` of the reference store
     trained_on: ``identity`` of the training store
+    predictions: folder of the label maps
     """
 
     path: str
@@ -50,6 +51,7 @@ class ScoredRun:
     trained_on: str | None
     weights_hash: str | None = None
     steps: int | None = None
+    predictions: Path | None = None
 
     @property
     def about(self) -> str:
@@ -64,13 +66,17 @@ class ScoredRun:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paired statistics of two runs, and the cases that only one of the two runs has."""
+    """Paired statistics of two runs, and the cases that only one of the two runs has.
+
+    precisions: precision in which the label maps of each run were predicted, if it differs
+    """
 
     first: ScoredRun
     second: ScoredRun
     effects: tuple[tuple[Pairs, Effect], ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
+    precisions: list[str] | None = None
 
     def notes(self) -> Iterator[str]:
         """Yield the paths of both runs, and notes on equal weights and on cases that are left out."""
@@ -78,6 +84,9 @@ class Comparison:
             yield f"{position}: {run.path} ({run.about})"
         if self.first.weights_hash is not None and self.first.weights_hash == self.second.weights_hash:
             yield "both runs have the same weights"
+        if self.precisions is not None:
+            first, second = self.precisions
+            yield f"the label maps were predicted in different precision: {first} (first) and {second} (second)"
         for position, cases in (("first", self.only_first), ("second", self.only_second)):
             if cases:
                 yield f"cases left out, since only the {position} run has them: {', '.join(cases)}"
@@ -108,6 +117,7 @@ def read_scored_run(folder: Path) -> ScoredRun:
         trained_on=store.get("identity") if isinstance(store, dict) else None,
         weights_hash=next((source["weights"] for source in sources if isinstance(source.get("weights"), str)), None),
         steps=training["steps"] if isinstance(training.get("steps"), int) else None,
+        predictions=table.parent,
     )
 
 
@@ -147,7 +157,9 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
         raise UserError(Code.NOT_COMPARABLE, second.path, finding, "compare runs on the same test cases")
     effects = [(pairs, effect_of(pairs)) for pairs in paired(first.evaluation, second.evaluation)]
     only_first, only_second = (tuple(sorted(run.cases - shared)) for run in (first, second))
-    return Comparison(first, second, tuple(effects), only_first, only_second)
+    folders = [run.predictions for run in (first, second) if run.predictions is not None]
+    precisions = precisions_of(folders, shared)
+    return Comparison(first, second, tuple(effects), only_first, only_second, precisions)
 
 
 def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: str) -> None:

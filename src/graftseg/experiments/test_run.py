@@ -16,6 +16,7 @@ from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
+from graftseg.experiments.copies import copies_warning, training_checksums, with_checksums
 from graftseg.inference.ensemble import EXACT, folder_of_network
 from graftseg.inference.model import check_weights_exist
 from graftseg.inference.predict import PlannedPrediction, Predicted, PredictionSettings, plan_prediction
@@ -77,10 +78,12 @@ def score_run(
     runs = [folder, baseline] if with_baseline else [folder]
     # all checks come before the first prediction, which deletes previous scores
     plans = {run.path: _plan(run, scans, device) for run in runs}
+    plans[folder.path], checksums = with_checksums(plans[folder.path])
     predicted = {path: _predict(plan) for path, plan in plans.items()}
     scores = _score(predicted, scans, allow_missing=allow_missing)
     comparison = compare_runs([baseline.path, folder.path])[0] if with_baseline else None
     warnings = list(_training_cases_warning(names, networks))
+    warnings.extend(copies_warning(checksums, training_checksums(networks)))
     if not with_baseline and baseline.path.exists():
         warnings.append(f"{baseline.path} is not finished, so the run is tested without a baseline")
     return ScoredTest(scans, scores, comparison, report(folder.path), tuple(warnings))

@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from graftseg.core.predictions import precisions_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
@@ -111,7 +112,8 @@ def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Command
 def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, baseline_results: Results) -> Markup:
     """Render a row for each class, and warnings about an unfair comparison."""
     run_dice, baseline_dice_by_case = _dice(results, None), _dice(baseline_results, None)
-    shared = len(run_dice.keys() & baseline_dice_by_case.keys())
+    shared_cases = run_dice.keys() & baseline_dice_by_case.keys()
+    shared = len(shared_cases)
     if not shared:
         return render("comparison", empty=Missing("The two runs share no evaluated case."))
     names = {row.label: row.name for row in results.evaluation.rows}
@@ -133,6 +135,7 @@ def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, bas
         is_baseline=_is_baseline(run, baseline),
         protocols=[baseline_results.evaluation.protocol, results.evaluation.protocol],
         checkpoints=[str(used_checkpoint(baseline_results, baseline.facts)), str(used_checkpoint(results, run.facts))],
+        precisions=precisions_of([baseline_results.folder, results.folder], shared_cases),
     )
 
 

@@ -16,6 +16,7 @@ from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.changes import changes_of
 from graftseg.recipes.recipe import first_few, parse_recipe
+from graftseg.reporting.glossary import terms_in
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import LAST_CHECKPOINT, Results, UsedCheckpoint
@@ -79,11 +80,16 @@ def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
 
 
 def notes_section(
-    facts: dict[str, Any], evaluation: Evaluation | None, checkpoint: UsedCheckpoint = LAST_CHECKPOINT, folds: str = ""
+    facts: dict[str, Any],
+    evaluation: Evaluation | None,
+    checkpoint: UsedCheckpoint = LAST_CHECKPOINT,
+    folds: str = "",
+    sections: Iterable[str] = (),
 ) -> Markup:
-    """Render the definitions of the metrics, the rule for empty masks, the checkpoint and the data.
+    """Render the definitions of the metrics, the rule for empty masks, the checkpoint, the data and terms.
 
-    ``folds`` describes the data and the seed of all folds. It is empty for a single run.
+    folds: describes the data and the seed of all folds; empty for a single run
+    sections: the other sections of the page, whose terms are explained
     """
     return render(
         "notes",
@@ -91,8 +97,8 @@ def notes_section(
         deviation=DEVIATION if folds else "",
         has_volumes=evaluation is None or evaluation.has_volumes,
         protocol="standard" if evaluation is None else evaluation.protocol,
-        checkpoint=checkpoint.text,
-        is_optimistic=checkpoint.is_optimistic,
+        checkpoint=checkpoint,
+        terms=terms_in(sections),
     )
 
 

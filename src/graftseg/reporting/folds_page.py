@@ -88,8 +88,8 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
         "training": fold_curves_section([read_curves(fold) for fold in folds]),
         "test": _test(run, tested, tested_baseline, len(held_out), names.scans),
         "run": run_section(recipe, fold_facts(manifests, names, held_out)),
-        "notes": notes_section(facts, results.evaluation, folds=trained),
     }
+    sections["notes"] = notes_section(facts, results.evaluation, folds=trained, sections=sections.values())
     verdicts = [_verdict(run, HELD_OUT, results, baseline), *missed_classes(results)]
     verdicts.append(_verdict(run, "Test scans", tested, evaluation_of(tested_baseline)))
     summary = render(

@@ -19,6 +19,7 @@ MAX_SIDE = 256
 MAX_COLUMNS = 6
 MAX_ROWS = 4
 SNAPSHOTS_PER_STAGE = 3
+PASTED = "edge of the pasted region"
 TrainingImage = tuple[str, str, list[Markup]]
 """The name of a training image, its step such as ``step 40``, and its pictures."""
 
@@ -53,7 +54,9 @@ def mixed_section(paths: dict[int, Path], log: Log | None, gallery: Gallery) -> 
     with_images = [(method, images) for method, images in stages if images]
     if not with_images:
         return render("mixed", empty=Missing("This run has no pictures of training images.", *TRAIN))
-    return gallery.section("mixed", augmented=True, stages=with_images)
+    drawn = [picture for _, images in with_images for _, _, pictures in images for picture in pictures]
+    has_pasted = any(PASTED in picture for picture in drawn)
+    return gallery.section("mixed", augmented=True, stages=with_images, has_pasted=has_pasted)
 
 
 def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
@@ -85,7 +88,7 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     labels = snapshot.arrays.get(f"Y{suffix}")
     layers: dict[str, Pixels | None] = {"image": None}
     if _fits(mask, image):
-        layers["edge of the pasted region"] = outline_layer(gallery.orientation.training_plane(mask))
+        layers[PASTED] = outline_layer(gallery.orientation.training_plane(mask))
     if _fits(labels, image):
         layers["target labels"] = label_layer(gallery.orientation.training_plane(labels))
     step = f"step {snapshot.step:,}"

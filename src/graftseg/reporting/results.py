@@ -38,10 +38,15 @@ class Results:
 
 @dataclass(frozen=True)
 class UsedCheckpoint:
-    """How the evaluated checkpoint was selected, and whether it was selected on test cases."""
+    """How the evaluated checkpoint was selected, and on which cases: ``validation``, ``test`` or None for none."""
 
     text: str = "last"
-    is_optimistic: bool = False
+    selected_on: str | None = None
+
+    @property
+    def is_optimistic(self) -> bool:
+        """Whether the checkpoint was selected on the test cases."""
+        return self.selected_on == "test"
 
     def __str__(self) -> str:
         return self.text
@@ -54,7 +59,7 @@ def used_checkpoint(results: Results | None, facts: dict[str, Any]) -> UsedCheck
     """Return the evaluated checkpoint from the manifest of the predictions or, without a manifest, from the run."""
     manifest = None if results is None else read_manifest(results.folder, "predict again")
     used = vars(manifest) if manifest is not None and manifest.checkpoint else facts
-    return UsedCheckpoint(str(used.get("checkpoint", "last")), selected_on(used) == "test")
+    return UsedCheckpoint(str(used.get("checkpoint", "last")), selected_on(used))
 
 
 def read_results(folder: Path) -> Results | None:

@@ -65,8 +65,8 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         mixed_section(snapshots, log, gallery),
         watched_section(snapshots, gallery),
         run_section(recipe, run_facts([facts], names)),
-        notes_section(facts, evaluation, used_checkpoint(results, facts)),
     ]
+    sections.append(notes_section(facts, evaluation, used_checkpoint(results, facts), sections=sections))
     verdicts = [verdict_of(evaluated, evaluated_baseline), *missed_classes(results)]
     summary = render(
         "run_summary",

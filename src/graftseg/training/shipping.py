@@ -34,9 +34,7 @@ ABANDONED = {
 NO_PREFERENCE = (
     "so both networks are supervised, and no labels were held out during training that could show which is better"
 )
-BENEFIT_UNKNOWN = (
-    "no labels were held out during training, so at its end it was unknown whether the unlabeled scans helped"
-)
+BENEFIT_UNKNOWN = "whether the unlabeled scans help is unknown; --folds measures it"
 
 
 def shipped_after_folds(run: Evaluation, baseline: Evaluation, *, both_supervised: bool = False) -> Shipped:

@@ -7,7 +7,7 @@ import torch
 
 from graftseg.core import ranks
 from graftseg.core.errors import StoppedError
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import SINGLE_RUN, RunFolder
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.inference.model import load_network, load_weights
@@ -44,6 +44,8 @@ def _train_with_baseline(
         recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
         if baseline and recipe.average_with_baseline:
             check_average(recipe)
+    if not resume:
+        ranks.on_main(partial(run.check_target, SINGLE_RUN, resume=False, needs_baseline=baseline))
     label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
     outcome = train_run(recipe, data, run, device, resume=resume, label=label, before_baseline=baseline)
     if outcome.stopped_by is not None:
