@@ -10,7 +10,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 
-from graftseg.core.files import sha256_of
+from graftseg.core.reading import sha256_of
 from graftseg.data.prepare import prepare_image
 from graftseg.data.scans import read_case
 from graftseg.recipes.recipe import load_recipe

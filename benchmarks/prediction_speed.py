@@ -32,7 +32,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.core.files import sha256_of, write_json, write_text
+from graftseg.core.files import write_json, write_text
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import FORMAT, RunFolder
 from graftseg.inference.model import build_method, load_network, save_weights
 from graftseg.methods import Method

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from graftseg.core.files import sha256_of
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.model import save_weights
 

@@ -51,7 +51,7 @@ def test_two_patients_in_one_folder(cli: CommandLine, recipe: Path, tmp_path: Pa
         said.append(cli.fails(*words))
         assert f"{both}: {FINDING}" in said[-1]
     code, out, error = cli("predict", tmp_path / "trained", data / "imagesUn", "--out", tmp_path / "maps")
-    assert code == 2 and out.endswith("5 label maps\n") and f"{both}: {FINDING}" in error
+    assert code == 2 and out.endswith("5 label maps, 1 scan failed\n") and f"{both}: {FINDING}" in error
     code, ranked, failed = cli("rank", tmp_path / "trained", "--data", data, "--out", tmp_path / "rank.csv")
     assert code == 2 and "unlabeled_004" in ranked and f"{both}: {FINDING}" in failed
     left = entries(tmp_path)
