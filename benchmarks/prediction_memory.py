@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graftseg.core.files import sha256_of, write_json, write_text
+from graftseg.core.files import write_json, write_text
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import FORMAT, RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan

@@ -40,6 +40,13 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def _accepts_clients(port: int, environment: dict[str, str]) -> bool:
+    """Return whether a client can connect. On a busy machine, this takes some time after the port is open."""
+    code = f"import ray; ray.init('ray://127.0.0.1:{port}', logging_level='critical')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    return done.returncode == 0
+
+
 @pytest.fixture
 def head() -> Iterator[tuple[str, dict[str, str]]]:
     """Start a cluster. Return the address for clients, and the environment variables with its token."""
@@ -53,7 +60,7 @@ def head() -> Iterator[tuple[str, dict[str, str]]]:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
         )  # fmt: skip
         try:
-            while not _listens(client_port):
+            while not (_listens(client_port) and _accepts_clients(client_port, environment)):
                 assert process.poll() is None, "the cluster did not start"
                 time.sleep(0.1)
             yield f"ray://127.0.0.1:{client_port}", environment
