@@ -24,6 +24,7 @@ from graftseg.training import final_check, shipping, unlabeled_predictions
 from graftseg.training.case_predictions import CasePredictions
 from graftseg.training.final_check import FinalCheck
 from graftseg.training.shipping import shipped_after_folds, shipped_after_validation
+from graftseg.training.unlabeled_use import unlabeled_use
 from scan_summaries import GOOD, LABELED, changed
 
 STAGES = [
@@ -132,6 +133,17 @@ def test_skipped_self_training_gives_no_reason_to_prefer_a_network(
     )
 
 
+def test_skipped_self_training_ships_the_run_with_more_supervised_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path)
+    checks = [TeacherCheck(1, 4, {}, "extend"), TeacherCheck(2, 4, {}, "skip", added=1200)]
+    run.teacher_file.write_text(json.dumps({"checks": [check.to_json() for check in checks]}))
+    shipped = choose(run, monkeypatch, None)
+    assert (shipped.network, shipped.both_supervised) == ("run", True) and "1,200" in shipped.reason
+    assert "1,200" in unlabeled_use(run).note
+
+
 def test_implausible_predictions_ship_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     final = FinalCheck(30, {"a": "no foreground", "b": "scattered pieces", "c": "no foreground"}, {"b": "x"})
     shipped = choose(RunFolder(tmp_path), monkeypatch, final)
@@ -230,4 +242,4 @@ def test_the_network_of_skipped_self_training_predicts_and_resumes(tmp_path: Pat
     assert [check.decision for check in run.teacher_checks()] == ["extend", "skip"]
     assert len(api.predict(run.path, scans / "imagesTs", tmp_path / "out", device="cpu").cases) == 2
     again = api.train(recipe, scans, tmp_path / "run", resume=True, device="cpu")
-    assert again.steps == 4
+    assert (run.teacher_checks()[-1].added, again.steps) == (2, 6)

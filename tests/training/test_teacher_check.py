@@ -64,6 +64,12 @@ def test_an_extension_takes_at_most_half_of_the_checked_stage() -> None:
     assert kinds(again) == [("bcp-pretrain", 100), ("bcp-pretrain", 15), ("bcp-pretrain", 15)]
 
 
+def test_a_skipped_stage_gets_the_added_steps_of_the_check() -> None:
+    check = TeacherCheck(1, 4, {}, "skip", added=40)
+    assert kinds(adapted(stages_of(10, 30, 5), check)) == [("bcp-pretrain", 10), ("bcp-pretrain", 75)]
+    assert TeacherCheck(**check.to_json()) == check
+
+
 def test_a_stopped_stage_is_followed_by_the_stage_before() -> None:
     check = TeacherCheck(1, 4, {"a": "grew"}, "stop", step=12)
     assert kinds(adapted(stages_of(10, 30, 5), check)) == [("bcp-pretrain", 10), ("bcp", 12), ("bcp-pretrain", 23)]

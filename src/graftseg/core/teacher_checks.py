@@ -20,6 +20,7 @@ class TeacherCheck:
     decision: what to do next
     watched: predicted volumes of the watched scans before the stage, by the name of the scan
     step: number of steps of the stage before the check
+    added: number of supervised steps in the time that is left because self-training is skipped
     """
 
     stage: int
@@ -28,6 +29,7 @@ class TeacherCheck:
     decision: Decision
     watched: Mapping[str, Sequence[int]] = field(default_factory=dict)
     step: int = 0
+    added: int = 0
 
     @property
     def finding(self) -> str:

@@ -270,10 +270,11 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None
 
 
 def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
-    """Return the stages after a check of the teacher; their total number of steps does not change.
+    """Return the stages after a check of the teacher.
 
     ``extend`` repeats the stage before the checked stage, with steps taken from the checked stage. ``skip`` replaces
-    the checked stage and all later ones by the stage before it. ``stop`` does the same after the step of the check.
+    the checked stage and all later ones by the stage before it, with the added steps of the check. ``stop`` does the
+    same after the step of the check, without added steps.
     """
     before, (checked, *rest) = list(stages[: check.stage]), stages[check.stage :]
     if check.decision == "continue":
@@ -285,7 +286,7 @@ def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
         last = [_changed(first, steps=remaining, **schedule)] if remaining else []
         return [*before, _changed(checked, steps=check.step), *last]
     if check.decision == "skip":
-        total = steps + sum(stage.settings.steps for stage in rest)
+        total = steps + check.added + sum(stage.settings.steps for stage in rest)
         return [*before, _changed(first, steps=total, **schedule)]
     extra = max(1, min(first.settings.steps, steps // 2))
     extended = _changed(first, steps=extra, carry_optimizer=checked.settings.carry_optimizer)

@@ -1,9 +1,10 @@
 """The choice of the network that a run ships.
 
 With folds, the better of run and supervised baseline is shipped. With validation cases, the best of run, baseline and
-average is shipped. Without held-out labels, the baseline is shipped if self-training was skipped or stopped, or if the
-baseline makes clearly fewer implausible predictions. Otherwise the network of the run is shipped, or its average with
-the baseline if the recipe asks for an average.
+average is shipped. Without held-out labels, the baseline is shipped if self-training was stopped, or if the baseline
+makes clearly fewer implausible predictions. Otherwise the network of the run is shipped, or its average with the
+baseline if the recipe asks for an average. If self-training was skipped, the network of the run has more supervised
+steps than the baseline.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Literal
 import torch
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store, StoredCase
@@ -93,6 +95,9 @@ def shipped_without_folds(recipe: Recipe, store: Store, run: RunFolder, device: 
         return shipped
     if last is not None:
         reason = ABANDONED[last.decision]
+        if run.is_supervised_only and last.added:
+            more = f"{reason}, so the run has {counted(last.added, 'supervised step')} more than its baseline"
+            return Shipped("run", more, both_supervised=True)
         if run.is_supervised_only:
             return Shipped("baseline", f"{reason}, {NO_PREFERENCE}", both_supervised=True)
         return Shipped("baseline", reason)

@@ -79,6 +79,8 @@ class UnlabeledPredictions:
         may_extend = stage.steps > 1 and all(check.decision != "extend" for check in self.checks)
         labeled = labeled_summaries(self._store, self._cases.labeled)
         check = check_teacher(labeled, predicted.summaries, stage=index, may_extend=may_extend)
+        if check.decision == "skip":
+            check = replace(check, added=self._added_steps(before, stage))
         self.checks.append(check)
         self._save_checks()
         self._apply(check)
@@ -128,6 +130,12 @@ class UnlabeledPredictions:
         if not any(stage.check_teacher for stage in self._recipe.stages):
             return StageWork(0)
         return StageWork(0, before=2 * sum(self._windows()[:MAX_SCANS]) / batches.labeled)
+
+    def _added_steps(self, before: StageSettings, skipped: StageSettings) -> int:
+        """Return the steps of the stage ``before`` in the time that a skipped stage needs more than this stage."""
+        batches = self._recipe.batches
+        cost, skipped_cost = (work_of(one, batches.labeled, batches.unlabeled).cost for one in (before, skipped))
+        return max(0, round(skipped.steps * (skipped_cost / cost - 1)))
 
     def _windows(self) -> list[int]:
         """Return the number of windows of every unlabeled scan."""

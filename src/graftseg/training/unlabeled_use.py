@@ -1,5 +1,6 @@
 """How a run used its unlabeled scans, according to the checks of its teacher."""
 
+from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
 
@@ -25,6 +26,7 @@ def _use_of_run(run: RunFolder) -> UnlabeledUse:
     if (last := checks.abandoned) is None:
         return AS_PLANNED
     if checks.is_supervised_only:
-        return UnlabeledUse(f"{NOT_USED}: {last.finding}", is_supervised_only=True)
+        more = f"; the run has {counted(last.added, 'step')} more than its baseline" if last.added else ""
+        return UnlabeledUse(f"{NOT_USED}: {last.finding}{more}", is_supervised_only=True)
     until = f"until step {last.step} of self-training" if last.decision == "stop" else "in an earlier stage"
     return UnlabeledUse(f"the unlabeled scans were used only {until}, because {last.finding}")
