@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -166,7 +166,7 @@ class Arm:
     def choose(self, run: Path, count: int) -> list[str]:
         """Return the scans to annotate next."""
         if self.name != "random":
-            by = "coverage" if self.name == "covering" else "uncertainty"
+            by: Literal["uncertainty", "coverage"] = "coverage" if self.name == "covering" else "uncertainty"
             return [row.case for row in graftseg.rank(run, by=by, device=self.settings.device).rows[:count]]
         # the run knows the unlabeled scans also if a stopped round has already added label maps
         unlabeled = sorted(RunFolder(run).manifest()["store"]["unlabeled"])

@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 
 import graftseg
 from graftseg.core.devices import busy_cores, choose_device, hardware_name
+from graftseg.core.types import Split
 from graftseg.data.phantom import write_phantoms
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training import loop, recorder
 from graftseg.training.remaining_time import RemainingTime
 
 SHAPES = {"2d": (96, 96), "3d": (40, 40, 32)}
-COUNTS = {"labeled": 5, "unlabeled": 40, "test": 0}
+COUNTS: dict[Split, int] = {"labeled": 5, "unlabeled": 40, "test": 0}
 FIRST, LAST = 0.1, 0.9
 """The summary uses the lines between these shares of the training time. After the last, only seconds remain."""
 

@@ -111,7 +111,7 @@ def main() -> None:
         port = probe.getsockname()[1]
         probe.close()
         options = (port, recipe, store, arguments)
-        multiprocessing.spawn(work, options, nprocs=2)  # type: ignore[no-untyped-call]
+        multiprocessing.spawn(work, options, nprocs=2)
 
 
 if __name__ == "__main__":

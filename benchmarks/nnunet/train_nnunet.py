@@ -20,6 +20,7 @@ import torch
 
 import graftseg
 from graftseg.core.devices import hardware_name
+from graftseg.core.types import Split
 from graftseg.data.dataset import Dataset
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import write_label, write_scan
@@ -33,7 +34,8 @@ TIMED_EPOCHS = 2
 def write_raw(dataset: Dataset, folder: Path) -> None:
     """Write the labeled and the test scans as an nnU-Net data set."""
     highest = 0
-    for role, split in (("labeled", "Tr"), ("test", "Ts")):
+    roles: tuple[tuple[Split, str], ...] = (("labeled", "Tr"), ("test", "Ts"))
+    for role, split in roles:
         for case in dataset.of(role):
             scan, label = dataset.reader.image(case), dataset.reader.label(case)
             for number, channel in enumerate(scan.array):
@@ -54,6 +56,8 @@ def train(raw: Path, configuration: str, minutes: float, device: torch.device) -
 
     class TimedTrainer(nnUNetTrainer):  # type: ignore[misc]
         """The default trainer, with as many epochs as fit into the time and without validation."""
+
+        num_epochs: int
 
         def run_training(self) -> None:
             """Train the first epochs, choose the number of epochs, and train the others."""

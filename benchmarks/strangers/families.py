@@ -59,8 +59,8 @@ def thin(rng: np.random.Generator) -> np.ndarray:
     rows = row + bend[0] * np.sin(height / 8 + phase[0])
     columns = column + bend[1] * np.sin(height / 8 + phase[1])
     i, j = np.mgrid[:SIDE, :SIDE]
-    inside = (i[..., None] - rows) ** 2 + (j[..., None] - columns) ** 2 < rng.uniform(1.6, 2.4) ** 2
-    return inside.astype(np.uint8)
+    inside: np.ndarray = (i[..., None] - rows) ** 2 + (j[..., None] - columns) ** 2 < rng.uniform(1.6, 2.4) ** 2
+    return np.asarray(inside, np.uint8)
 
 
 def islands(rng: np.random.Generator) -> np.ndarray:
@@ -75,8 +75,9 @@ def islands(rng: np.random.Generator) -> np.ndarray:
 
 
 def _ball(center: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    space = np.stack(np.mgrid[:SIDE, :SIDE, :SIDE])
-    return (((space - center[:, None, None, None]) / radii[:, None, None, None]) ** 2).sum(axis=0) < 1
+    space = np.indices((SIDE,) * 3)
+    distances: np.ndarray = (((space - center[:, None, None, None]) / radii[:, None, None, None]) ** 2).sum(axis=0)
+    return distances < 1
 
 
 def look(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:

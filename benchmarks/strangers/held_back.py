@@ -51,7 +51,7 @@ def smooth(rng: Rng, shape: tuple[int, ...], knots: int) -> np.ndarray:
 def texture(rng: Rng, shape: tuple[int, ...], sigma: float | tuple[float, ...]) -> np.ndarray:
     """Draw noise with a standard deviation of 1 and grains of this size in voxels."""
     noise: np.ndarray = ndimage.gaussian_filter(rng.standard_normal(shape, np.float32), sigma)
-    return np.divide(noise, noise.std())
+    return noise / float(noise.std())
 
 
 def abdomen(rng: Rng) -> Drawn:
@@ -96,8 +96,8 @@ def abdomen(rng: Rng) -> Drawn:
         tube = body.blob((scale * x, scale * y, 0), (scale * wide, scale * high, 900)) < 1
         image[tube], label[tube] = 45 + agent * gain if gain else rng.uniform(180, 450), 0
     image += np.where(skin < 1, 14, 5) * texture(rng, shape, (2.5, 2.5, 0.5))
-    image = ndimage.gaussian_filter(image, (0.7, 0.7, 0.3)) + rng.uniform(12, 35) * texture(rng, shape, (0.7, 0.7, 0))
-    return np.clip(np.round(image), -1024, 3071).astype(np.int16), label, body.affine
+    values = ndimage.gaussian_filter(image, (0.7, 0.7, 0.3)) + rng.uniform(12, 35) * texture(rng, shape, (0.7, 0.7, 0))
+    return np.clip(np.round(values), -1024, 3071).astype(np.int16), label, body.affine
 
 
 def lesions(rng: Rng) -> Drawn:
@@ -108,7 +108,7 @@ def lesions(rng: Rng) -> Drawn:
     skin, brain = (body.blob((0, 0, -5), scale * np.array(radii)) for radii in ((74, 90, 78), (63, 79, 67)))
     folds = texture(rng, shape, (2.2, 2.2, 1.1))
     white, gray_value, fluid = brain + 0.16 * folds < 0.66, rng.uniform(0.6, 0.75), rng.uniform(0.05, 0.3)
-    image = np.where(skin < 1, rng.uniform(0.5, 1.1), 0.02).astype(np.float32)
+    image: np.ndarray = np.where(skin < 1, rng.uniform(0.5, 1.1), 0.02).astype(np.float32)
     image[skin < 0.9], image[brain < 1] = 0.1, fluid
     image[brain + 0.1 * folds < 0.93], image[white] = gray_value, 0.5
     wide, label = rng.uniform(0.7, 1.5), np.zeros(shape, np.uint8)

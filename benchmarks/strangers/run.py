@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from benchmarks_to_nifti import SCANS_PER_LABEL, write_benchmark
 from copies import with_weights
@@ -87,12 +88,8 @@ def jobs(device: str) -> Iterator[Job]:
             yield from (Job(name, count, split, 1 - split) for name in labeled for count in labeled[name])
 
 
-def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, device: str) -> dict[str, object]:
-    """Run one job and return its record.
-
-    ``supervised``, ``unlabeled``, ``average`` and ``shipped`` are the scores of the baseline, of the network trained
-    with unlabeled scans, of their average (None if the plan has none), and of the network that predicts.
-    """
+def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, device: str) -> dict[str, Any]:
+    """Make the data of a job, plan, train and return the record."""
     folder = work / job.name
     shutil.rmtree(folder, ignore_errors=True)
     job.write(sources, folder / "scans")
@@ -100,7 +97,16 @@ def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, devic
     plan = graftseg.plan(folder / "scans", folder / "plan.yaml", device=device, minutes=minutes)
     planned = time.monotonic()
     graftseg.train(plan, folder / "scans", folder / "run", overrides=[f"seed={job.seed}"], device=device)
-    trained = time.monotonic()
+    seconds = {"plan": round(planned - began, 1), "train": round(time.monotonic() - planned, 1)}
+    return record_of(job, folder, minutes, device) | {"seconds": seconds}
+
+
+def record_of(job: Job, folder: Path, minutes: float, device: str) -> dict[str, Any]:
+    """Test the trained networks of a job and return the record.
+
+    ``supervised``, ``unlabeled``, ``average`` and ``shipped`` are the scores of the baseline, of the network trained
+    with unlabeled scans, of their average (None if the plan has none), and of the network that predicts.
+    """
     tested = graftseg.test(folder / "run", device=device)
     made = RunFolder(folder / "run")
     own = tested.scores[made.path]
@@ -120,7 +126,6 @@ def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, devic
         "split": job.split,
         "seed": job.seed,
         "minutes": minutes,
-        "seconds": {"plan": round(planned - began, 1), "train": round(trained - planned, 1)},
         "steps": [stage.steps for stage in load_recipe(folder / "run" / "recipe.yaml").stages],
         "hardware": hardware_name(choose_device(device)),
         "checkpoint": "last",
@@ -130,7 +135,7 @@ def run(job: Job, sources: Mapping[str, Path], work: Path, minutes: float, devic
         "shipped": dice_of(kept),
         "lost": list(never_found(kept).values()),
         "network": None if shipped is None else shipped.sentence,
-        "teacher": [{"decision": check["decision"], "rejected": len(check["rejected"])} for check in checks],
+        "teacher": [{"decision": check.decision, "rejected": len(check.rejected)} for check in checks],
         "ranking": correlations(folder / "run", folder / "scans" / "imagesTs", device),
     }
 
