@@ -24,16 +24,18 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.planning.plans import make_plan
 
+UNPASTED = ("stages.1.settings.direction=none",)
+ADAM = (
+    "stages.0.optimizer={name: adam, learning_rate: 0.001, schedule: {name: constant}}",
+    "stages.1.optimizer={name: adam, learning_rate: 0.001, schedule: {name: poly}}",
+)
 ARMS: dict[str, tuple[str, ...]] = {
     "plan": (),
-    "unpasted": ("stages.1.settings.direction=none",),
-    "adam": (
-        "stages.1.settings.direction=none",
-        "stages.0.optimizer={name: adam, learning_rate: 0.001, schedule: {name: constant}}",
-        "stages.1.optimizer={name: adam, learning_rate: 0.001, schedule: {name: poly}}",
-    ),
+    "unpasted": UNPASTED,
+    "adam": (*UNPASTED, *ADAM),
+    "coarse": (*UNPASTED, *ADAM),
 }
-"""Changed settings by arm."""
+"""Changed settings by arm. ``coarse`` also has the resolution and the patch of a plan of 15 minutes."""
 
 
 def train(
@@ -43,8 +45,12 @@ def train(
     folder = work / f"{job.name}-{arm}"
     shutil.rmtree(folder, ignore_errors=True)
     job.write(sources, folder / "scans")
-    plan = make_plan(read_layout(folder / "scans"), device="cpu", minutes=minutes, timed=False)
+    dataset = read_layout(folder / "scans")
+    plan = make_plan(dataset, device="cpu", minutes=minutes, timed=False)
     (folder / "plan.yaml").write_text(plan.text)
+    if arm == "coarse":
+        short = make_plan(dataset, device="cpu", minutes=15, timed=False).recipe
+        changes = [f"data.spacing={list(short.data.spacing)}", f"batches.patch={list(short.batches.patch)}", *changes]
     began, settings = time.monotonic(), [f"seed={job.seed}", *ARMS[arm], *changes]
     graftseg.train(folder / "plan.yaml", folder / "scans", folder / "run", overrides=settings, device=device)
     seconds = {"train": round(time.monotonic() - began, 1)}
