@@ -69,9 +69,11 @@ help:  ## show this list
 # Among several builds of torch, pip prefers one whose hash the index states. So torch is chosen first, then verified.
 $(VENV)/.installed: pyproject.toml $(wildcard requirements/*.txt)
 	@test -n "$(PYTHON)" || { echo "graftseg needs Python 3.11 or newer; install it or run: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Installing graftseg into $(VENV). This takes some minutes and 3 GB, once."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) --require-hashes -r requirements/build.txt
 	$(INSTALL) --require-hashes -r requirements/tested.txt
+	@echo "Installing torch."
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest $(VENV)/torch "$$(grep -o '^torch==[^ ]*' requirements/torch.txt)"
 	$(INSTALL) --require-hashes --no-index --find-links $(VENV)/torch -r requirements/torch.txt
 	rm -r $(VENV)/torch
