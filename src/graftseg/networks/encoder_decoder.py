@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
+from graftseg.networks.channels_last import channels_last, with_channels_last_gradient
 from graftseg.networks.interpolation import Upsampling
 from graftseg.networks.layers import replace_relus
 
@@ -88,7 +89,17 @@ class Extensible(EncoderDecoder):
     ) -> None:
         """Combine an encoder, a decoder with the default upsampling and a head for ``width`` channels."""
         super().__init__(encoder, decoder(), head(width), encoder.stride)
-        self._decoder, self._head, self.width, self._is_leaky = decoder, head, width, False
+        self._decoder, self._head, self.width = decoder, head, width
+        self._is_leaky = self._is_channels_last = False
+
+    def encode(self, images: Tensor) -> list[Tensor]:
+        """Return features of every level, finest first."""
+        return super().encode(channels_last(images) if self._is_channels_last else images)
+
+    def decode(self, skips: list[Tensor]) -> Tensor:
+        """Return features ``(B, width, *space)`` at full resolution."""
+        features = super().decode(skips)
+        return with_channels_last_gradient(features) if self._is_channels_last else features
 
     def add_coarse_heads(self) -> None:
         """Add a head at every decoder level below full resolution, for deep supervision."""
@@ -111,7 +122,8 @@ class Extensible(EncoderDecoder):
         replace_relus(self)
 
     def store_channels_last(self) -> None:
-        """Store weights with channels last; the features then have the same memory layout."""
+        """Store weights with channels last, and compute features and gradients in the same layout."""
+        self._is_channels_last = True
         layout = torch.channels_last if self.dimensions == 2 else torch.channels_last_3d
         for parameter in self.parameters():
             if parameter.dim() == self.dimensions + 2:

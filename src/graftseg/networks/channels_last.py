@@ -1,0 +1,38 @@
+"""Tensors whose channels are stored last.
+
+PyTorch computes slowly if the tensors of an operation have different layouts. Two places lose the layout: images of one
+channel, whose strides fit both layouts, and the gradient of the logits.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Return ``(B, C, *space)`` with channels last. One channel gets strides that fit only this layout."""
+    if x.shape[1] == 1:
+        x = x.contiguous()
+        return x.as_strided(x.shape, (x.stride(0), 1, *x.stride()[2:]))
+    return x.contiguous(memory_format=_layout(x))
+
+
+def with_channels_last_gradient(x: Tensor) -> Tensor:
+    """Return ``x``, whose gradient will have channels last."""
+    y: Tensor = _ChannelsLastGradient.apply(x)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _ChannelsLastGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return channels_last(gradients[0])
+
+
+def _layout(x: Tensor) -> torch.memory_format:
+    return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
