@@ -18,8 +18,7 @@ from graftseg.core.names import nfc
 from graftseg.core.reading import read_bytes
 
 MANIFEST = "manifest.json"
-JOURNALS = "cases*.jsonl"
-"""Pattern of the journals: ``cases.jsonl``, and one for each shard."""
+JOURNALS = "cases*.jsonl"  # pattern of the journals: ``cases.jsonl``, and one for each shard
 FORMAT = {"format": "graftseg predictions", "version": 1}
 
 

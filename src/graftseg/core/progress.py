@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 from graftseg.core.errors import in_one_line
 
-REPORT_SECONDS = 30.0
-"""Seconds between progress lines if stderr is not a terminal."""
+REPORT_SECONDS = 30.0  # seconds between progress lines if stderr is not a terminal
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Show = Callable[[float, str], None]
-"""A function that shows the completed amount and a text such as ``3 of 10``."""
+Show = Callable[[float, str], None]  # a function that shows the completed amount and a text such as ``3 of 10``
 _is_hidden = False
 
 

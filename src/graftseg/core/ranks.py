@@ -52,8 +52,7 @@ class _Group:
 
 
 _group: _Group | None = None
-_joined: _Group | None = None
-"""The group of this process, also while it acts as the only rank (``alone``)."""
+_joined: _Group | None = None  # the group of this process, also while it acts as the only rank (``alone``)
 
 
 def shares_gpu() -> bool:

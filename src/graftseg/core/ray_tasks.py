@@ -39,26 +39,21 @@ except ModuleNotFoundError as error:
     remedy = "install it with: pip install 'graftseg[ray]'"
     raise UserError(Code.PACKAGE_MISSING, "--on ray", f"the package {error.name} is not installed", remedy) from None
 
-RETRIES = 3
-"""Number of times that a task starts again if its worker dies."""
-STOP_SECONDS = 300.0
-"""Time in which running tasks must save their state after Ctrl-C."""
+RETRIES = 3  # number of times that a task starts again if its worker dies
+STOP_SECONDS = 300.0  # time in which running tasks must save their state after Ctrl-C
 LOCK_SECONDS = 120.0
 """Time that a task waits for a lock. A file server may release the lock of a dead machine with a delay."""
-PROBE_SECONDS = 120.0
-"""Time in which a worker must answer which folders it sees."""
+PROBE_SECONDS = 120.0  # time in which a worker must answer which folders it sees
 POLL_SECONDS = 0.2
 MAX_GROUP = 100
 TASKS_PER_SLOT = 4
 """Number of groups per slot (a task that can run at the same time as others), so that fast workers take more groups."""
-STORE_BYTES = 256 * 2**20
-"""Memory of a local cluster for results. Results are small, because tasks write files."""
+STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are small, because tasks write files.
 SHARED = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-LogMessage = tuple[str, int, str]
-"""Name of the logger, level and text."""
+LogMessage = tuple[str, int, str]  # name of the logger, level and text
 
 
 @contextmanager

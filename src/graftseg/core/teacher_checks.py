@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Decision = Literal["continue", "extend", "skip", "stop"]
-MIN_SCANS = 2
-"""Minimum number of scans with a plausible prediction for self-training."""
+MIN_SCANS = 2  # minimum number of scans with a plausible prediction for self-training
 
 
 @dataclass(frozen=True)

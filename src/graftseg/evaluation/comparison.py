@@ -27,8 +27,7 @@ HEAD = ("metric", "class", "cases", "first", "second", "difference", "95 % inter
 """Header of the printed table."""
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
 """Header of ``comparison.csv``. The column ``figure`` contains the metric."""
-VOLUME_TOLERANCE = 1e-6
-"""Relative difference up to which two reference volumes count as equal."""
+VOLUME_TOLERANCE = 1e-6  # relative difference up to which two reference volumes count as equal
 
 
 @dataclass(frozen=True)

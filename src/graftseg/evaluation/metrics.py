@@ -28,14 +28,11 @@ import numpy.typing as npt
 from graftseg.core.errors import Code, UserError
 
 Mask = npt.NDArray[np.bool_]
-Directed = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-"""The distances d(P -> G) and d(G -> P)."""
+Directed = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # the distances d(P -> G) and d(G -> P)
 Protocol = Literal["standard", "paper"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-TOLERANCE = 1.0
-"""Default tolerance of the surface Dice, in millimeters."""
-ROUNDING = 1e-6
-"""Relative rounding error of distances. Headers store spacings in single precision."""
+TOLERANCE = 1.0  # default tolerance of the surface Dice, in millimeters
+ROUNDING = 1e-6  # Relative rounding error of distances. Headers store spacings in single precision.
 
 
 def as_protocol(where: str | Path, name: str) -> Protocol:

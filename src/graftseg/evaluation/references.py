@@ -23,8 +23,7 @@ from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
 logger = logging.getLogger(__name__)
 ORIGINAL_LABELS = "give the folder of the original label maps as --reference"
-TESTED_ON = "tested_on"
-"""JSON key, in the description of a score table, for the identity of the store's test cases."""
+TESTED_ON = "tested_on"  # JSON key, in the description of a score table, for the identity of the store's test cases
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,11 @@ from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
 from graftseg.evaluation.table_metrics import Spread, extent_of, null_if_nan, plain_values, scores_text, spread
 
-VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
-"""Distances in voxels."""
+VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")  # distances in voxels
 METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS), "surface_dice")
 VOLUME_ERRORS = ("volume_error_ml", "volume_error_percent")
 RECREATE = "run graftseg evaluate to recreate it"
-LATER_COLUMNS = ("surface_dice", "tolerance_mm")
-"""Columns that tables of older versions do not have."""
+LATER_COLUMNS = ("surface_dice", "tolerance_mm")  # columns that tables of older versions do not have
 VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 
 

@@ -13,12 +13,9 @@ from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
 
 Values = npt.NDArray[np.float64]
 RESAMPLES = 10_000
-TAIL = 0.025
-"""Probability beyond each end of the 95 % interval."""
-BLOCK = 2**20
-"""Number of values to draw at once, which limits the memory."""
-DECIMALS = 9
-"""Differences are rounded to this many decimals, so that rounding errors do not count as differences."""
+TAIL = 0.025  # probability beyond each end of the 95 % interval
+BLOCK = 2**20  # number of values to draw at once, which limits the memory
+DECIMALS = 9  # differences are rounded to this many decimals, so that rounding errors do not count as differences
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,10 @@ METRIC_NAMES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "AS
 """The four metrics and their names in published tables."""
 OVERLAPS = ("dice", "jaccard")
 """The metrics of published tables that are printed in percent. The other two are distances."""
-SHARES = (*OVERLAPS, "surface_dice")
-"""Scores from 0 to 1, which are printed in percent."""
+SHARES = (*OVERLAPS, "surface_dice")  # scores from 0 to 1, which are printed in percent
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NO_VALUE = "-"
-TEXT_WIDTH = 120
-"""Characters per line of a printed score table."""
+TEXT_WIDTH = 120  # characters per line of a printed score table
 DEVIATION = "sample standard deviation over cases"
 
 

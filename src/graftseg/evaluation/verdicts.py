@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.statistics import Effect, effect_of, paired
 
-MAX_P = 0.05
-"""A difference is significant if Wilcoxon's p is below this value and the 95 % interval excludes zero."""
-MIN_DIFFERENCE = 0.5
-"""Smallest difference in mean Dice, in percentage points, that matters."""
-MIN_CASES = 6
-"""Smallest number of cases for which Wilcoxon's p can be below ``MAX_P``."""
-MIN_DICE = 50.0
-"""Mean Dice in percent that at least one run must reach for a meaningful comparison."""
+MAX_P = 0.05  # a difference is significant if Wilcoxon's p is below this value and the 95 % interval excludes zero
+MIN_DIFFERENCE = 0.5  # smallest difference in mean Dice, in percentage points, that matters
+MIN_CASES = 6  # smallest number of cases for which Wilcoxon's p can be below ``MAX_P``
+MIN_DICE = 50.0  # mean Dice in percent that at least one run must reach for a meaningful comparison
 ONE_RUN = "in this one run"
 SEVERAL_RUNS = "in these runs"
 

@@ -27,10 +27,8 @@ Array = TypeVar("Array")
 Changed = TypeVar("Changed")
 CLASSES = "classes.json"
 CLASS_KEYS = {"name", "value", "colour"}
-LEVELS = 255
-"""Integer that stores a probability or uncertainty of 1. The rounding error is at most 0.002."""
-MIN_FOREGROUND = 0.05
-"""The mean uncertainty is computed over voxels with at least this probability of foreground."""
+LEVELS = 255  # Integer that stores a probability or uncertainty of 1. The rounding error is at most 0.002.
+MIN_FOREGROUND = 0.05  # the mean uncertainty is computed over voxels with at least this probability of foreground
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,7 @@ class Maps(Generic[Array]):
 
 PreparedMaps = Maps[Tensor]
 """Maps in the axis order of the prepared image. Labels are on the device, and the other maps are in main memory."""
-ScanMaps = Maps[NDArray[np.uint8]]
-"""Maps on the grid of the scan."""
+ScanMaps = Maps[NDArray[np.uint8]]  # maps on the grid of the scan
 
 
 class UncertaintyAccumulator:

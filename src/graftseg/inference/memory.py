@@ -14,20 +14,14 @@ from graftseg.inference.sliding_window import windows_at_once
 
 HOST = torch.device("cpu")
 GIB = 2**30
-READING_BYTES = 8
-"""Bytes per voxel while a scan of at most 32 bits per voxel is read and reoriented."""
-SCALING_BYTES = 12
-"""Bytes per prepared voxel while intensities are normalized, including the image itself."""
-IMAGE_BYTES = 4
-"""Bytes per voxel and channel of the prepared image."""
-COMPONENT_BYTES = 16
-"""Bytes per voxel while the largest components are found on the host."""
+READING_BYTES = 8  # bytes per voxel while a scan of at most 32 bits per voxel is read and reoriented
+SCALING_BYTES = 12  # bytes per prepared voxel while intensities are normalized, including the image itself
+IMAGE_BYTES = 4  # bytes per voxel and channel of the prepared image
+COMPONENT_BYTES = 16  # bytes per voxel while the largest components are found on the host
 WRITING_COPIES = 3
 """Number of copies of an output map (one byte per voxel) that exist while it is reordered and written."""
-SLABS = 2
-"""Number of slabs of probabilities in memory at once: the current slab and the last finished slab."""
-NETWORK_BYTES = 350
-"""Bytes that a network of the default width needs for each voxel of a window."""
+SLABS = 2  # number of slabs of probabilities in memory at once: the current slab and the last finished slab
+NETWORK_BYTES = 350  # bytes that a network of the default width needs for each voxel of a window
 
 
 def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps) -> int:

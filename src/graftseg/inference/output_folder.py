@@ -36,8 +36,7 @@ OTHER_FOLDER = "name another folder as --out"
 IN_USE = "another prediction writes into this folder"
 LOCK_ATTEMPTS, LOCK_SECONDS = 600, 0.1
 """How often a shard tries to lock the manifest, and the pause between two attempts."""
-MAX_NAME_BYTES = 255
-"""Maximum length of a file name in usual file systems."""
+MAX_NAME_BYTES = 255  # maximum length of a file name in usual file systems
 
 
 @dataclass(frozen=True)

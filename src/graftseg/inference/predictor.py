@@ -7,11 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graftseg.core.devices import free_memory
+from graftseg.core.devices import free_memory, reused_memory
 from graftseg.core.errors import Code, UserError
-from graftseg.core.heap import reused_memory
 from graftseg.data.grid import Grid, to_source_axes
-from graftseg.inference.averaging import over_flips, stack_channels
 from graftseg.inference.label_maps import (
     LABELS_ONLY,
     ExtraMaps,
@@ -23,8 +21,8 @@ from graftseg.inference.label_maps import (
     decide_labels,
     to_levels,
 )
-from graftseg.inference.precision import Bf16RejectedError, Bf16Segment
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
+from graftseg.inference.segments import Bf16RejectedError, Bf16Segment, over_flips, stack_channels
 from graftseg.inference.sliding_window import Fit, Segment, is_slicewise, probability_slabs, window_count
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import InferenceSettings

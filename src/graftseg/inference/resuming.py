@@ -16,8 +16,7 @@ from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import ExtraMaps, names_of
 
-WITHOUT_EFFECT = "windows_per_forward"
-"""Inference setting that changes no label map."""
+WITHOUT_EFFECT = "windows_per_forward"  # inference setting that changes no label map
 
 
 @dataclass(frozen=True)

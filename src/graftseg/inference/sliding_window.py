@@ -14,11 +14,9 @@ from torch.nn import functional as F
 from graftseg.core.errors import Code, UserError
 from graftseg.recipes.settings import InferenceSettings
 
-Segment = Callable[[Tensor], Tensor]
-"""A function from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
+Segment = Callable[[Tensor], Tensor]  # a function from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``
 
-PLANES_AT_ONCE = 8
-"""Number of finished planes that are processed at once, which limits the memory."""
+PLANES_AT_ONCE = 8  # number of finished planes that are processed at once, which limits the memory
 BIG_WINDOW = 32**3
 """Number of voxels of a window from which a CPU predicts one window at a time, because more would save no time."""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from graftseg.core.durations import duration
 from graftseg.core.errors import UserError
+from graftseg.core.phrases import duration
 from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.scores import Evaluation

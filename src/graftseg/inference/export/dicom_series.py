@@ -19,8 +19,7 @@ from graftseg.data.formats.scan import lps_geometry
 UIDS = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
 POSE = ("ImagePositionPatient", "ImageOrientationPatient")
 GRID = ("Rows", "Columns", "PixelSpacing", *POSE)
-NEEDED = (*UIDS, "Modality")
-"""Tags without which a segmentation cannot refer to a file."""
+NEEDED = (*UIDS, "Modality")  # tags without which a segmentation cannot refer to a file
 PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
 MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
 """Tags that may be empty but not missing. They are added, because de-identified series often lack them."""

@@ -24,16 +24,13 @@ from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem
 from graftseg.data.scans_to_predict import scan_cases
+from graftseg.inference.export import Request, label_maps_of
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.request import Request, label_maps_of
 from graftseg.inference.export.segment_codes import GENERIC, SegmentCodes, SnomedCode, read_codes
 
-SERIES_NUMBER = 900
-"""Series number of every exported segmentation."""
-TOLERANCE = 0.01
-"""Largest distance between the centers of a pixel and its voxel, in voxels."""
-MAX_NAME = 64
-"""Maximum length of a segment name in DICOM."""
+SERIES_NUMBER = 900  # series number of every exported segmentation
+TOLERANCE = 0.01  # largest distance between the centers of a pixel and its voxel, in voxels
+MAX_NAME = 64  # maximum length of a segment name in DICOM
 
 
 def write(request: Request) -> list[str]:

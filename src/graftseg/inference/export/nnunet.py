@@ -20,7 +20,7 @@ from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.request import Request, label_maps_of
+from graftseg.inference.export import Request, label_maps_of
 from graftseg.inference.inputs import read_training_cases
 from graftseg.recipes.recipe import load_recipe
 
@@ -28,8 +28,7 @@ NAME = re.compile(r"Dataset\d{3}_[A-Za-z0-9_-]+")
 ENDING = ".nii.gz"
 PSEUDO_LABELS = "pseudo_labels.json"
 SPLITS = "splits_final.json"
-MAX_FOLDS = 5
-"""Number of folds of nnU-Net. With fewer labeled cases, there is one fold for each of them."""
+MAX_FOLDS = 5  # Number of folds of nnU-Net. With fewer labeled cases, there is one fold for each of them.
 
 
 def write(request: Request) -> list[str]:

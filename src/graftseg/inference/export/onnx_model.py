@@ -20,15 +20,14 @@ from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import read_bytes, sha256_of
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.export.request import Request
+from graftseg.inference.export import Request
 from graftseg.inference.export.weights import tensor_checksum
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 
 FORMAT, VERSION = "graftseg onnx", 1
 OPSET = 18
-TOLERANCE = 1e-3
-"""Largest accepted difference between the probabilities of onnxruntime and PyTorch."""
+TOLERANCE = 1e-3  # largest accepted difference between the probabilities of onnxruntime and PyTorch
 
 
 def write(request: Request) -> list[str]:

@@ -11,8 +11,7 @@ from graftseg.core.files import read_json
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 
-FILE = "codes.json"
-"""Name of the file with the codes in a run folder."""
+FILE = "codes.json"  # name of the file with the codes in a run folder
 # The tables of the Verhoeff check digit: products in the dihedral group of order 10, and permutations by position.
 _PRODUCT = (
     "0123456789", "1234067895", "2340178956", "3401289567", "4012395678",
@@ -54,8 +53,7 @@ class SegmentCodes(BaseModel):
     region: SnomedCode | None = None
 
 
-GENERIC = SegmentCodes(type=TISSUE)
-"""The codes of a class that the file does not list."""
+GENERIC = SegmentCodes(type=TISSUE)  # the codes of a class that the file does not list
 _CONTENT = TypeAdapter(dict[str, SegmentCodes])
 
 

@@ -18,15 +18,14 @@ from torch import Tensor
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import parse_json, write_bytes
 from graftseg.core.reading import check_regular
-from graftseg.inference.export.request import Request
+from graftseg.inference.export import Request
 from graftseg.inference.model import TrainedNetwork, build_network, load_network, load_weights
 from graftseg.recipes.reading import read_yaml
 from graftseg.recipes.recipe import parse_recipe
 
 FORMAT = "graftseg weights"
 VERSION = "2"
-UNCHECKED_VERSION = "1"
-"""Version of files without a checksum."""
+UNCHECKED_VERSION = "1"  # version of files without a checksum
 SUFFIX = ".safetensors"
 logger = logging.getLogger(__name__)
 

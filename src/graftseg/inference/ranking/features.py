@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 MIN_SPREADS = (0.02, 0.25, 1.0, 1.0)
 """Lower limits for the spread of each measure (uncertainty, unlike, size, specks), so that noise does not stand out."""
-SIMILAR = 0.25
-"""Fraction of the median distance below which two scans are similar."""
-CLIP = 3.0
-"""Features are clipped at this many spreads from the median before their covariance is computed."""
+SIMILAR = 0.25  # fraction of the median distance below which two scans are similar
+CLIP = 3.0  # features are clipped at this many spreads from the median before their covariance is computed
 
 
 def scale_measures(measures: Floats) -> Floats:

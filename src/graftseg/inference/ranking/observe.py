@@ -11,19 +11,26 @@ from torch import Tensor, nn
 
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.averaging import flipped, mean_of
 from graftseg.inference.label_maps import clean_labels, decide_labels, may_be_foreground
 from graftseg.inference.model import TrainedNetwork
-from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.resampling import stretched, stretched_slabs
+from graftseg.inference.segments import flipped, mean_of
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
 from graftseg.ops.components.host import number_components
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25
 """Overlap of windows. It is smaller than for label maps, because sums over a scan need no smooth borders."""
-NOT_FOREGROUND = -1.0
-"""Value in the entropy map of voxels that are almost certainly background."""
+NOT_FOREGROUND = -1.0  # value in the entropy map of voxels that are almost certainly background
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared image ``(C, *space)``, the area (mm²) or volume (mm³) of a voxel, and the label map if labeled."""
+
+    image: Tensor
+    voxel_size: float
+    label: NDArray[Any] | None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import LOCAL, Executor, open_executor
 from graftseg.data.store import find_store
 from graftseg.inference.ensemble import folder_of_network
+from graftseg.inference.ranking import DEFAULT_ORDER, Order
 from graftseg.inference.ranking.coverage import cover
 from graftseg.inference.ranking.features import (
     Floats,
@@ -32,7 +33,6 @@ from graftseg.inference.ranking.features import (
 )
 from graftseg.inference.ranking.measure import measure
 from graftseg.inference.ranking.observe import Observation
-from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
 from graftseg.inference.ranking.reasons import Reason, describe_unlearned, doublings, reasons_of, specks
 
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")

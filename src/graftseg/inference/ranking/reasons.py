@@ -9,14 +9,11 @@ from graftseg.core.phrases import counted
 from graftseg.inference.ranking.features import Floats
 from graftseg.inference.ranking.observe import Observation
 
-MIN_REASON = 0.5
-"""A measure is listed as a reason if its scaled value, from 0 to 1, is at least this."""
+MIN_REASON = 0.5  # a measure is listed as a reason if its scaled value, from 0 to 1, is at least this
 LITTLE_FOREGROUND = 0.1
 """Fraction of the smallest foreground of the labeled scans, below which a scan has hardly any foreground."""
-COMMON = 0.5
-"""A class is common if at least this fraction of the labeled scans contains it."""
-RARE = 0.1
-"""A common class is not learned if it is found in at most this fraction of the unlabeled scans."""
+COMMON = 0.5  # a class is common if at least this fraction of the labeled scans contains it
+RARE = 0.1  # a common class is not learned if it is found in at most this fraction of the unlabeled scans
 
 
 class Reason(NamedTuple):
