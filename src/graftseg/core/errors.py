@@ -103,10 +103,7 @@ def _escape(character: str) -> str:
 class UserError(Exception):
     """A problem that the user can fix. The command line prints one line and exits with code 2, without a traceback.
 
-    - ``code``: the kind of error.
-    - ``where``: the file, folder or option.
-    - ``finding``: what is wrong.
-    - ``remedy``: what to do.
+    ``where`` is the file, folder or option, ``finding`` is what is wrong, and ``remedy`` is what to do.
     """
 
     def __init__(self, code: Code, where: str | Path, finding: str, remedy: str) -> None:

@@ -24,31 +24,22 @@ FORMAT = {"format": "graftseg predictions", "version": 1}
 
 @dataclass(frozen=True)
 class PredictedCase:
-    """A predicted case and its files.
-
-    - ``output``: name of the label map. ``probabilities``, ``uncertainty`` and ``picture`` name the additional files.
-    - ``mean_uncertainty``: mean over voxels with a foreground probability of at least 5 %, or None without such voxels
-      or without uncertainty.
-    - ``sha256``: checksum of the image, or None if the image is not from a store.
-    - ``found``: label values in the label map.
-    - ``key``: checksum of everything that the files depend on: scan, networks and settings. None in older versions.
-    - ``checksums``: checksums of ``files``, in this order.
-    """
+    """A predicted case and its files."""
 
     case: str
     images: tuple[str, ...]
-    output: str
+    output: str  # name of the label map
     seconds: float
     is_empty: bool = False
-    probabilities: str | None = None
+    probabilities: str | None = None  # names of the additional files
     uncertainty: str | None = None
-    mean_uncertainty: float | None = None
+    mean_uncertainty: float | None = None  # over voxels with a foreground probability of at least 5 %, if any
     picture: str | None = None
-    sha256: str | None = None
+    sha256: str | None = None  # checksum of the image, or None if the image is not from a store
     precision: str = "float32"
-    found: tuple[int, ...] = ()
-    key: str | None = None
-    checksums: tuple[str, ...] = ()
+    found: tuple[int, ...] = ()  # label values in the label map
+    key: str | None = None  # checksum of scan, networks and settings; None in older versions
+    checksums: tuple[str, ...] = ()  # checksums of ``files``, in this order
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -63,33 +54,23 @@ class PredictedCase:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a folder of label maps.
-
-    - ``weights``: checksum of the network, or a checksum of the checksums of several networks.
-    - ``inference``: settings of the prediction.
-    - ``checkpoint``: how the checkpoint was selected, and ``selected_on`` on which cases.
-    - ``failures``: reason for each case without a label map.
-    - ``unfinished``: files of a running or interrupted call; some of them may exist already.
-    - ``networks``: number of averaged networks.
-    - ``opinions``: which predictions were averaged for the uncertainty.
-    - ``peak_memory``: bytes used by the process and by the GPU.
-    """
+    """The manifest of a folder of label maps."""
 
     run: str
-    weights: str
-    inference: dict[str, Any]
+    weights: str  # checksum of the network, or a checksum of the checksums of several networks
+    inference: dict[str, Any]  # settings of the prediction
     classes: tuple[str, ...]
-    checkpoint: str
+    checkpoint: str  # how the checkpoint was selected, and ``selected_on`` on which cases
     device: str
     versions: dict[str, str]
     cases: tuple[PredictedCase, ...] = ()
-    failures: dict[str, str] = field(default_factory=dict)
-    unfinished: tuple[str, ...] = ()
-    networks: int = 1
-    opinions: str | None = None
+    failures: dict[str, str] = field(default_factory=dict)  # reason for each case without a label map
+    unfinished: tuple[str, ...] = ()  # files of a running or interrupted call; some of them may exist already
+    networks: int = 1  # number of averaged networks
+    opinions: str | None = None  # which predictions were averaged for the uncertainty
     started: str | None = None
     ended: str | None = None
-    peak_memory: dict[str, int] = field(default_factory=dict)
+    peak_memory: dict[str, int] = field(default_factory=dict)  # bytes used by the process and by the GPU
     selected_on: str | None = None
 
     def __post_init__(self) -> None:

@@ -35,20 +35,13 @@ PATIENCE = timedelta(days=7)
 
 @dataclass(frozen=True)
 class _Group:
-    """The connected ranks.
+    """The connected ranks."""
 
-    - ``rank``: number of this rank.
-    - ``count``: number of ranks.
-    - ``patient_group``: process group with the timeout ``PATIENCE``.
-    - ``timeout``: timeout of all other communication, in seconds.
-    - ``heartbeat``: shows whether a rank works while others wait for it.
-    """
-
-    rank: int
-    count: int
-    patient_group: Any
-    timeout: float
-    heartbeat: Heartbeat
+    rank: int  # number of this rank
+    count: int  # number of ranks
+    patient_group: Any  # process group with the timeout ``PATIENCE``
+    timeout: float  # timeout of all other communication, in seconds
+    heartbeat: Heartbeat  # shows whether a rank works while others wait for it
 
 
 _group: _Group | None = None

@@ -42,16 +42,11 @@ SINGLE_RUN, FOLDS, SEEDS, METHODS = "a single run", "folds", "several seeds", "a
 
 @dataclass(frozen=True)
 class Shipped:
-    """The network that ``predict`` uses.
-
-    - ``network``: the network of the run, the supervised baseline, or the average of the two networks.
-    - ``reason``: why this network was chosen.
-    - ``both_supervised``: whether the run, like its baseline, did not use unlabeled scans.
-    """
+    """The network that ``predict`` uses: that of the run, the supervised baseline, or the average of both."""
 
     network: Literal["run", "average", "baseline"]
-    reason: str
-    both_supervised: bool = False
+    reason: str  # why this network was chosen
+    both_supervised: bool = False  # whether the run, like its baseline, did not use unlabeled scans
 
     @property
     def sentence(self) -> str:

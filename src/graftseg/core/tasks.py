@@ -26,18 +26,12 @@ RAY = "ray"
 
 @dataclass(frozen=True)
 class Work:
-    """A description of the tasks of a command.
+    """A description of the tasks of a command."""
 
-    - ``description``: text for the progress bar.
-    - ``reads``: inputs, which all workers must see.
-    - ``writes``: output folders, which all workers must see.
-    - ``device``: device of each task, or None if a task needs only one core.
-    """
-
-    description: str
-    reads: tuple[Path, ...]
-    writes: tuple[Path, ...]
-    device: torch.device | None = None
+    description: str  # text for the progress bar
+    reads: tuple[Path, ...]  # inputs, which all workers must see
+    writes: tuple[Path, ...]  # output folders, which all workers must see
+    device: torch.device | None = None  # device of each task, or None if a task needs only one core
 
 
 class Executor(Protocol):

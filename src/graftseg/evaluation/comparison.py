@@ -32,25 +32,17 @@ VOLUME_TOLERANCE = 1e-6  # relative difference up to which two reference volumes
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """The scores of a run and their origin. Unknown facts are None.
+    """The scores of a run and their origin. Unknown facts are None."""
 
-    path: folder of the run
-    checkpoint: how the checkpoint was selected, as text
-    references: folder or store with the reference label maps
-    tested_on: ``test_identity`` of the reference store
-    trained_on: ``identity`` of the training store
-    predictions: folder of the label maps
-    """
-
-    path: str
+    path: str  # folder of the run
     evaluation: Evaluation
-    checkpoint: str
-    references: str | None
-    tested_on: str | None
-    trained_on: str | None
+    checkpoint: str  # how the checkpoint was selected, as text
+    references: str | None  # folder or store with the reference label maps
+    tested_on: str | None  # ``test_identity`` of the reference store
+    trained_on: str | None  # ``identity`` of the training store
     weights_hash: str | None = None
     steps: int | None = None
-    predictions: Path | None = None
+    predictions: Path | None = None  # folder of the label maps
 
     @property
     def about(self) -> str:
@@ -65,17 +57,14 @@ class ScoredRun:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paired statistics of two runs, and the cases that only one of the two runs has.
-
-    precisions: precision in which the label maps of each run were predicted, if it differs
-    """
+    """Paired statistics of two runs, and the cases that only one of the two runs has."""
 
     first: ScoredRun
     second: ScoredRun
     effects: tuple[tuple[Pairs, Effect], ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
-    precisions: list[str] | None = None
+    precisions: list[str] | None = None  # precision in which the label maps of each run were predicted, if it differs
 
     def notes(self) -> Iterator[str]:
         """Yield the paths of both runs, and notes on equal weights and on cases that are left out."""

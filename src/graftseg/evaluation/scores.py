@@ -25,10 +25,8 @@ VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 class Row:
     """Scores of one class of one case. All scores of a class that is in no reference are NaN.
 
-    dice, jaccard, surface_dice: overlaps from 0 to 1
-    hd95, hd95_max, asd, assd: distances in voxels, or in millimeters with ``_mm``; NaN if the protocol defines none
-    volume_prediction_ml, volume_reference_ml: volumes in milliliters; NaN for 2-D images
-    tolerance_mm: tolerance of ``surface_dice``; both are NaN in tables of older versions
+    Overlaps are from 0 to 1. Distances are in voxels, or in millimeters with ``_mm``, and NaN if the protocol defines
+    none. Volumes are NaN for 2-D images.
     """
 
     case: str
@@ -47,7 +45,7 @@ class Row:
     volume_prediction_ml: float
     volume_reference_ml: float
     surface_dice: float = math.nan
-    tolerance_mm: float = math.nan
+    tolerance_mm: float = math.nan  # tolerance of ``surface_dice``; both are NaN in tables of older versions
 
     @property
     def volume_error_ml(self) -> float:

@@ -20,18 +20,13 @@ DECIMALS = 9  # differences are rounded to this many decimals, so that rounding 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Values of one metric in two runs, for the cases that have a value in both runs.
-
-    label: value of the class, or None for the mean over the classes of each case
-    name: name of the class, or "mean"
-    first, second: values of the two runs in the order of ``cases``; overlaps in percent, distances in voxels
-    """
+    """Values of one metric in two runs, for the cases that have a value in both runs."""
 
     metric: str
-    label: int | None
-    name: str
+    label: int | None  # value of the class, or None for the mean over the classes of each case
+    name: str  # name of the class, or "mean"
     cases: tuple[str, ...]
-    first: Values
+    first: Values  # in the order of ``cases``; overlaps in percent, distances in voxels
     second: Values
 
     @property
@@ -42,25 +37,17 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Effect:
-    """Statistics of pairs; NaN if there are too few pairs.
+    """Statistics of pairs; NaN if there are too few pairs."""
 
-    count: number of pairs
-    first, second, difference: means
-    low, high: ends of the 95 % bootstrap interval of the mean difference
-    p: two-sided p-value of Wilcoxon's signed-rank test
-    better: number of cases in which the second run has a larger overlap or a smaller distance
-    worse: number of cases in which the second run has a smaller overlap or a larger distance
-    """
-
-    count: int
-    first: float
-    second: float
-    difference: float
-    low: float
+    count: int  # number of pairs
+    first: float  # mean
+    second: float  # mean
+    difference: float  # mean
+    low: float  # ends of the 95 % bootstrap interval of the mean difference
     high: float
-    p: float
-    better: int
-    worse: int
+    p: float  # two-sided p-value of Wilcoxon's signed-rank test
+    better: int  # number of cases in which the second run has a larger overlap or a smaller distance
+    worse: int  # number of cases in which the second run has a smaller overlap or a larger distance
 
     @property
     def equal(self) -> int:

@@ -31,14 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluationScans:
-    """Where test cases are stored.
+    """Where test cases are stored."""
 
-    images: folder of the scans, or a store
-    labels: folder of the label maps, or the same store
-    """
-
-    images: Path
-    labels: Path
+    images: Path  # folder of the scans, or a store
+    labels: Path  # folder of the label maps, or the same store
 
 
 def find_test_scans(

@@ -17,14 +17,10 @@ SEVERAL_RUNS = "in these runs"
 
 @dataclass(frozen=True)
 class UnlabeledUse:
-    """Whether a run used its unlabeled scans. By default, it used them as planned.
+    """Whether a run used its unlabeled scans. By default, it used them as planned."""
 
-    note: clause for the verdict if a run used its unlabeled scans only in part or not at all
-    is_supervised_only: whether the run learned from labeled scans only
-    """
-
-    note: str = ""
-    is_supervised_only: bool = False
+    note: str = ""  # clause for the verdict if a run used its unlabeled scans only in part or not at all
+    is_supervised_only: bool = False  # whether the run learned from labeled scans only
 
 
 AS_PLANNED = UnlabeledUse()

@@ -34,18 +34,13 @@ class Input:
 
 @dataclass(frozen=True)
 class Source:
-    """A case to predict. A task on another machine can receive a case by pickle.
-
-    grid: function that returns the grid without reading the voxels
-    read: function that reads and prepares the image
-    sha256: hash of the image in a store, or None for a scan on disk
-    """
+    """A case to predict. A task on another machine can receive a case by pickle."""
 
     name: str
     files: tuple[Path, ...]
-    grid: Callable[[], Grid]
-    read: Callable[[], Input]
-    sha256: str | None = None
+    grid: Callable[[], Grid]  # function that returns the grid without reading the voxels
+    read: Callable[[], Input]  # function that reads and prepares the image
+    sha256: str | None = None  # hash of the image in a store, or None for a scan on disk
 
 
 def scan_source(case: Case, settings: PrepareSettings, channels: int | None = None) -> Source:

@@ -45,18 +45,12 @@ LABELS_ONLY = ExtraMaps()
 
 @dataclass(frozen=True)
 class Maps(Generic[Array]):
-    """Maps of a scan. Extra maps that were not requested are None.
+    """Maps of a scan. Extra maps that were not requested are None."""
 
-    labels: label map ``(*space)``
-    probabilities: ``(K, *space)``, integers from 0 to ``LEVELS``
-    uncertainty: ``(*space)``, integers from 0 to ``LEVELS``
-    mean_uncertainty: from 0 to 1, or None if no voxel reaches ``MIN_FOREGROUND``
-    """
-
-    labels: Array
-    probabilities: Array | None = None
-    uncertainty: Array | None = None
-    mean_uncertainty: float | None = None
+    labels: Array  # label map ``(*space)``
+    probabilities: Array | None = None  # ``(K, *space)``, integers from 0 to ``LEVELS``
+    uncertainty: Array | None = None  # ``(*space)``, integers from 0 to ``LEVELS``
+    mean_uncertainty: float | None = None  # from 0 to 1, or None if no voxel reaches ``MIN_FOREGROUND``
 
     def transformed(self, change: Callable[[Array], Changed]) -> "Maps[Changed]":
         """Return the maps with a function applied to each of them."""

@@ -46,21 +46,15 @@ class OutputFolder:
     Label maps are replaced or removed only if an earlier manifest lists them. The class list, scores of replaced label
     maps and partial files may also be replaced or removed. Shards write into one folder at the same time. Each shard
     has its own lock and its own journal.
-
-    new_manifest: manifest of this prediction, without cases
-    names: names of the cases to predict
-    files: names of all files to write
-    remedy: end of errors about the content of the folder
-    is_resumed: whether cases with the same settings stay in the manifest until they are predicted again
     """
 
     path: Path
-    new_manifest: Manifest
-    names: tuple[str, ...]
-    files: set[str]
-    remedy: str = OTHER_FOLDER
+    new_manifest: Manifest  # manifest of this prediction, without cases
+    names: tuple[str, ...]  # names of the cases to predict
+    files: set[str]  # names of all files to write
+    remedy: str = OTHER_FOLDER  # end of errors about the content of the folder
     extras: ExtraMaps = LABELS_ONLY
-    is_resumed: bool = False
+    is_resumed: bool = False  # whether cases with the same settings stay in the manifest until they are predicted again
     shard: Shard | None = None
 
     def check(self) -> None:

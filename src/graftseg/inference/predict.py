@@ -49,47 +49,30 @@ PredictCases = Callable[[Mapping[str, PredictedCase]], Iterable[CaseResult]]
 
 @dataclass(frozen=True)
 class Predicted:
-    """The result of a prediction.
-
-    cases: predicted cases, and cases that were skipped because an earlier prediction finished them
-    failures: errors of cases that failed
-    unfound: names of the classes that none of the label maps contains
-    network: which network was used and why, if a run has several
-    others: number of label maps in the folder that belong to other cases
-    skipped: number of skipped cases
-    """
+    """The result of a prediction."""
 
     folder: Path
-    cases: tuple[PredictedCase, ...]
-    failures: tuple[UserError, ...]
+    cases: tuple[PredictedCase, ...]  # predicted cases, and cases that an earlier prediction finished
+    failures: tuple[UserError, ...]  # errors of cases that failed
     warnings: tuple[str, ...] = ()
-    unfound: tuple[str, ...] = ()
-    network: str = ""
-    others: int = 0
-    skipped: int = 0
+    unfound: tuple[str, ...] = ()  # names of the classes that none of the label maps contains
+    network: str = ""  # which network was used and why, if a run has several
+    others: int = 0  # number of label maps in the folder that belong to other cases
+    skipped: int = 0  # number of cases that an earlier prediction finished
 
 
 @dataclass(frozen=True)
 class PredictionSettings:
-    """Options of a prediction.
+    """Options of a prediction."""
 
-    overrides: changes of settings under ``inference``
-    only: names of the cases to predict, from any split of a store
-    fold: number of a fold whose network is used, by default the networks of all folds
-    extras: files to write in addition to the label maps
-    remedy: end of errors about unrelated files in the output folder
-    is_resumed: whether to skip unchanged scans that an earlier prediction with the same networks and settings finished
-    shard: part of the cases to predict
-    """
-
-    overrides: Iterable[str] = ()
+    overrides: Iterable[str] = ()  # changes of settings under ``inference``
     checkpoint: Checkpoint = "shipped"
-    only: Collection[str] = ()
-    fold: int | None = None
-    extras: ExtraMaps = LABELS_ONLY
-    remedy: str = OTHER_FOLDER
-    is_resumed: bool = False
-    shard: Shard | None = None
+    only: Collection[str] = ()  # names of the cases to predict, from any split of a store
+    fold: int | None = None  # number of a fold whose network is used, by default the networks of all folds
+    extras: ExtraMaps = LABELS_ONLY  # files to write in addition to the label maps
+    remedy: str = OTHER_FOLDER  # end of errors about unrelated files in the output folder
+    is_resumed: bool = False  # whether to skip unchanged scans that a prediction with the same settings finished
+    shard: Shard | None = None  # part of the cases to predict
 
 
 DEFAULT = PredictionSettings()

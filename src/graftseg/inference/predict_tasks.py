@@ -20,13 +20,7 @@ from graftseg.data.archives import is_list
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import Source
 from graftseg.inference.output_folder import OutputFolder
-from graftseg.inference.predict import (
-    CaseResult,
-    PlannedPrediction,
-    Predicted,
-    PredictionSettings,
-    plan_prediction,
-)
+from graftseg.inference.predict import CaseResult, PlannedPrediction, Predicted, PredictionSettings, plan_prediction
 
 MAX_FOLDERS = 100
 """Number of folders of listed scans that every worker must see. Of more folders, the folders above are checked."""

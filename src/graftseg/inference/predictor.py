@@ -35,25 +35,17 @@ class Predictor:
     Probabilities are computed in slabs, which limits the memory. They are interpolated linearly to the resolution of
     the scan before labels are decided. With the fit ``stretch``, slices are resized to the patch, labels are decided at
     the size of the patch, and the labels are resized by nearest neighbor, first to the slice and then to the scan.
-
-    segment: network that returns probabilities of windows
-    patch: size of a window in voxels
-    classes: number of classes with the background
-    device: device of the network; the image is moved there if it fits
-    uncertainty_segment: network for the uncertainty, by default ``segment``
-    flip_axes: axes along which ``settings.flips`` flips windows, by default all
-    on_windows: function that is called with the number of windows or slices of each forward pass
     """
 
-    segment: Segment
-    patch: tuple[int, ...]
+    segment: Segment  # network that returns probabilities of windows
+    patch: tuple[int, ...]  # size of a window in voxels
     settings: InferenceSettings
-    classes: int
-    device: torch.device
+    classes: int  # number of classes with the background
+    device: torch.device  # device of the network; the image is moved there if it fits
     fit: Fit = "crop"
-    uncertainty_segment: Segment | None = None
-    flip_axes: tuple[int, ...] | None = None
-    on_windows: Callable[[int], None] | None = None
+    uncertainty_segment: Segment | None = None  # network for the uncertainty, by default ``segment``
+    flip_axes: tuple[int, ...] | None = None  # axes along which ``settings.flips`` flips windows, by default all
+    on_windows: Callable[[int], None] | None = None  # called with the number of windows of each forward pass
 
     @classmethod
     def for_recipe(

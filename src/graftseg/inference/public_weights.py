@@ -43,16 +43,11 @@ REMEDY = "pass a .pth file of the LA or ACDC code of BCP or SSL4MIS"
 
 @dataclass(frozen=True)
 class PublicNetwork:
-    """A network of the public code.
+    """A network of the public code."""
 
-    recipe: recipe of graftseg with this network
-    classes: classes of its benchmark
-    first_layer: name of the weights of its first layer in graftseg
-    """
-
-    recipe: str
-    classes: tuple[str, ...]
-    first_layer: str = "encoder.stages.0.0.0.weight"
+    recipe: str  # recipe of graftseg with this network
+    classes: tuple[str, ...]  # classes of its benchmark
+    first_layer: str = "encoder.stages.0.0.0.weight"  # name of the weights of its first layer in graftseg
 
 
 VNET = PublicNetwork("la-8/bcp", tuple(LA_CLASSES.values()))

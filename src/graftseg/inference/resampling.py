@@ -15,15 +15,11 @@ from graftseg.recipes.settings import InferenceSettings
 
 @dataclass(frozen=True)
 class Axis:
-    """Linear interpolation along an axis.
+    """Linear interpolation along an axis, for each scan voxel."""
 
-    lower, upper: for each scan voxel, the indices of the prepared voxels on both sides
-    fraction: weight of the upper voxel
-    """
-
-    lower: NDArray[np.int64]
-    upper: NDArray[np.int64]
-    fraction: NDArray[np.float32]
+    lower: NDArray[np.int64]  # index of the prepared voxel before the scan voxel
+    upper: NDArray[np.int64]  # index of the prepared voxel after it
+    fraction: NDArray[np.float32]  # weight of the upper voxel
 
     def __len__(self) -> int:
         return len(self.lower)

@@ -104,18 +104,12 @@ def probability_slabs(
 
 @dataclass
 class Windows:
-    """The windows of an image.
+    """The windows of an image."""
 
-    starts: starts of the windows along each axis
-    patch: size of a window
-    rest: size of a plane of the image
-    weights: weights of the voxels of a window
-    """
-
-    starts: list[list[int]]
-    patch: Index
-    rest: Index
-    weights: Tensor
+    starts: list[list[int]]  # starts of the windows along each axis
+    patch: Index  # size of a window
+    rest: Index  # size of a plane of the image
+    weights: Tensor  # weights of the voxels of a window
 
     def weight_sums(self, first: int, last: int) -> Tensor:
         """Return the sums of the weights ``(last - first, *rest)`` of the planes from ``first`` to ``last``."""

@@ -18,20 +18,14 @@ from graftseg.data.grouping import label_maps_by_case
 
 @dataclass(frozen=True)
 class Request:
-    """A run, the output path, and the options of formats.
-
-    check: scan on which the exported network is compared with the original
-    data: folder of scans
-    predictions: folder of the label maps of these scans
-    codes: file with SNOMED CT codes of the classes
-    """
+    """A run, the output path, and the options of formats."""
 
     run: RunFolder
     out: Path
-    check: Path | None = None
-    data: Path | None = None
-    predictions: Path | None = None
-    codes: Path | None = None
+    check: Path | None = None  # scan on which the exported network is compared with the original
+    data: Path | None = None  # folder of scans
+    predictions: Path | None = None  # folder of the label maps of these scans
+    codes: Path | None = None  # file with SNOMED CT codes of the classes
 
     @property
     def label_maps(self) -> Path:

@@ -27,18 +27,12 @@ MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime"
 
 @dataclass(frozen=True)
 class Series:
-    """A stack of slices.
+    """A stack of slices."""
 
-    slices: headers of the slices sorted by position, or the header of one multi-frame file
-    shape: numbers of columns, rows and slices
-    affine: matrix from (column, row, slice) to RAS coordinates in mm
-    stored: slice number of each frame in a multi-frame file
-    """
-
-    slices: tuple[Any, ...]
-    shape: tuple[int, int, int]
-    affine: NDArray[np.float64]
-    stored: tuple[int, ...] = ()
+    slices: tuple[Any, ...]  # headers of the slices sorted by position, or the header of one multi-frame file
+    shape: tuple[int, int, int]  # numbers of columns, rows and slices
+    affine: NDArray[np.float64]  # matrix from (column, row, slice) to RAS coordinates in mm
+    stored: tuple[int, ...] = ()  # slice number of each frame in a multi-frame file
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Covering:
-    """A greedy order of points. All fields are in this order.
+    """A greedy order of points. All fields are in this order."""
 
-    order: index of each point
-    shares: fraction of the initial cost that each point removes, which never increases
-    represented: number of later points to which a point is nearer than all labeled and earlier points
-    """
-
-    order: tuple[int, ...]
-    shares: tuple[float, ...]
-    represented: tuple[int, ...]
+    order: tuple[int, ...]  # index of each point
+    shares: tuple[float, ...]  # fraction of the initial cost that each point removes, which never increases
+    represented: tuple[int, ...]  # number of later points that are nearer to it than to labeled and earlier points
 
 
 def cover(points: Floats, labeled: Floats, weights: Floats) -> Covering:

@@ -35,23 +35,15 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Observation:
-    """Measurements of a case. Sizes and parts are those of the label map, or of the prediction for an unlabeled case.
-
-    uncertainty: mean entropy, from 0 to 1, over voxels that may be foreground
-    at_boundary: share of this entropy within two voxels of a boundary
-    sizes: area in mm² or volume in mm³ of each foreground class
-    parts: number of connected components of each foreground class
-    voxel_size: area or volume of a voxel
-    features: mean output of the encoder's deepest level
-    """
+    """Measurements of a case. Sizes and parts are those of the label map, or of the prediction for an unlabeled case."""
 
     case: str
-    uncertainty: float
-    at_boundary: float
-    sizes: tuple[float, ...]
-    parts: tuple[int, ...]
-    voxel_size: float
-    features: NDArray[np.float64]
+    uncertainty: float  # mean entropy, from 0 to 1, over voxels that may be foreground
+    at_boundary: float  # share of this entropy within two voxels of a boundary
+    sizes: tuple[float, ...]  # area in mm² or volume in mm³ of each foreground class
+    parts: tuple[int, ...]  # number of connected components of each foreground class
+    voxel_size: float  # area or volume of a voxel
+    features: NDArray[np.float64]  # mean output of the encoder's deepest level
 
 
 def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observation:

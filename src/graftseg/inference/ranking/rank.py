@@ -40,24 +40,16 @@ HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "rea
 
 @dataclass(frozen=True)
 class Ranked:
-    """A ranked scan.
-
-    score: from 0 to 1, highest for the first scan
-    uncertainty: mean entropy, from 0 to 1
-    unlike: distance to the nearest labeled scan; 1 is the median of this distance among the labeled scans
-    size: number of doublings or halvings by which a class is outside the range of labeled sizes, highest of all classes
-    specks: number of components beyond the maximum of the labeled scans, summed over the classes
-    kinds: the reasons without their amounts
-    """
+    """A ranked scan."""
 
     case: str
-    score: float
-    uncertainty: float
-    unlike: float
-    size: float
-    specks: int
+    score: float  # from 0 to 1, highest for the first scan
+    uncertainty: float  # mean entropy, from 0 to 1
+    unlike: float  # distance to the nearest labeled scan; 1 is the median of this distance among the labeled scans
+    size: float  # doublings or halvings of a labeled size that lead to the most unusual size of a class
+    specks: int  # number of components beyond the maximum of the labeled scans, summed over the classes
     reasons: tuple[str, ...]
-    kinds: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()  # the reasons without their amounts
 
     def cells(self, rank: int) -> tuple[str, ...]:
         """Return the cells of the scan in a table with the header ``HEAD``."""
@@ -68,15 +60,11 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranked scans, the most useful first.
-
-    failures: errors of scans that could not be read
-    unlearned: sentences on classes that the network finds in hardly any scan
-    """
+    """Ranked scans, the most useful first."""
 
     rows: tuple[Ranked, ...]
-    failures: tuple[UserError, ...] = ()
-    unlearned: tuple[str, ...] = ()
+    failures: tuple[UserError, ...] = ()  # errors of scans that could not be read
+    unlearned: tuple[str, ...] = ()  # sentences on classes that the network finds in hardly any scan
 
     def lines(self, top: int | None = None) -> list[tuple[str, ...]]:
         """Return the table cells of the first ``top`` scans, by default of all."""
@@ -108,10 +96,7 @@ def check_ranking_path(path: Path) -> None:
 
 
 def rank_cases(
-    unlabeled: Sequence[Observation],
-    labeled: Sequence[Observation],
-    classes: Sequence[str],
-    by: Order = DEFAULT_ORDER,
+    unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str], by: Order = DEFAULT_ORDER
 ) -> tuple[Ranked, ...]:
     """Rank the unlabeled scans by score. The order of the arguments does not matter. Ties are sorted by name."""
     unlabeled = sorted(unlabeled, key=lambda scan: scan.case)
