@@ -74,14 +74,15 @@ def score(
         worst = math.hypot(*np.multiply(prediction.shape, 1.0 if spacing is None else spacing))
         return score_empty(has_prediction, has_reference, worst=worst, protocol=protocol)
     distances = surface_distances(prediction, reference, spacing)
+    pooled = np.concatenate(distances)
     return Scores(
         dice=dice(prediction, reference),
         jaccard=jaccard(prediction, reference),
-        hd95=hd95_pooled(distances),
-        hd95_max=hd95_max(distances),
-        asd=asd(distances),
-        assd=assd(distances),
-        surface_dice=surface_dice(distances, tolerance),
+        hd95=float(np.percentile(pooled, 95)),
+        hd95_max=max(float(np.percentile(directed, 95)) for directed in distances),
+        asd=float(distances[0].mean()),
+        assd=float(pooled.mean()),
+        surface_dice=float((pooled <= tolerance * (1 + ROUNDING)).mean()),
     )
 
 
@@ -138,31 +139,6 @@ def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float
     # Balancing the trees costs more than it saves, because each tree is queried only once.
     tree_P, tree_G = (KDTree(points, leafsize=32, compact_nodes=False, balanced_tree=False) for points in (P, G))
     return np.asarray(tree_G.query(P)[0]), np.asarray(tree_P.query(G)[0])
-
-
-def hd95_pooled(distances: Directed) -> float:
-    """Return the 95th percentile of both directed distance sets pooled, interpolated linearly."""
-    return float(np.percentile(np.concatenate(distances), 95))
-
-
-def hd95_max(distances: Directed) -> float:
-    """Return the larger of the 95th percentiles of the two directed distance sets."""
-    return max(float(np.percentile(directed, 95)) for directed in distances)
-
-
-def asd(distances: Directed) -> float:
-    """Return the mean distance from the surface of the prediction to that of the reference; not symmetric."""
-    return float(distances[0].mean())
-
-
-def assd(distances: Directed) -> float:
-    """Return the mean of both directed distance sets pooled."""
-    return float(np.concatenate(distances).mean())
-
-
-def surface_dice(distances: Directed, tolerance: float) -> float:
-    """Return the share of surface voxels of both masks that are at most ``tolerance`` from the other surface."""
-    return float((np.concatenate(distances) <= tolerance * (1 + ROUNDING)).mean())
 
 
 def _require_pair(prediction: Mask, reference: Mask) -> None:

@@ -109,15 +109,16 @@ class Evaluation:
     def summary(self) -> Summary:
         """Compute the statistics of each class and the means over the classes."""
         names = {row.label: row.name for row in self.rows}
-        classes = tuple(ClassSummary(label, names[label], self._statistics(label)) for label in sorted(names))
+        classes = []
+        for label in sorted(names):
+            rows = [row for row in self.rows if row.label == label]
+            columns = {metric: [getattr(row, metric) for row in rows] for metric in (*METRICS, *VOLUMES)}
+            statistics = {metric: _spread_without_nan(values) for metric, values in columns.items()}
+            classes.append(ClassSummary(label, names[label], statistics))
         overall = {
             metric: _spread_without_nan(summary.metrics[metric].mean for summary in classes).mean for metric in METRICS
         }
-        return Summary(classes, overall)
-
-    def _statistics(self, label: int) -> dict[str, Spread]:
-        rows = [row for row in self.rows if row.label == label]
-        return {metric: _spread_without_nan(getattr(row, metric) for row in rows) for metric in (*METRICS, *VOLUMES)}
+        return Summary(tuple(classes), overall)
 
     def description(self) -> dict[str, Any]:
         """Return protocol, number of rows and summary as JSON values."""

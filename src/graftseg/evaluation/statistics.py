@@ -1,7 +1,7 @@
 """Paired statistics of two evaluations of the same cases: difference, confidence interval and test."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
 
 Values = npt.NDArray[np.float64]
+Key = tuple[str, int]  # a case and a class
 RESAMPLES = 10_000
 TAIL = 0.025  # probability beyond each end of the 95 % interval
 BLOCK = 2**20  # number of values to draw at once, which limits the memory
@@ -66,17 +67,17 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
     The mean of a case uses only the classes that have a value in both runs.
     """
     result, second = [], match_case_names(first, second)
+    names = {row.label: row.name for row in first.rows}
     for metric in METRIC_NAMES:
-        first_values, second_values = _values(first, metric), _values(second, metric)
-        keys = sorted(first_values.keys() & second_values.keys(), key=lambda key: (key[1], key[0]))
-        names = {row.label: row.name for row in first.rows}
+        values = (_values(first, metric), _values(second, metric))
+        keys = sorted(values[0].keys() & values[1].keys(), key=lambda key: (key[1], key[0]))
         for label in sorted(names):
             groups = [[key] for key in keys if key[1] == label]
-            result.append(_pairs(metric, label, names[label], groups, first_values, second_values))
+            result.append(_pairs(metric, label, names[label], groups, values))
         if len(names) > 1:
             cases = sorted({case for case, _ in keys})
             groups = [[key for key in keys if key[0] == case] for case in cases]
-            result.append(_pairs(metric, None, "mean", groups, first_values, second_values))
+            result.append(_pairs(metric, None, "mean", groups, values))
     return result
 
 
@@ -138,24 +139,16 @@ def signed_rank(differences: Values) -> float:
     return float(wilcoxon(nonzero).pvalue) if len(nonzero) else 1.0
 
 
-def _values(evaluation: Evaluation, metric: str) -> dict[tuple[str, int], float]:
-    """Return the values of a metric by case and class, without NaN."""
+def _values(evaluation: Evaluation, metric: str) -> dict[Key, float]:
+    """Return the values of a metric without NaN."""
     scale = 100 if metric in OVERLAPS else 1
     values = {(row.case, row.label): scale * getattr(row, metric) for row in evaluation.rows}
     return {key: value for key, value in values.items() if not math.isnan(value)}
 
 
 def _pairs(
-    metric: str,
-    label: int | None,
-    name: str,
-    groups: Sequence[Sequence[tuple[str, int]]],
-    first_values: dict[tuple[str, int], float],
-    second_values: dict[tuple[str, int], float],
+    metric: str, label: int | None, name: str, groups: Sequence[Sequence[Key]], values: Sequence[Mapping[Key, float]]
 ) -> Pairs:
-    """Return pairs of means over groups of (case, label) keys, one group per case."""
-    first, second = (
-        np.array([math.fsum(values[key] for key in group) / len(group) for group in groups])
-        for values in (first_values, second_values)
-    )
-    return Pairs(metric, label, name, tuple(group[0][0] for group in groups), first, second)
+    """Return pairs of means over groups of keys, one group per case, from the values of both runs."""
+    first, second = (np.array([math.fsum(map(run.__getitem__, keys)) / len(keys) for keys in groups]) for run in values)
+    return Pairs(metric, label, name, tuple(keys[0][0] for keys in groups), first, second)

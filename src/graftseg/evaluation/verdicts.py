@@ -1,7 +1,7 @@
 """Sentences on whether unlabeled scans helped, from the scores of a run and its baseline on the same cases."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graftseg.evaluation.scores import Evaluation
@@ -34,7 +34,9 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN,
     """
     missed_by_run = never_found(run)
     missed = {label: name for label, name in never_found(baseline).items() if label in missed_by_run}
-    remaining = [_without(scores, missed.keys()) for scores in (baseline, run)]
+    remaining = [
+        replace(scores, rows=tuple(row for row in scores.rows if row.label not in missed)) for scores in (baseline, run)
+    ]
     if not missed or not remaining[0].rows or not remaining[1].rows:
         return verdict(dice_effect(baseline, run), scope, use)
     names = " and ".join(missed.values())
@@ -59,10 +61,6 @@ def never_found(evaluation: Evaluation) -> dict[int, str]:
     return {label: name for label, name, _ in scored if label not in found}
 
 
-def _without(evaluation: Evaluation, labels: Collection[int]) -> Evaluation:
-    return replace(evaluation, rows=tuple(row for row in evaluation.rows if row.label not in labels))
-
-
 def dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
     """Return the effect on the Dice averaged over classes, which is the last Dice entry of ``paired``."""
     return effect_of([pairs for pairs in paired(baseline, run) if pairs.metric == "dice"][-1])
@@ -75,13 +73,10 @@ def verdict(effect: Effect, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED
     """
     if not effect.count:
         return "no class of the test cases could be scored"
-    sentence = _scores_of_supervised(effect) if use.is_supervised_only else _conclusion(effect, scope)
-    return f"{sentence}; {use.note}" if use.note else sentence
-
-
-def _scores_of_supervised(effect: Effect) -> str:
     means = f"mean Dice {effect.second:.2f} % of the run and {effect.first:.2f} % of its baseline"
-    return f"{means}, {effect.difference:+.2f} points"
+    is_compared = not use.is_supervised_only
+    sentence = _conclusion(effect, scope) if is_compared else f"{means}, {effect.difference:+.2f} points"
+    return f"{sentence}; {use.note}" if use.note else sentence
 
 
 def _conclusion(effect: Effect, scope: str) -> str:
@@ -91,15 +86,10 @@ def _conclusion(effect: Effect, scope: str) -> str:
     )
     if math.isnan(effect.low):
         return f"{means}, in a single case, too few for a conclusion"
-    statistics = f"{effect.statistics}{_smallest_p(effect)}"
+    statistics = effect.statistics
+    if effect.count < MIN_CASES and not effect.low <= 0 <= effect.high:  # only the number of cases limits p
+        statistics += f", and {effect.count} cases cannot give a p below {2 / 2**effect.count:.2g}"
     return f"{means} ({statistics}), better in {effect.better} of {effect.count} cases: {_meaning(effect, scope)}"
-
-
-def _smallest_p(effect: Effect) -> str:
-    """Return a clause with the smallest possible p if only the number of cases prevents a significant difference."""
-    if effect.count >= MIN_CASES or effect.low <= 0 <= effect.high:
-        return ""
-    return f", and {effect.count} cases cannot give a p below {2 / 2**effect.count:.2g}"
 
 
 def _meaning(effect: Effect, scope: str) -> str:
