@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from test_ranking import CLASSES, LABELED, POOL, seen
 
-from graftseg.inference.ranking.coverage import Covering, cover
-from graftseg.inference.ranking.features import similar_above
+from graftseg.inference.ranking.features import Covering, cover, similar_above
 from graftseg.inference.ranking.observe import Observation
 from graftseg.inference.ranking.rank import HEAD, order_by_coverage, rank_cases
 

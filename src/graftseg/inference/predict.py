@@ -22,17 +22,21 @@ from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.ensemble import Checkpoint, Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, names_of, write_maps
-from graftseg.inference.memory import check_memory
 from graftseg.inference.output_folder import (
     OTHER_FOLDER,
     OutputFolder,
+    Shard,
+    case_key,
     check_inputs,
+    checksums,
     find_long_names,
+    is_finished,
     now,
     output_files,
     refuse_file_name,
+    settings_key,
 )
-from graftseg.inference.resuming import Shard, case_key, checksums, is_finished, settings_key
+from graftseg.inference.predictor import check_memory
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (

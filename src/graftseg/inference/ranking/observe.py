@@ -35,7 +35,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Observation:
-    """Measurements of a case. Sizes and parts are those of the label map, or of the prediction for an unlabeled case."""
+    """Measurements of a case. Sizes and parts are those of the label map or, without labels, of the prediction."""
 
     case: str
     uncertainty: float  # mean entropy, from 0 to 1, over voxels that may be foreground
