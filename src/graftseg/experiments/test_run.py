@@ -19,7 +19,8 @@ from graftseg.evaluation.verdicts import missed_classes, verdict_between
 from graftseg.experiments.copies import copies_warning, training_checksums, with_checksums
 from graftseg.inference.ensemble import EXACT, folder_of_network
 from graftseg.inference.model import check_weights_exist
-from graftseg.inference.predict import PlannedPrediction, Predicted, PredictionSettings, plan_prediction
+from graftseg.inference.output_folder import PredictionSettings
+from graftseg.inference.predict import PlannedPrediction, Predicted, plan_prediction
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, training_differences
 from graftseg.training.unlabeled_use import unlabeled_use

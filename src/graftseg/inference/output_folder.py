@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from graftseg.core.predictions import (
 from graftseg.core.reading import sha256_of
 from graftseg.data.grouping import labels_in
 from graftseg.data.scans import FORMATS, files_of
-from graftseg.inference.ensemble import Ensemble
+from graftseg.inference.ensemble import Checkpoint, Ensemble
 from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, check_classes, names_of, write_classes
 from graftseg.recipes.settings import InferenceSettings
@@ -108,13 +108,25 @@ def checksums(folder: Path, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sha256_of(folder / name) for name in names)
 
 
-def may_be_finished(earlier: PredictedCase, extras: ExtraMaps) -> bool:
-    """Return whether an earlier prediction of a case has a key and wrote exactly the requested files."""
-    return earlier.key is not None and earlier.files == names_of(earlier.case, extras).all
-
-
 def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class PredictionSettings:
+    """Options of a prediction."""
+
+    overrides: Iterable[str] = ()  # changes of settings under ``inference``
+    checkpoint: Checkpoint = "shipped"
+    only: Collection[str] = ()  # names of the cases to predict, from any split of a store
+    fold: int | None = None  # number of a fold whose network is used, by default the networks of all folds
+    extras: ExtraMaps = LABELS_ONLY  # files to write in addition to the label maps
+    remedy: str = OTHER_FOLDER  # end of errors about unrelated files in the output folder
+    is_resumed: bool = False  # whether to skip unchanged scans that a prediction with the same settings finished
+    shard: Shard | None = None  # part of the cases to predict
+
+
+DEFAULT = PredictionSettings()
 
 
 @dataclass(frozen=True)
@@ -130,10 +142,7 @@ class OutputFolder:
     new_manifest: Manifest  # manifest of this prediction, without cases
     names: tuple[str, ...]  # names of the cases to predict
     files: set[str]  # names of all files to write
-    remedy: str = OTHER_FOLDER  # end of errors about the content of the folder
-    extras: ExtraMaps = LABELS_ONLY
-    is_resumed: bool = False  # whether cases with the same settings stay in the manifest until they are predicted again
-    shard: Shard | None = None
+    settings: PredictionSettings = DEFAULT
 
     def check(self) -> None:
         """Raise an error if the label maps cannot be written here. Write and remove nothing."""
@@ -143,13 +152,16 @@ class OutputFolder:
     @property
     def journal(self) -> Path:
         """Return the path of the journal, which has one line per scan of this prediction."""
-        return self.path / journal_name(None if self.shard is None else str(self.shard))
+        return self.path / journal_name(None if self.settings.shard is None else str(self.settings.shard))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder, or only the shard, while this prediction runs."""
-        if self.shard is not None:
-            with locked(self.path / f".shard-{self.shard}", f"shard {self.shard} is predicted by another process"):
+        if self.settings.shard is not None:
+            with locked(
+                self.path / f".shard-{self.settings.shard}",
+                f"shard {self.settings.shard} is predicted by another process",
+            ):
                 yield
             return
         with locked(self.path, IN_USE):
@@ -160,7 +172,7 @@ class OutputFolder:
     @contextmanager
     def _manifest_locked(self) -> Iterator[None]:
         """Lock the manifest, so that only one shard at a time changes it."""
-        if self.shard is None:
+        if self.settings.shard is None:
             yield
             return
         for attempt in range(LOCK_ATTEMPTS):
@@ -180,7 +192,7 @@ class OutputFolder:
         """
         with self._manifest_locked():
             manifest, earlier = self._next_manifest()
-            for partial in self.path.glob(f"{PARTIAL}*") if self.shard is None else ():
+            for partial in self.path.glob(f"{PARTIAL}*") if self.settings.shard is None else ():
                 partial.unlink()
             self._start_journal(manifest)
             manifest.save(self.path)
@@ -190,7 +202,9 @@ class OutputFolder:
             outdated = _possible_files(self.names, manifest) & earlier.outputs
             if _same_settings(earlier.inference, manifest.inference):
                 outdated -= self.files
-            for name in outdated | self._renamed_files(earlier):
+            repeated = same_names((case.case for case in earlier.cases), self.names)
+            renamed = {file for case in earlier.cases if case.case in repeated for file in case.files} - self.files
+            for name in outdated | renamed:  # files of renamed cases may have another Unicode form
                 (self.path / name).unlink(missing_ok=True)
             return manifest, True
 
@@ -203,8 +217,8 @@ class OutputFolder:
     ) -> None:
         """Add the results to the manifest and remove label maps of cases that failed."""
         with self._manifest_locked():
-            if self.shard is not None:
-                manifest = read_manifest(self.path, self.remedy) or manifest
+            if self.settings.shard is not None:
+                manifest = read_manifest(self.path, self.settings.remedy) or manifest
             replaced = same_names((case.case for case in manifest.cases), [*failures, *(case.case for case in done)])
             outputs = manifest.outputs
             manifest = replace(manifest, cases=tuple(case for case in manifest.cases if case.case not in replaced))
@@ -224,7 +238,7 @@ class OutputFolder:
     def _start_journal(self, manifest: Manifest) -> None:
         """Start the journal with the cases of the manifest. A shard writes only its own cases."""
         cases = manifest.cases
-        if self.shard is None:
+        if self.settings.shard is None:
             for journal in self.path.glob(JOURNALS):
                 journal.unlink()
         else:
@@ -238,15 +252,15 @@ class OutputFolder:
 
     def _next_manifest(self) -> tuple[Manifest, Manifest | None]:
         """Return the manifest to start with, which contains earlier cases, and the earlier manifest if one exists."""
-        check_classes(self.path, self.remedy)
-        earlier = read_manifest(self.path, self.remedy)
+        check_classes(self.path, self.settings.remedy)
+        earlier = read_manifest(self.path, self.settings.remedy)
         if earlier is not None and earlier.weights != self.new_manifest.weights:
             finding = f"contains label maps of another network, trained in {earlier.run}"
-            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
+            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.settings.remedy)
         for name in sorted(self.files - (earlier.outputs if earlier else set())):
             if (self.path / name).exists():
                 finding = "the file exists and is not a label map of this run"
-                raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.remedy)
+                raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.settings.remedy)
         manifest = replace(self.new_manifest, unfinished=tuple(sorted(self.files)))
         return (manifest if earlier is None else self._with_earlier_cases(manifest, earlier)), earlier
 
@@ -257,11 +271,15 @@ class OutputFolder:
         has_same_settings = _same_settings(earlier.inference, manifest.inference)
         if cases and not has_same_settings:
             finding = f"contains {len(cases)} label maps of other cases, made with different inference settings"
-            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
-        if self.is_resumed and has_same_settings:
-            cases += [case for case in present if case.case in repeated and may_be_finished(case, self.extras)]
+            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.settings.remedy)
+        if self.settings.is_resumed and has_same_settings:
+            cases += [
+                case
+                for case in present
+                if case.case in repeated and case.key and case.files == names_of(case.case, self.settings.extras).all
+            ]
         files = {file for case in cases for file in case.files}
-        of_other_shards = () if self.shard is None else earlier.unfinished
+        of_other_shards = () if self.settings.shard is None else earlier.unfinished
         unfinished = tuple(sorted({*manifest.unfinished, *of_other_shards} - files))
         failures = {
             name: reason
@@ -269,14 +287,6 @@ class OutputFolder:
             if names_of(name, LABELS_ONLY).labels not in self.files
         }
         return replace(manifest, cases=tuple(cases), failures=failures, unfinished=unfinished)
-
-    def _renamed_files(self, earlier: Manifest) -> set[str]:
-        """Return earlier files of the cases in ``names`` that this prediction does not overwrite.
-
-        For example, their names may have another Unicode form.
-        """
-        repeated = same_names((case.case for case in earlier.cases), self.names)
-        return {file for case in earlier.cases if case.case in repeated for file in case.files} - self.files
 
     def remove_scores(self, names: Iterable[str]) -> bool:
         """Remove the scores if they include one of the cases in ``names``. Return whether a table was removed."""

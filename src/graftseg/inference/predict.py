@@ -1,7 +1,7 @@
 """Predict scans with a trained run and write label maps in the geometry of the scans."""
 
 import resource
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -19,13 +19,13 @@ from graftseg.data.archives import is_list
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.ensemble import Checkpoint, Ensemble, predict_maps
+from graftseg.inference.ensemble import Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
-from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, names_of, write_maps
+from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps
 from graftseg.inference.output_folder import (
-    OTHER_FOLDER,
+    DEFAULT,
     OutputFolder,
-    Shard,
+    PredictionSettings,
     case_key,
     check_inputs,
     checksums,
@@ -45,10 +45,10 @@ FLIPS_WARNING = (
 NO_FLIPS = "the network was trained without mirrored scans (batches.warp.mirror is empty), so no flips are used"
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
+# The name of a case, and its label map or its error. None if the case was skipped.
 CaseResult = tuple[str, PredictedCase | UserError | None]
-"""The name of a case, and its label map or its error. None if the case was skipped."""
+# A function from cases of earlier predictions, by name, to the results of all cases.
 PredictCases = Callable[[Mapping[str, PredictedCase]], Iterable[CaseResult]]
-"""A function from cases of earlier predictions, by name, to the results of all cases."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +63,6 @@ class Predicted:
     network: str = ""  # which network was used and why, if a run has several
     others: int = 0  # number of label maps in the folder that belong to other cases
     skipped: int = 0  # number of cases that an earlier prediction finished
-
-
-@dataclass(frozen=True)
-class PredictionSettings:
-    """Options of a prediction."""
-
-    overrides: Iterable[str] = ()  # changes of settings under ``inference``
-    checkpoint: Checkpoint = "shipped"
-    only: Collection[str] = ()  # names of the cases to predict, from any split of a store
-    fold: int | None = None  # number of a fold whose network is used, by default the networks of all folds
-    extras: ExtraMaps = LABELS_ONLY  # files to write in addition to the label maps
-    remedy: str = OTHER_FOLDER  # end of errors about unrelated files in the output folder
-    is_resumed: bool = False  # whether to skip unchanged scans that a prediction with the same settings finished
-    shard: Shard | None = None  # part of the cases to predict
-
-
-DEFAULT = PredictionSettings()
 
 
 def predict_scans(
@@ -117,9 +100,8 @@ def plan_prediction(
         raise UserError(Code.UNSAFE_TARGET, out, finding, settings.remedy)
     check_inputs(out, cases, files, settings.remedy)
     networks.try_out()
-    manifest, extras = _new_manifest(run, networks, settings.extras), settings.extras
-    target = OutputFolder(out, manifest, names, files, settings.remedy, extras, settings.is_resumed, settings.shard)
-    return PlannedPrediction(networks, extras, cases, failures, target)
+    target = OutputFolder(out, _new_manifest(run, networks, settings.extras), names, files, settings)
+    return PlannedPrediction(networks, cases, failures, target)
 
 
 def _check_ending(scans: Path) -> None:
@@ -135,13 +117,12 @@ class PlannedPrediction:
     """Loaded networks, the cases to predict, the errors of unusable cases, and the output folder."""
 
     networks: Ensemble
-    extras: ExtraMaps
     cases: list[Source]
     failures: dict[str, UserError]
     target: OutputFolder
 
     def predict(self, predict_cases: PredictCases | None = None) -> Predicted:
-        """Write the label maps of all cases. With ``target.is_resumed``, skip cases that are finished.
+        """Write the label maps of all cases. With ``is_resumed``, skip cases that are finished.
 
         ``predict_cases`` predicts the cases elsewhere. It gets the cases of earlier predictions.
         """
@@ -158,8 +139,10 @@ class PlannedPrediction:
                 removed.append(may_have_scores and self.target.remove_scores(names))
 
             # if the cases are predicted elsewhere, it is not known in time which ones are skipped
-            remove_scores(*(failures if self.target.is_resumed and predict_cases is None else self.target.names))
-            earlier = {nfc(case.case): case for case in manifest.cases} if self.target.is_resumed else {}
+            remove_scores(
+                *(failures if self.target.settings.is_resumed and predict_cases is None else self.target.names)
+            )
+            earlier = {nfc(case.case): case for case in manifest.cases} if self.target.settings.is_resumed else {}
             for name, error in failures.items():
                 self._note_failure(name, error)
             try:
@@ -219,15 +202,15 @@ class PlannedPrediction:
         started, where, channels = perf_counter(), case.files[0], self.networks.channels
         predictor = replace(self.networks.predictor, on_windows=progress.tick)
         grid = case.grid()
-        if self.extras.pictures and len(grid.source_shape) > 2:
+        if self.target.settings.extras.pictures and len(grid.source_shape) > 2:
             finding = "the label map of a volume cannot be written as a picture"
             raise UserError(Code.OPTION_CONFLICT, where, finding, "leave out --pictures")
-        check_memory(grid, channels, predictor, self.extras, where)
+        check_memory(grid, channels, predictor, self.target.settings.extras, where)
         prepared = case.read()
         check_channels(where, len(prepared.image), channels)
         progress.begin(predictor.windows_in(prepared.grid.prepared_shape))
-        maps = predict_maps(predictor, prepared.image, prepared.grid, self.extras, where)
-        names = names_of(case.name, self.extras)
+        maps = predict_maps(predictor, prepared.image, prepared.grid, self.target.settings.extras, where)
+        names = names_of(case.name, self.target.settings.extras)
         write_maps(self.target.path, names, maps, prepared.geometry)
         found = tuple(value for value in range(len(self.networks.classes)) if (maps.labels == value).any())
         return PredictedCase(
