@@ -138,11 +138,6 @@ class Ensemble:
         return mean_of([member.method.segment for member in self.members])
 
     @property
-    def checkpoint_text(self) -> str:
-        """Return a text on how the checkpoints were chosen."""
-        return "; ".join(sorted({weights.chosen for weights in self.weights}))
-
-    @property
     def selected_on(self) -> str | None:
         """Return the cases on which the checkpoints were selected, the test cases if one of them was."""
         return (

@@ -67,13 +67,8 @@ def _read_scan(files: tuple[Path, ...], settings: PrepareSettings, channels: int
 def stored_source(store: Store, case: StoredCase) -> Source:
     """Return a prepared case of a store. Reading it verifies the hash of the image."""
     read = partial(_read_stored, replace(store, cases=()), case)
-    return Source(
-        case.name, (store.path / CASES / case.image,), partial(_stored_grid, case), read, case.sha256[case.image]
-    )
-
-
-def _stored_grid(case: StoredCase) -> Grid:
-    return case.grid
+    files, grid = (store.path / CASES / case.image,), partial(getattr, case, "grid")
+    return Source(case.name, files, grid, read, case.sha256[case.image])
 
 
 def _read_stored(store: Store, case: StoredCase) -> Input:

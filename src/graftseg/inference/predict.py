@@ -245,7 +245,7 @@ def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Mani
         weights=networks.identity(),
         inference=networks.recipe.inference.model_dump(mode="json", exclude={"precision"}),
         classes=networks.classes,
-        checkpoint=networks.checkpoint_text,
+        checkpoint="; ".join(sorted({weights.chosen for weights in networks.weights})),
         selected_on=networks.selected_on,
         device=str(networks.device),
         versions=versions(),

@@ -85,23 +85,20 @@ class Predictor:
         maps = self.prepared_maps(image, grid, extras)
         return maps.transformed(lambda values: to_source_axes(values.cpu().numpy(), grid))
 
-    def prepared_labels(self, image: Tensor, grid: Grid) -> Tensor:
-        """Return the label map as uint8 on the device, in the axis order of the prepared image."""
-        return self.prepared_maps(image, grid, LABELS_ONLY).labels
-
     def windows_in(self, shape: tuple[int, ...]) -> int:
         """Return the number of windows or slices in a prepared image of this shape."""
         return window_count(shape, self.patch, self.settings, self.fit)
 
     @torch.inference_mode()
     @reused_memory()
-    def prepared_maps(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
+    def prepared_maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> PreparedMaps:
         """Return the maps in the axis order of the prepared image."""
         if tuple(image.shape[1:]) != grid.prepared_shape:
             raise ValueError(f"an image of {tuple(image.shape[1:])} voxels for a grid of {grid.prepared_shape}")
         check_decision(self.settings, self.classes)
         predict = self._by_stretching if self.fit == "stretch" else self._by_windows
-        image = _to_device(image, self.device)
+        if self.device.type != "cpu" and image.nbytes <= free_memory(self.device) // 4:
+            image = image.to(self.device)
         if isinstance(self.segment, Bf16Segment):
             self.segment.start(self.windows_in(tuple(image.shape[1:])))
         try:
@@ -188,13 +185,6 @@ def _nearest(values: Tensor, grid: Grid) -> Tensor:
     return values.contiguous()
 
 
-def _to_device(image: Tensor, device: torch.device) -> Tensor:
-    """Return the image on the device, or unchanged if it would take more than a quarter of the free memory."""
-    if device.type == "cpu" or image.nbytes > free_memory(device) // 4:
-        return image
-    return image.to(device)
-
-
 def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps) -> int:
     """Estimate the peak of main memory while a scan is read, prepared, predicted and written.
 
@@ -208,8 +198,12 @@ def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMap
     settings = predictor.settings
     is_on_host = predictor.device.type == "cpu"
     if is_on_host:
-        has_second_segment = extras.uncertainty and predictor.uncertainty_segment is not None
-        windows += predictor.classes * (2 if has_second_segment else 1) * _slab_bytes(grid, predictor)
+        segments = 2 if extras.uncertainty and predictor.uncertainty_segment is not None else 1
+        if len(predictor.patch) < len(grid.prepared_shape):
+            slab = settings.windows_per_forward * prod(grid.prepared_shape[:2])
+        else:
+            slab = predictor.patch[0] * prod(grid.prepared_shape[1:])
+        windows += predictor.classes * segments * SLABS * 4 * slab
         count = windows_at_once(predictor.patch, settings, predictor.device)
         windows += NETWORK_BYTES * count * prod(predictor.patch)
     if settings.filtered_classes or (is_on_host and settings.largest_component):
@@ -226,15 +220,3 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
     fewer_maps = "leave out --probabilities and --uncertainty, " if extras.probabilities or extras.uncertainty else ""
     remedy = f"{fewer_maps}close other programs, crop the scan or use a larger machine"
     raise UserError(Code.OUT_OF_MEMORY, where, finding, remedy)
-
-
-def _slab_bytes(grid: Grid, predictor: Predictor) -> int:
-    """Return the bytes of all slabs in memory, per channel.
-
-    A slab has ``patch[0]`` planes or, with 2-D patches, the slices of one forward pass.
-    """
-    if len(predictor.patch) < len(grid.prepared_shape):
-        depth, plane = predictor.settings.windows_per_forward, prod(grid.prepared_shape[:2])
-    else:
-        depth, plane = predictor.patch[0], prod(grid.prepared_shape[1:])
-    return SLABS * 4 * depth * plane

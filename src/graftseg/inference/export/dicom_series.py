@@ -23,6 +23,7 @@ NEEDED = (*UIDS, "Modality")  # tags without which a segmentation cannot refer t
 PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
 MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
 """Tags that may be empty but not missing. They are added, because de-identified series often lack them."""
+File = tuple[Any, list[Any]]  # the header of a DICOM file, and the grid tags of each of its frames
 
 
 @dataclass(frozen=True)
@@ -35,31 +36,23 @@ class Series:
     stored: tuple[int, ...] = ()  # slice number of each frame in a multi-frame file
 
 
-@dataclass(frozen=True)
-class _File:
-    """The header of a DICOM file, and the grid tags of each of its frames."""
-
-    header: Any
-    frames: tuple[Any, ...]
-
-
 def series_in(path: Path) -> list[Series]:
     """Return the series in a folder, a zip or a file that are stacks of slices. Skip all others."""
-    by_series: dict[str, list[_File]] = {}
+    by_series: dict[str, list[File]] = {}
     with members_of(path) as members:
         for member in members:
             with user_errors(member.where):
                 file = _read(member)
             if file is not None:
-                by_series.setdefault(str(file.header.get("SeriesInstanceUID", "")), []).append(file)
+                by_series.setdefault(str(file[0].get("SeriesInstanceUID", "")), []).append(file)
     if not by_series:
         raise UserError(Code.DICOM_SERIES, path, "contains no DICOM image", "name a DICOM series")
     stacks = [_stack(path, files) for files in by_series.values()]
     return [stack for stack in stacks if stack is not None]
 
 
-def _read(member: Member) -> _File | None:
-    """Return the headers of a file, or None if it contains no image."""
+def _read(member: Member) -> File | None:
+    """Return the header of a file and the grid tags of its frames, or None if it contains no image."""
     pydicom = pydicom_package()
     try:
         header = pydicom.dcmread(member.content(), stop_before_pixels=True)
@@ -68,16 +61,16 @@ def _read(member: Member) -> _File | None:
     if "Rows" not in header or header.get("Modality") in NON_IMAGE_MODALITIES:
         return None
     if PER_FRAME not in header:
-        return _File(header, (header,))
-    return _File(header, tuple(frame.header for frame in read_frames(member.where, member.content(), pixels=False)))
+        return header, [header]
+    return header, [frame.header for frame in read_frames(member.where, member.content(), pixels=False)]
 
 
-def _stack(path: Path, files: Sequence[_File]) -> Series | None:
+def _stack(path: Path, files: Sequence[File]) -> Series | None:
     """Return the slices sorted along their normal, or None if the slices are not one stack."""
-    headers, frames = [file.header for file in files], [frame for file in files for frame in file.frames]
+    headers, frames = [header for header, _ in files], [frame for _, frames in files for frame in frames]
     if any(frame.get(tag) is None for frame in frames for tag in POSE):
         return None
-    has_frames = any(len(file.frames) > 1 for file in files)
+    has_frames = any(len(frames) > 1 for _, frames in files)
     missing = [tag for tag in NEEDED for header in headers if header.get(tag) in (None, "")]
     missing += [tag for tag in GRID for frame in frames if frame.get(tag) in (None, "")]
     if missing:

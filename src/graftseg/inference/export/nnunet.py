@@ -107,7 +107,7 @@ def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) ->
     if difference := grid_difference(geometry, label.geometry):
         finding = f"the label map is not on the grid of its scan: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "predict the scans of this data set")
-    return {int(value) for value in np.unique(label.array)}
+    return set(np.unique(label.array).tolist())
 
 
 def _label_file(folder: Path, case: Case) -> Path:

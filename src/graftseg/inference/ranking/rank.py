@@ -112,7 +112,9 @@ def rank_cases(
     if by == "coverage":
         places = order_by_coverage(points, np.array(uncertainties))
     else:
-        places = order_by_uncertainty(scaled, unlabeled_points)
+        # in the root mean square of the measures, one outstanding measure counts more than four average ones
+        order, scores = spread_out(np.sqrt(np.mean(scaled**2, axis=1)), unlabeled_points)
+        places = [Place(index, float(scores[index])) for index in order]
     similar = similar_above([place.index for place in places], unlabeled_points)
     ranked = []
     for place in places:
@@ -133,16 +135,6 @@ class Place:
     index: int
     score: float
     reasons: tuple[str, ...] = ()
-
-
-def order_by_uncertainty(scaled: Floats, points: Floats) -> list[Place]:
-    """Order unlabeled scans by scaled measures ``(N, 4)`` and by the distances between their points ``(N, D)``.
-
-    The score is the root mean square of the four measures, in which one outstanding measure counts more than four
-    average ones. ``spread_out`` reduces the score of scans that are similar to a higher-ranked scan.
-    """
-    order, scores = spread_out(np.sqrt(np.mean(scaled**2, axis=1)), points)
-    return [Place(index, float(scores[index])) for index in order]
 
 
 def order_by_coverage(points: Floats, uncertainties: Floats) -> list[Place]:
