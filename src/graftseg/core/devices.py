@@ -199,6 +199,7 @@ def _version(package: str) -> str:
         return NOT_INSTALLED
 
 
+_side_stream_of = cache(torch.cuda.Stream)  # one stream for each device
 Wait = Callable[[], None]  # a function that makes the current stream wait for the side stream
 
 
@@ -217,8 +218,3 @@ def side_stream(images: Tensor) -> Iterator[Wait]:
     side.wait_stream(torch.cuda.current_stream(images.device))
     with torch.cuda.stream(side):
         yield lambda: torch.cuda.current_stream(images.device).wait_stream(side)
-
-
-@cache
-def _side_stream_of(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -150,13 +150,6 @@ class ScanProgress:
 
 
 @contextmanager
-def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
-    """Yield a counter that shows the progress of a prediction of ``scans`` scans."""
-    with progress_bar(description, scans) as show:
-        yield ScanProgress(scans, show)
-
-
-@contextmanager
 def silence(*packages: str, below: int) -> Iterator[None]:
     """Inside the block, hide all Python warnings, and log messages of ``packages`` below the level ``below``."""
     loggers = [logging.getLogger(name) for name in packages]

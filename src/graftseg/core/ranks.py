@@ -37,7 +37,11 @@ MAX_INTERVAL = 10.0
 
 
 class Heartbeat:
-    """The numbers in a store that ranks increase. ``seconds`` is the silence after which a rank counts as lost."""
+    """Signs of life of ranks, for other ranks that wait while a rank works alone, perhaps for hours.
+
+    A thread of each rank counts in the store that connects the ranks, unless its process or its machine hangs.
+    ``seconds`` is the silence after which a rank counts as lost.
+    """
 
     def __init__(self, store: Any, rank: int, seconds: float) -> None:
         self.seconds = seconds
@@ -286,12 +290,15 @@ def draw_rows(draw_like: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
 
 def all_sum(x: Tensor) -> Tensor:
     """Return the sum over ranks; its gradient is the sum of the gradients of all ranks."""
-    return x if _group is None else _all_sum(x)
+    if _group is None:
+        return x
+    summed: Tensor = _AllSum.apply(x)  # type: ignore[no-untyped-call]
+    return summed
 
 
 def all_mean(x: Tensor) -> Tensor:
     """Return the mean over ranks, with gradients as in ``all_sum``."""
-    return x if _group is None else _all_sum(x) / _group.count
+    return share(all_sum(x))
 
 
 def share(x: Tensor) -> Tensor:
@@ -306,7 +313,7 @@ def gather_rows(x: Tensor) -> Tensor:
     sparse = x.new_zeros(len(x), _group.count, *x.shape[1:])
     placed = torch.arange(_group.count, device=x.device) == _group.rank
     sparse = torch.where(placed.view(1, -1, *[1] * (x.dim() - 1)), x.unsqueeze(1), sparse)
-    return _all_sum(sparse).flatten(0, 1)
+    return all_sum(sparse).flatten(0, 1)
 
 
 def sum_now(x: Tensor) -> None:
@@ -325,11 +332,6 @@ def start_sum(x: Tensor) -> Callable[[], None]:
             work.wait()
 
     return wait
-
-
-def _all_sum(x: Tensor) -> Tensor:
-    summed: Tensor = _AllSum.apply(x)  # type: ignore[no-untyped-call]
-    return summed
 
 
 class _AllSum(torch.autograd.Function):

@@ -3,11 +3,13 @@
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from logging.handlers import BufferingHandler
 from math import ceil
 from pathlib import Path
 from types import FrameType
@@ -135,41 +137,34 @@ def _run_task(
     environment: _Environment, function: Callable[[Item], Result], item: Item
 ) -> tuple[Result | None, UserError | None, list[LogMessage]]:
     """Run a task on a worker. Return its result, its error and its warnings."""
-    with _collected_warnings() as warnings:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                environment.enter()
-                return function(item), None, warnings
-            except UserError as error:
-                if error.code is not Code.FOLDER_LOCKED or time.monotonic() > deadline:
-                    return None, error, warnings
-            time.sleep(1)
+    package, collector = logging.getLogger("graftseg"), BufferingHandler(sys.maxsize)
+    collector.setLevel(logging.WARNING)
+    package.addHandler(collector)
+    try:
+        result, error = _attempt(environment, function, item)
+    finally:
+        package.removeHandler(collector)
+    return result, error, [(record.name, record.levelno, record.getMessage()) for record in collector.buffer]
+
+
+def _attempt(
+    environment: _Environment, function: Callable[[Item], Result], item: Item
+) -> tuple[Result | None, UserError | None]:
+    """Return the result or the error of a task. Wait while its folder is locked, but not too long."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            environment.enter()
+            return function(item), None
+        except UserError as error:
+            if error.code is not Code.FOLDER_LOCKED or time.monotonic() > deadline:
+                return None, error
+        time.sleep(1)
 
 
 def _inspect_worker(environment: _Environment) -> tuple[list[str], dict[str, str]]:
     """Return the paths that a worker does not see, and its versions."""
     return environment.missing(), versions()
-
-
-class _Collector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[LogMessage] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append((record.name, record.levelno, record.getMessage()))
-
-
-@contextmanager
-def _collected_warnings() -> Iterator[list[LogMessage]]:
-    """Yield a list that receives the warnings of graftseg inside the block."""
-    collector, package = _Collector(), logging.getLogger("graftseg")
-    package.addHandler(collector)
-    try:
-        yield collector.messages
-    finally:
-        package.removeHandler(collector)
 
 
 @dataclass

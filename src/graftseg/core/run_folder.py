@@ -157,11 +157,9 @@ class RunFolder:
             finding = f"the folder contains {content}, not {expected}"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if content and resume is False:
-            if self._is_finished(needs_baseline=needs_baseline):
-                raise UserError(
-                    Code.TARGET_EXISTS, self.path, "the folder contains a finished run", "choose another --out"
-                )
             finding, remedy = f"the folder contains {content}", "add --resume to continue, or pass another --out"
+            if self._is_finished(needs_baseline=needs_baseline):
+                finding, remedy = "the folder contains a finished run", "choose another --out"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if resume and not content:
             raise UserError(Code.RUN_UNFINISHED, self.path, "there is nothing to resume", "omit --resume to start")

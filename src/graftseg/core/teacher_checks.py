@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Decision = Literal["continue", "extend", "skip", "stop"]
@@ -50,8 +50,7 @@ class TeacherCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        watched = {name: list(volumes) for name, volumes in self.watched.items()}
-        return {**vars(self), "rejected": dict(self.rejected), "watched": watched}
+        return asdict(self)
 
 
 def counted_reasons(rejected: Mapping[str, str]) -> str:

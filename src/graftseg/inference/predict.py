@@ -13,7 +13,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import flushed_together, make_folder
 from graftseg.core.names import nfc
 from graftseg.core.predictions import Manifest, PredictedCase, append_to_journal
-from graftseg.core.progress import ScanProgress, scan_progress
+from graftseg.core.progress import ScanProgress, progress_bar
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.data.archives import is_list
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
@@ -181,7 +181,8 @@ class PlannedPrediction:
         ``before_writing`` is called with the name of a case before its files are written.
         """
         settings = settings_key(self.networks)
-        with flushed_together(), scan_progress(len(self.cases), "Predicting") as progress:
+        with flushed_together(), progress_bar("Predicting", len(self.cases)) as show:
+            progress = ScanProgress(len(self.cases), show)
             for case in self.cases:
                 try:
                     key = case_key(case, settings)
