@@ -85,10 +85,7 @@ def in_one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape characters that control a terminal, have no width or change the direction of text.
-
-    Newlines, tabs, spaces and joiners are kept. Some scripts need joiners.
-    """
+    """Escape characters that control a terminal, have no width or change the direction of text, except joiners."""
     return "".join(character if _is_visible(character) else _escape(character) for character in text)
 
 

@@ -117,10 +117,7 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
 
 
 def precisions_of(folders: Sequence[Path], cases: Iterable[str]) -> list[str] | None:
-    """Return the precision in which each folder's label maps of these cases were predicted, if the precision differs.
-
-    Return None if it is the same, or if a folder has no valid manifest with these cases.
-    """
+    """Return the precision of each folder's label maps of these cases, or None if it is equal or not known."""
     names = {nfc(case) for case in cases}
     manifests = [find_manifest(folder) for folder in folders]
     predicted = [[] if manifest is None else manifest.cases for manifest in manifests]

@@ -66,10 +66,7 @@ class Heartbeat:
             thread.join(self._interval)
 
     def wait(self, work: Any, rank: int) -> None:
-        """Wait for communication with a rank. Raise a RuntimeError if it hangs.
-
-        Another thread reads the number, because the store may be on the machine that hangs.
-        """
+        """Wait for communication with a rank. Raise a RuntimeError if it hangs."""
         if self._ends(work):
             return
         ended, heard = threading.Event(), [time.monotonic()]
@@ -81,6 +78,7 @@ class Heartbeat:
                     if (latest := self._store.add(KEY.format(rank), 0)) != number:
                         number, heard[0] = latest, time.monotonic()
 
+        # another thread reads the number, because the store may be on the machine that hangs
         threading.Thread(target=listen, daemon=True).start()
         try:
             while not self._ends(work):
@@ -278,10 +276,7 @@ def own_rows(table: Any) -> Any:
 
 
 def draw_rows(draw_like: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
-    """Draw random numbers for every value of ``like``, such as ``draw_rows(torch.randn_like, images)``.
-
-    All ranks draw the numbers of the whole batch, and each rank uses its rows.
-    """
+    """Draw random numbers for the whole batch, as in ``draw_rows(torch.randn_like, x)``. Return the rows of this rank."""
     if _group is None:
         return draw_like(like)
     rows: Tensor = own_rows(draw_like(like.new_empty(_group.count * len(like), *like.shape[1:])))

@@ -62,9 +62,8 @@ LogMessage = tuple[str, int, str]  # name of the logger, level and text
 def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
     """Connect to a cluster inside the block, or use the existing connection of this process.
 
-    - ``on``: address of a cluster, or ``ray`` for the cluster in the environment variable ``RAY_ADDRESS``. Without this
-      variable, ``ray`` starts a cluster on this machine, which ends with the block.
-    - ``cores``: number of cores of a new cluster.
+    ``on`` is the address of a cluster, or ``ray`` for the cluster in the environment variable ``RAY_ADDRESS``. Without
+    this variable, ``ray`` starts a cluster of ``cores`` cores on this machine, which ends with the block.
     """
     if ray.is_initialized():
         yield RayExecutor()

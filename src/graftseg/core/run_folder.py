@@ -318,10 +318,7 @@ def complete_log(path: Path, steps: int | None) -> list[dict[str, Any]]:
 
 
 def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
-    """Return the runs whose probabilities are averaged: all folds or the given fold, or a single run itself.
-
-    Raise a UserError if one of these folds is not finished.
-    """
+    """Return the finished runs whose probabilities are averaged: all folds, the given fold, or a single run itself."""
     count = fold_count(run)
     if fold is not None and not 0 <= fold < count:
         remedy = f"choose a fold from 0 to {count - 1}" if count else "omit --fold"

@@ -56,13 +56,10 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Case:
-    """A scan on disk, with its label map unless it is unlabeled.
-
-    ``images`` contains one file per channel, one file for all channels, or the files that a benchmark reader needs.
-    """
+    """A scan on disk, with its label map unless it is unlabeled."""
 
     name: str
-    images: tuple[Path, ...]
+    images: tuple[Path, ...]  # one file per channel, one for all channels, or those that a benchmark reader needs
     label: Path | None
     split: Split
 
@@ -86,14 +83,11 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak.
-
-    ``plain`` contains the unlabeled images before intensity augmentation, or is None without this augmentation.
-    """
+    """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak."""
 
     labeled: Labeled
     unlabeled: Tensor
-    plain: Tensor | None = None
+    plain: Tensor | None = None  # the unlabeled images before intensity augmentation, if there is any
 
     @property
     def for_teacher(self) -> Tensor:

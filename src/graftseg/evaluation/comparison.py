@@ -123,10 +123,7 @@ def _read_optional(path: Path) -> dict[str, Any]:
 
 
 def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] = read_scored_run) -> list[Comparison]:
-    """Compare the first run with every other run. Raise an error if runs were scored against different references.
-
-    ``read`` reads the scores in a folder.
-    """
+    """Compare the first run with every other run. Raise an error if they were scored against different references."""
     if len(folders) < 2:
         raise UserError(Code.OPTION_INVALID, "compare", "fewer than two runs given", "name two or more runs")
     for index, folder in enumerate(folders):
@@ -151,10 +148,7 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
 
 
 def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: str) -> None:
-    """Write ``comparison.csv``, ``comparison.json`` (with the difference of each case) and ``comparison.svg``.
-
-    If one of the files cannot be written, none is written.
-    """
+    """Write ``comparison.csv``, ``comparison.json`` (with differences of all cases) and ``comparison.svg``, or none."""
     lines = [
         list(_entry(comparison, pairs, effect).values())
         for comparison in comparisons

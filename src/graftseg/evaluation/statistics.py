@@ -62,10 +62,7 @@ class Effect:
 
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
-    """Return the pairs of each metric and class, and with several classes also of the mean over the classes.
-
-    The mean of a case uses only the classes that have a value in both runs.
-    """
+    """Return the pairs of each metric and class, and with several classes also of the mean over the shared classes."""
     result, second = [], match_case_names(first, second)
     names = {row.label: row.name for row in first.rows}
     for metric in METRIC_NAMES:
@@ -127,10 +124,7 @@ def _tail(count: int) -> float:
 
 
 def signed_rank(differences: Values) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test, which ignores differences of 0.
-
-    The result is 1 if all differences are 0, and NaN without any difference.
-    """
+    """Return the two-sided p-value of Wilcoxon's signed-rank test: 1 if all differences are 0, NaN without any."""
     from scipy.stats import wilcoxon
 
     if not len(differences):

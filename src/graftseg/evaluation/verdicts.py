@@ -44,10 +44,7 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN,
 
 
 def missed_classes(subject: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each class that is never found, because a mean over classes may hide such a class.
-
-    ``subject`` starts the sentences, such as the path of a run or "This run".
-    """
+    """Yield a sentence, which starts with ``subject``, for each class that is never found. A mean may hide it."""
     for label, name in never_found(evaluation).items():
         count = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
         cases = "the only case" if count == 1 else f"all {count} cases"

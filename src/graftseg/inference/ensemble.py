@@ -146,10 +146,7 @@ class Ensemble:
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
-        """Return the axes along which scans were mirrored in the training of all networks.
-
-        Along other axes, the networks may fail on flipped images.
-        """
+        """Return the axes along which all networks were trained with mirrored scans. Along others, flips may fail."""
         trained = [member.recipe.batches.mirrored_axes for member in self.members]
         return tuple(axis for axis in trained[0] if all(axis in axes for axes in trained))
 

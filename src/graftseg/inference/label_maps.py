@@ -116,10 +116,7 @@ def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: i
 
 
 def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int, voxel_ml: float | None) -> Tensor:
-    """Keep the largest components, and remove components below a volume, as the settings request.
-
-    ``voxel_ml`` is the volume of a voxel in milliliters, or None for a 2-D scan.
-    """
+    """Keep or remove components as the settings request. ``voxel_ml`` is the volume of a voxel, None for a 2-D scan."""
     if rule := settings.largest_component:
         labels = largest_components(labels[None], classes, only=chosen_classes(rule))[0]
     if not settings.filtered_classes:

@@ -112,10 +112,7 @@ def _renamed(file: Path, state: State) -> tuple[tuple[str, tuple[str, ...]], Sta
 
 
 def _vnet_name(name: str) -> str | None:
-    """Return the name in graftseg of a tensor of the public V-Net, or None for an unknown name.
-
-    A unit has three layers: convolution, norm and ReLU.
-    """
+    """Return the name of a tensor of the public V-Net, whose units have three layers, or None for an unknown name."""
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if not (match := VNET_LAYER.fullmatch(name)):
@@ -130,10 +127,7 @@ def _vnet_name(name: str) -> str | None:
 
 
 def _unet_name(name: str) -> str | None:
-    """Return the name in graftseg of a tensor of the public U-Net, or None for an unknown name.
-
-    A block has two units with dropout between them.
-    """
+    """Return the name of a tensor of the public U-Net, whose blocks have two units, or None for an unknown name."""
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if up := UNET_UPSAMPLING.fullmatch(name):

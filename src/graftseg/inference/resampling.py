@@ -43,10 +43,7 @@ class Axis:
 
 
 def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
-    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates.
-
-    Coordinates beyond the first or last prepared voxel are moved to that voxel.
-    """
+    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates, clipped to them."""
     clamped = np.clip(coordinates, 0, size - 1)
     lower = np.floor(clamped).astype(np.int64)
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))

@@ -26,10 +26,7 @@ Item = TypeVar("Item")
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:
-    """Return the first voxel of each window along one axis.
-
-    Windows start every ``stride`` voxels. The last window ends at the end of the axis.
-    """
+    """Return the first voxel of each window along one axis. The last window ends at the end of the axis."""
     last = max(size - patch, 0)
     return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
 
@@ -50,10 +47,7 @@ def windows_at_once(patch: Index, settings: InferenceSettings, device: torch.dev
 
 
 def is_slicewise(image: Tensor, patch: Index) -> bool:
-    """Return whether an image ``(C, *space)`` is a volume for a network that takes slices.
-
-    Raise a UserError if the image does not fit the patch.
-    """
+    """Return whether an image ``(C, *space)`` is a volume for a network of slices. Raise an error if it is neither."""
     axes = image.ndim - 1
     if len(patch) == axes:
         return False

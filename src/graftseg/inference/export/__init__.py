@@ -1,7 +1,6 @@
-"""Export of a run for other programs. Each format is a module in the table ``KINDS``.
+"""Export of a run for other programs. Each format is a module in the table ``KINDS``, imported when it is used.
 
 The function ``write`` of a module takes a ``Request`` and returns lines to print. If it fails, it writes nothing.
-A module is imported when it is used.
 """
 
 from collections.abc import Callable

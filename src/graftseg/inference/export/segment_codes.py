@@ -58,10 +58,7 @@ _CONTENT = TypeAdapter(dict[str, SegmentCodes])
 
 
 def read_codes(file: Path | None, run: RunFolder, classes: Sequence[str]) -> dict[str, SegmentCodes]:
-    """Return the codes of classes in ``file``, by default in ``codes.json`` of the run, if it exists.
-
-    Raise a UserError if the file is invalid or lists a class that the run does not have.
-    """
+    """Return the codes of classes in ``file``, by default in ``codes.json`` of the run. Raise an error if invalid."""
     path = file or run.path / FILE
     if file is None and not path.is_file():
         return {}

@@ -83,10 +83,7 @@ def specks(scan: Observation, labeled: Sequence[Observation]) -> list[int]:
 def describe_unlearned(
     unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return a sentence for each labeled class that the network finds in no or hardly any unlabeled scan.
-
-    A single unlabeled scan shows nothing about a class.
-    """
+    """Return a sentence for each labeled class that is found in hardly any of several unlabeled scans."""
     sentences = []
     for index, name in enumerate(classes[1:] if len(unlabeled) > 1 else ()):
         found_count, labeled_count = (sum(case.sizes[index] > 0 for case in cases) for cases in (unlabeled, labeled))
