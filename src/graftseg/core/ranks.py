@@ -276,7 +276,7 @@ def own_rows(table: Any) -> Any:
 
 
 def draw_rows(draw_like: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
-    """Draw random numbers for the whole batch, as in ``draw_rows(torch.randn_like, x)``. Return the rows of this rank."""
+    """Draw numbers for the whole batch, as in ``draw_rows(torch.randn_like, x)``, and return the rows of this rank."""
     if _group is None:
         return draw_like(like)
     rows: Tensor = own_rows(draw_like(like.new_empty(_group.count * len(like), *like.shape[1:])))
