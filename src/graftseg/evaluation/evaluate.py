@@ -16,7 +16,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
 from graftseg.core.names import by_nfc, same_names
 from graftseg.core.phrases import class_name
-from graftseg.core.predictions import MANIFEST, Manifest, find_manifest, read_manifest
+from graftseg.core.predictions import MANIFEST, find_manifest, read_manifest
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
 from graftseg.data.dataset import name_problem
@@ -88,8 +88,8 @@ def evaluate_folders(
     pairs = _pair_files(folders, references, classes, allow_missing=allow_missing, only=only)
     workers = min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
-        values = in_parallel(_nonzero_values, [reference for *_, reference in pairs], "Reading references", workers)
-        classes = {value: class_name(value) for value in sorted(set().union(*values))}
+        values = in_parallel(lambda pair: set(np.unique(pair[2].read().array)), pairs, "Reading references", workers)
+        classes = {value: class_name(value) for value in map(int, sorted(set().union(*values) - {0}))}
     if not set(classes) - {0}:
         finding = "the references contain only background"
         raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")
@@ -198,10 +198,6 @@ def _check_partners(role: str, files: Mapping[str, Path], partner: str, partners
         raise UserError(Code.FILE_MISSING, files[unpaired[0]], finding, f"add the {partner} or pass --allow-missing")
 
 
-def _nonzero_values(reference: Reference) -> set[int]:
-    return set(np.unique(reference.read().array).tolist()) - {0}
-
-
 def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
     """Return the class names of the predictions or of a reference store, if known. Raise an error if they differ."""
     manifest = find_manifest(predictions)
@@ -242,8 +238,11 @@ def find_cached_scores(
         return None
     if (description.get("references"), description.get("protocol")) != (str(references.resolve()), protocol):
         return None
-    if test_store is not None and not _is_unchanged(test_store, manifest, description):
-        return None
+    if test_store is not None:
+        predicted = {case.case: case.sha256 for case in manifest.cases}
+        same_scans = all(predicted.get(case.name) == case.sha256[case.image] for case in test_store.of("test"))
+        if not same_scans or description.get(TESTED_ON) != test_store.test_identity:
+            return None
     try:
         evaluation = read_csv(table)
     except UserError:
@@ -251,10 +250,3 @@ def find_cached_scores(
     expected = [(case, label) for case in cases for label in range(1, classes)]
     scored = [(row.case, row.label) for row in evaluation.rows]
     return evaluation if sorted(scored) == sorted(expected) else None
-
-
-def _is_unchanged(store: Store, manifest: Manifest, description: Mapping[str, Any]) -> bool:
-    """Return whether the test scans and labels in the store are those that were predicted and scored."""
-    predicted = {case.case: case.sha256 for case in manifest.cases}
-    same_scans = all(predicted.get(case.name) == case.sha256[case.image] for case in store.of("test"))
-    return same_scans and description.get(TESTED_ON) == store.test_identity

@@ -191,8 +191,12 @@ class PlannedPrediction:
                     else:
                         before_writing(case.name)
                         yield case.name, self.predict_case(case, progress, key)
+                except UserError as error:
+                    yield case.name, error
                 except Exception as error:  # one scan must not stop the others
-                    yield case.name, _as_user_error(error, case)
+                    finding = f"cannot be predicted ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+                    remedy = "check the scan, or leave it out"
+                    yield case.name, UserError(Code.READ_FAILED, case.files[0], finding, remedy)
                 progress.end()
 
     def _note_failure(self, name: str, error: UserError) -> None:
@@ -230,14 +234,6 @@ class PlannedPrediction:
             key=key,
             checksums=checksums(self.target.path, names.all),
         )
-
-
-def _as_user_error(error: Exception, case: Source) -> UserError:
-    """Return a UserError for any error during the prediction of a case."""
-    if isinstance(error, UserError):
-        return error
-    finding = f"cannot be predicted ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-    return UserError(Code.READ_FAILED, case.files[0], finding, "check the scan, or leave it out")
 
 
 def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Manifest:

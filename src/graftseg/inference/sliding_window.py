@@ -1,11 +1,11 @@
 """Sliding-window inference whose memory does not grow with the size of the image along the first axis."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, product
+from itertools import product
 from math import prod
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ BIG_WINDOW = 32**3
 
 Fit = Literal["crop", "stretch"]
 Index = tuple[int, ...]
-Item = TypeVar("Item")
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:
@@ -127,8 +126,9 @@ def _rolling_average(
     from ``begin``.
     """
     buffer, begin, patch = torch.empty(0), 0, windows.patch
-    for starts in _batched(product(*windows.starts), count):
-        for start, probabilities in zip(starts, forward(starts), strict=True):
+    positions = list(product(*windows.starts))
+    for batch in (positions[first : first + count] for first in range(0, len(positions), count)):
+        for start, probabilities in zip(batch, forward(batch), strict=True):
             if not buffer.numel():
                 windows.weights = windows.weights.to(probabilities.device)
                 buffer = windows.weights.new_zeros((len(probabilities), patch[0], *windows.rest))
@@ -199,9 +199,3 @@ def gaussian_weights(patch: Index) -> Tensor:
 
 def _box(start: Index, size: Index) -> tuple[slice, ...]:
     return tuple(slice(begin, begin + length) for begin, length in zip(start, size, strict=True))
-
-
-def _batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, count)):
-        yield batch

@@ -35,7 +35,8 @@ def write(request: Request) -> list[str]:
     onnx, *_ = map(_import, ("onnx", "onnxruntime", "onnxscript"))
     trained = load_network(request.run)
     checked_on = "noise" if request.check is None else "a patch of a scan"
-    images = _noise(trained) if request.check is None else _patch_of(request.check, trained)
+    noise = torch.randn(2, trained.channels, *trained.patch, generator=torch.Generator().manual_seed(0))
+    images = noise if request.check is None else _patch_of(request.check, trained)
     network = Probabilities(trained.method.student).eval()
     with atomic_folder(request.out) as folder:
         model = folder / "model.onnx"
@@ -126,10 +127,6 @@ def _difference(model: Path, network: nn.Module, images: Tensor) -> float:
             expected = network(batch).numpy()
         largest = max(largest, float(np.abs(actual - expected).max()))
     return largest
-
-
-def _noise(trained: TrainedNetwork) -> Tensor:
-    return torch.randn(2, trained.channels, *trained.patch, generator=torch.Generator().manual_seed(0))
 
 
 def _patch_of(scan: Path, trained: TrainedNetwork) -> Tensor:
