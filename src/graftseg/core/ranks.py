@@ -347,7 +347,6 @@ def _reduced(x: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
 
 @contextmanager
 def _reporting_lost_ranks(seconds: float | None = None) -> Iterator[None]:
-    """Turn communication errors into a UserError."""
     try:
         yield
     except RuntimeError as error:

@@ -125,7 +125,6 @@ class _Environment:
         torch.set_num_threads(self.threads)
 
     def missing(self) -> list[str]:
-        """Return the paths that this worker does not see."""
         with suppress(OSError):
             os.chdir(self.cwd)
         missing = [Path(path) for path in self.paths if not Path(path).exists()]
@@ -162,7 +161,6 @@ def _attempt(
 
 
 def _inspect_worker(environment: _Environment) -> tuple[list[str], dict[str, str]]:
-    """Return the paths that a worker does not see, and its versions."""
     return environment.missing(), versions()
 
 

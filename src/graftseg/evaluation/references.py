@@ -279,7 +279,6 @@ def _read_label(reference: Reference, files: tuple[Path, ...], channels: int) ->
 
 
 def _common_geometry(files: tuple[Path, ...], channels: int) -> Geometry:
-    """Return the geometry of a scan. Raise an error if the headers of its channels differ."""
     first = read_geometry(files[0], channels)
     for path in files[1:]:
         if difference := grid_difference(first, read_geometry(path, channels)):

@@ -134,7 +134,6 @@ def signed_rank(differences: Values) -> float:
 
 
 def _values(evaluation: Evaluation, metric: str) -> dict[Key, float]:
-    """Return the values of a metric without NaN."""
     scale = 100 if metric in OVERLAPS else 1
     values = {(row.case, row.label): scale * getattr(row, metric) for row in evaluation.rows}
     return {key: value for key, value in values.items() if not math.isnan(value)}

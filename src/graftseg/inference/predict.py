@@ -105,7 +105,6 @@ def plan_prediction(
 
 
 def _check_ending(scans: Path) -> None:
-    """Raise a UserError if the input is a file with an unsupported ending."""
     if scans.is_file() and not is_scan(scans) and not is_list(scans):
         remedy = f"use {READABLE} files with their usual endings"
         remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", remedy)
@@ -253,6 +252,5 @@ def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Mani
 
 
 def _peak_memory(device: torch.device) -> dict[str, int]:
-    """Return the peak memory of this process in bytes, in main memory and on a GPU."""
     host = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
     return host | ({"device": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {})

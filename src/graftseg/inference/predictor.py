@@ -110,7 +110,6 @@ class Predictor:
         return replace(maps, labels=clean_labels(maps.labels, self.settings, self.classes, grid.source_voxel_ml))
 
     def _by_windows(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
-        """Predict windows, and interpolate their probabilities before labels are decided."""
         slab_axis = image.ndim - 2 if is_slicewise(image, self.patch) else 0
         axes = [axis_of(grid.coordinates(axis), size) for axis, size in enumerate(grid.prepared_shape)]
         axes.insert(0, axes.pop(slab_axis))
@@ -120,7 +119,6 @@ class Predictor:
         return maps.transformed(lambda values: values.movedim(first, last).contiguous())
 
     def _by_stretching(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
-        """Predict slices at the size of the patch, and resize the maps."""
         volume = image if is_slicewise(image, self.patch) else image[..., None]
         slabs = stretched_slabs(self._full_segment(extras), volume, self.patch, self.settings, device=self.device)
         maps = self.collect(slabs, [volume.shape[-1], *self.patch], extras)

@@ -99,7 +99,6 @@ def _read_state(file: Path) -> State:
 
 
 def _renamed(file: Path, state: State) -> tuple[tuple[str, tuple[str, ...]], State]:
-    """Return ``VNET`` or ``UNET``, and the tensors with the names of graftseg."""
     tensors = {name: value for name, value in state.items() if not name.startswith(ONLY_TRAINING)}
     is_unet = any(UNET_LAYER.fullmatch(name) for name in tensors)
     rename = _unet_name if is_unet else _vnet_name

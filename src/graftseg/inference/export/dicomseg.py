@@ -175,7 +175,6 @@ def _encoded(series: Series, frames: NDArray[np.uint8], segments: Mapping[str, S
 
 
 def _segment(number: int, name: str, segment: SegmentCodes) -> Any:
-    """Describe a class by its name and its codes."""
     import highdicom
     from pydicom.sr.codedict import codes
 

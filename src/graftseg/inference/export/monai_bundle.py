@@ -94,7 +94,6 @@ def _axes(request: Request, trained: TrainedNetwork) -> int:
 
 
 def _traced(trained: TrainedNetwork) -> bytes:
-    """Return the content of ``models/model.ts``."""
     network = Probabilities(trained.method.student).eval()
     with warnings.catch_warnings(), torch.no_grad():
         # Tracing warns about a check of the size, which every window passes.

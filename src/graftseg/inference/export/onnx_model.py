@@ -95,7 +95,6 @@ def load(path: str | Path) -> Any:
 
 
 def _add_checksum(onnx: Any, file: Path, classes: tuple[str, ...]) -> None:
-    """Write class names and checksum into the metadata of a model file."""
     model = onnx.load_model(file)
     metadata = {"format": FORMAT, "version": str(VERSION), "classes": json.dumps(classes)}
     onnx.helper.set_model_props(model, metadata | {"sha256": _checksum(onnx, model, metadata)})

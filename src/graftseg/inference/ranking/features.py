@@ -170,7 +170,6 @@ def _initial_distances(points: Floats, labeled: Floats) -> Floats:
 
 
 def _gain(points: Floats, index: int, nearest: Floats, weights: Floats) -> float:
-    """Return the decrease of the cost if a point is added."""
     return float(weights @ np.maximum(nearest - _distances(points, points[index]), 0.0))
 
 
