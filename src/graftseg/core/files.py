@@ -303,10 +303,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, finding: str) -> Iterator[None]:
-    """Lock a folder or a lock file inside the block. If another process has the lock, raise an error with ``finding``.
-
-    The operating system releases the lock when the process ends, even if it is killed.
-    """
+    """Lock a folder or lock file inside the block, or raise an error with ``finding``. A killed process releases it."""
     folder = path if path.is_dir() else path.parent
     make_folder(folder)
     with write_errors(folder):

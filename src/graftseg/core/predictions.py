@@ -98,11 +98,7 @@ _CASE = TypeAdapter(PredictedCase)
 
 
 def read_manifest(folder: Path, remedy: str) -> Manifest | None:
-    """Return the manifest of a folder, or None if the folder has none.
-
-    Cases that a running or killed prediction has finished are included, although only a journal lists them. ``remedy``
-    is part of the error for an invalid manifest.
-    """
+    """Return the manifest with the cases of its journals, or None. ``remedy`` is for the error of an invalid one."""
     path = folder / MANIFEST
     if not path.exists():
         return None

@@ -19,10 +19,7 @@ FRAME_HEADER, SETTINGS_FRAME = 9, 4
 
 
 def cluster_address(on: str) -> str:
-    """Return the address for ``--on``, or ``local`` for a new cluster on this machine.
-
-    ``ray`` is the address in the environment variable ``RAY_ADDRESS``. An empty variable counts as unset.
-    """
+    """Return the address for ``--on``: ``ray`` is ``RAY_ADDRESS`` or, if it is empty, ``local``, a new cluster."""
     address, where = on, f"--on {on}"
     if on == "ray":
         address = os.environ.get(ADDRESS_VARIABLE) or "local"

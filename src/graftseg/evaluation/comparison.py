@@ -187,13 +187,9 @@ def _entry(comparison: Comparison, pairs: Pairs, effect: Effect) -> dict[str, An
 
 
 def _to_json(comparison: Comparison) -> dict[str, Any]:
-    runs = [
-        {"run": run.path, "checkpoint": run.checkpoint, "steps": run.steps}
-        for run in (comparison.first, comparison.second)
-    ]
+    runs = {"first": comparison.first, "second": comparison.second}
     return {
-        "first": runs[0],
-        "second": runs[1],
+        **{name: {"run": run.path, "checkpoint": run.checkpoint, "steps": run.steps} for name, run in runs.items()},
         "protocol": comparison.first.evaluation.protocol,
         "only_first": list(comparison.only_first),
         "only_second": list(comparison.only_second),

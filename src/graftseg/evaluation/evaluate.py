@@ -117,10 +117,7 @@ def evaluate_pair(
     tolerance: float = TOLERANCE,
     where: tuple[str | Path, str | Path] | None = None,
 ) -> list[Row]:
-    """Score every foreground class of one case. Both label maps ``(*space)`` are on the grid of ``geometry``.
-
-    ``where`` is the location of the prediction and of the reference in error messages.
-    """
+    """Score each foreground class of two label maps ``(*space)`` on one grid. ``where`` locates them in errors."""
     names = where or (case, f"reference of {case}")
     for name, labels in zip(names, (prediction, reference), strict=True):
         check_label_values(name, labels, classes)

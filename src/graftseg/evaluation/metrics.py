@@ -64,10 +64,7 @@ def score(
     protocol: Protocol = "standard",
     tolerance: float = TOLERANCE,
 ) -> Scores:
-    """Return all metrics of one class of one case. ``protocol`` changes only the scores of empty masks.
-
-    ``tolerance`` is the largest distance that counts as agreement in the surface Dice, in the unit of the distances.
-    """
+    """Return all metrics of a class. ``protocol`` is for empty masks, and ``tolerance`` for the surface Dice."""
     _require_pair(prediction, reference)
     has_prediction, has_reference = bool(prediction.any()), bool(reference.any())
     if not (has_prediction and has_reference):
@@ -120,10 +117,7 @@ def jaccard(prediction: Mask, reference: Mask) -> float:
 
 
 def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float] | None = None) -> Directed:
-    """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty.
-
-    K-d trees of the surface voxels are about five times as fast as distance transforms and release the GIL.
-    """
+    """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty."""
     from scipy import ndimage
     from scipy.spatial import KDTree
 
@@ -136,6 +130,7 @@ def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float
     box = ndimage.find_objects((prediction | reference).view(np.uint8))[0]
     cropped = (prediction[box], reference[box])
     P, G = (np.argwhere(mask & ~ndimage.binary_erosion(mask)) * scale for mask in cropped)
+    # K-d trees are about five times as fast as distance transforms and release the GIL.
     # Balancing the trees costs more than it saves, because each tree is queried only once.
     tree_P, tree_G = (KDTree(points, leafsize=32, compact_nodes=False, balanced_tree=False) for points in (P, G))
     return np.asarray(tree_G.query(P)[0]), np.asarray(tree_P.query(G)[0])

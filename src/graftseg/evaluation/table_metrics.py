@@ -82,10 +82,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows of a score table: one row per class, and a last row with the means over classes.
-
-    Distances in millimeters are included only if they differ from distances in voxels.
-    """
+    """Return header and rows of a score table: classes, then their mean. Distances in mm are omitted if equal."""
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
     distances = {
         f"{METRIC_NAMES[name]} {unit}": name + suffix for unit, suffix in units.items() for name in ("hd95", "asd")

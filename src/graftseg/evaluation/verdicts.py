@@ -64,10 +64,7 @@ def dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
 
 
 def verdict(effect: Effect, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED) -> str:
-    """Return one sentence on the mean Dice of a run (``effect.second``) and its baseline (``effect.first``).
-
-    If the run did not use its unlabeled scans, the sentence draws no conclusion.
-    """
+    """Return one sentence on the mean Dice of a run and its baseline. It concludes nothing without unlabeled scans."""
     if not effect.count:
         return "no class of the test cases could be scored"
     means = f"mean Dice {effect.second:.2f} % of the run and {effect.first:.2f} % of its baseline"

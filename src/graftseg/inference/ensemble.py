@@ -140,9 +140,8 @@ class Ensemble:
     @property
     def selected_on(self) -> str | None:
         """Return the cases on which the checkpoints were selected, the test cases if one of them was."""
-        return (
-            max((weights.selected_on or "" for weights in self.weights), key=("", "validation", "test").index) or None
-        )
+        selected = [weights.selected_on or "" for weights in self.weights]
+        return max(selected, key=("", "validation", "test").index) or None
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
@@ -152,10 +151,7 @@ class Ensemble:
 
     @property
     def flip_axes(self) -> tuple[int, ...] | None:
-        """Return the axes along which ``inference.flips`` flips, or None for all axes.
-
-        All axes are used unless all networks were trained with warps, which mirror certain axes.
-        """
+        """Return the axes of ``inference.flips``: the mirrored axes of a training with warps, otherwise all (None)."""
         is_warped = all(member.recipe.batches.warp is not None for member in self.members)
         return self.mirrored_axes if is_warped else None
 
@@ -201,13 +197,8 @@ class Ensemble:
         """Predict an empty volume of one patch, so that invalid settings fail before anything is written."""
         patch = self.recipe.batches.patch
         shape = patch if len(patch) == 3 else (*patch, 1)
-        predict_maps(
-            self._predictor_of(self._exact),
-            torch.zeros(self.channels, *shape),
-            Grid.identity(shape),
-            LABELS_ONLY,
-            "inference",
-        )
+        image, grid = torch.zeros(self.channels, *shape), Grid.identity(shape)
+        predict_maps(self._predictor_of(self._exact), image, grid, LABELS_ONLY, "inference")
 
 
 def predict_maps(

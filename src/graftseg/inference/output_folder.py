@@ -186,10 +186,7 @@ class OutputFolder:
                 sleep(LOCK_SECONDS)
 
     def begin(self) -> tuple[Manifest, bool]:
-        """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one.
-
-        Label maps with the same settings stay until they are overwritten.
-        """
+        """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one."""
         with self._manifest_locked():
             manifest, earlier = self._next_manifest()
             for partial in self.path.glob(f"{PARTIAL}*") if self.settings.shard is None else ():

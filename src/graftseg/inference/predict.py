@@ -121,10 +121,7 @@ class PlannedPrediction:
     target: OutputFolder
 
     def predict(self, predict_cases: PredictCases | None = None) -> Predicted:
-        """Write the label maps of all cases. With ``is_resumed``, skip cases that are finished.
-
-        ``predict_cases`` predicts the cases elsewhere. It gets the cases of earlier predictions.
-        """
+        """Write the label maps of all unfinished cases. ``predict_cases`` may predict them elsewhere."""
         out, failures = self.target.path, dict(self.failures)
         done: list[PredictedCase] = []
         skipped: list[PredictedCase] = []
@@ -175,10 +172,7 @@ class PlannedPrediction:
     def predict_here(
         self, earlier: Mapping[str, PredictedCase], before_writing: Callable[[str], None]
     ) -> Iterator[CaseResult]:
-        """Predict the cases in this process. Skip an earlier case if its files and its scan are unchanged.
-
-        ``before_writing`` is called with the name of a case before its files are written.
-        """
+        """Predict the cases here, except unchanged ones. Call ``before_writing`` with the name of each other case."""
         settings = settings_key(self.networks)
         with flushed_together(), progress_bar("Predicting", len(self.cases)) as show:
             progress = ScanProgress(len(self.cases), show)

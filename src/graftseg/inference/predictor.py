@@ -184,10 +184,7 @@ def _nearest(values: Tensor, grid: Grid) -> Tensor:
 
 
 def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps) -> int:
-    """Estimate the peak of main memory while a scan is read, prepared, predicted and written.
-
-    On a GPU, windows and largest components need GPU memory, which is not counted.
-    """
+    """Estimate the peak of main memory (not of GPU memory) while a scan is read, prepared, predicted and written."""
     source, prepared = prod(grid.source_shape), prod(grid.prepared_shape)
     reading = channels * (READING_BYTES * source + SCALING_BYTES * prepared)
     image = channels * IMAGE_BYTES * prepared

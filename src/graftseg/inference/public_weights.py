@@ -44,10 +44,7 @@ UNET = ("acdc-7/bcp", tuple(ACDC_CLASSES.values()))
 
 
 def import_public_weights(file: Path, out: Path, recipe: str | Path | None, overrides: Iterable[str] = ()) -> RunFolder:
-    """Write a run with the weights of a ``.pth`` file of public code. No code from the file is executed.
-
-    ``recipe`` contains the settings for predictions. The default is the BCP recipe of the network's benchmark.
-    """
+    """Write a run with the weights of a ``.pth`` file of public code and settings of a recipe. No code is executed."""
     if out.exists() or out.is_symlink():
         raise UserError(Code.TARGET_EXISTS, out, "already exists", "name another --out or remove it")
     (default_recipe, default_classes), state = _renamed(file, _read_state(file))

@@ -80,10 +80,7 @@ def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis
 def stretched_slabs(
     segment: Segment, image: Tensor, patch: tuple[int, ...], settings: InferenceSettings, *, device: torch.device
 ) -> Iterator[tuple[int, Tensor]]:
-    """Resize the slices of a volume ``(C, X, Y, slices)`` to the patch, and yield their probabilities.
-
-    Each forward pass yields the index of its first slice and probabilities ``(K, n, *patch)``. Its input is float32.
-    """
+    """Resize slices of ``(C, X, Y, slices)`` to the patch. Yield first indices and probabilities ``(K, n, *patch)``."""
     slices = image.movedim(-1, 0)
     for start in range(0, len(slices), settings.windows_per_forward):
         batch = slices[start : start + settings.windows_per_forward].to(device).float()

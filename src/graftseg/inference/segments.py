@@ -29,10 +29,7 @@ def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
 
 
 def over_flips(segment: Segment, axes: Sequence[int] | None = None) -> Segment:
-    """Return a network that averages over all flips of an image along the spatial ``axes``, by default all axes.
-
-    A slice then has four views, and a volume has eight. The first view is the image without flips.
-    """
+    """Return a network that averages over all flips, first none, along the spatial ``axes``, by default all axes."""
 
     def averaged(images: Tensor) -> Tensor:
         views = subsets(range(2, images.ndim) if axes is None else [2 + axis for axis in axes])

@@ -33,10 +33,7 @@ class Request:
 
 
 def label_maps_of(request: Request) -> dict[str, Path]:
-    """Return the requested label maps by case. Raise an error for label maps of another network.
-
-    A folder without a manifest is accepted, because it may contain label maps that a person corrected.
-    """
+    """Return the requested label maps by case. Raise an error for label maps of another network."""
     folder = request.label_maps
     if not folder.is_dir():
         remedy = "predict the scans first or name a folder as --predictions"
@@ -44,6 +41,7 @@ def label_maps_of(request: Request) -> dict[str, Path]:
     facts = request.run.manifest()
     accepted = {facts.get("weights"), (facts.get("best") or {}).get("sha256")}
     manifest = read_manifest(folder, "name a folder of label maps as --predictions")
+    # without a manifest, the folder may contain label maps that a person corrected
     if manifest is not None and manifest.weights not in accepted:
         finding = "contains label maps of another network"
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, finding, "name the folder of this run's label maps")

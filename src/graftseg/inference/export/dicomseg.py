@@ -123,10 +123,7 @@ def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, S
 
 
 def as_frames(label: Scan, series: Series) -> NDArray[np.uint8] | None:
-    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if the grids differ.
-
-    Axes are permuted and flipped. Every pixel must coincide with a voxel of the label map.
-    """
+    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if pixels are not on voxels."""
     volume = label.array if label.array.ndim == 3 else label.array[..., None]
     if volume.size != np.prod(series.shape):
         return None

@@ -49,15 +49,16 @@ def write(request: Request) -> list[str]:
         raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
     folds, values = _folds(labeled, pseudo), {0}
     with atomic_folder(request.out) as folder:
+        labels = folder / "labelsTr"
         for case in (*labeled, *pseudo):
             _write_images(dataset, case, channels, folder / "imagesTr")
         for case in labeled:
             label = dataset.reader.label(case)
-            write_label(_label_file(folder, case), label.array, label.geometry)
+            write_label(labels / f"{case.name}{ENDING}", label.array, label.geometry)
         for case in pseudo:
             path = predicted[nfc(case.name)]
             values |= _check_prediction(path, dataset.reader.image(case).geometry, classes)
-            _write_prediction(path, _label_file(folder, case))
+            _write_prediction(path, labels / f"{case.name}{ENDING}")
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
         write_json(folder / PSEUDO_LABELS, {"pseudo_labeled": [case.name for case in pseudo]})
         write_json(folder / SPLITS, folds)
@@ -108,10 +109,6 @@ def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) ->
         finding = f"the label map is not on the grid of its scan: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "predict the scans of this data set")
     return set(np.unique(label.array).tolist())
-
-
-def _label_file(folder: Path, case: Case) -> Path:
-    return folder / "labelsTr" / f"{case.name}{ENDING}"
 
 
 def _write_prediction(path: Path, target: Path) -> None:

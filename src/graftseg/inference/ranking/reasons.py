@@ -62,10 +62,7 @@ def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Seq
 
 
 def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
-    """Return for each class log2(size / nearest labeled size), or 0 if the size is in the range of labeled sizes.
-
-    The size of an absent class is that of one voxel.
-    """
+    """Return for each class log2(size / nearest labeled size). An absent class has the size of one voxel."""
     result = []
     for index in range(len(scan.sizes)):
         labeled_sizes = [max(other.sizes[index], other.voxel_size) for other in labeled]
