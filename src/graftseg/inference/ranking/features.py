@@ -114,48 +114,50 @@ def _median_distance(points: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class Covering:
-    """A greedy order of points (facility location). All fields are in this order."""
+class Place:
+    """The place of a scan in an order."""
 
-    order: tuple[int, ...]  # index of each point
-    shares: tuple[float, ...]  # fraction of the initial cost that each point removes, which never increases
-    represented: tuple[int, ...]  # number of later points that are nearer to it than to labeled and earlier points
+    index: int
+    score: float  # from 0 to 1, highest for the first scan
+    represented: int = 0  # number of later scans that are nearer to it than to labeled and earlier scans
 
 
-def cover(points: Floats, labeled: Floats, weights: Floats) -> Covering:
-    """Order points ``(N, D)`` so that each point removes as much as possible of the remaining cost.
+def cover(points: Floats, labeled: Floats, weights: Floats) -> list[Place]:
+    """Order points ``(N, D)`` so that each point removes as much as possible of the remaining cost (facility location).
 
     The cost is the sum over all points of the weight times the distance to the nearest labeled or earlier point.
     Without labeled points, this distance is at first twice the largest distance to the mean of all points. Ties are
     sorted by index.
 
-    The gain of a point is the cost that it removes. Gains never increase while points are added. An outdated gain is
-    therefore an upper bound, and only gains at the top of the heap are computed again, without a matrix of distances.
+    The gain of a point is the cost that it removes, and its score is the share of the initial cost. Gains never
+    increase while points are added. An outdated gain is therefore an upper bound, and only gains at the top of the heap
+    are computed again, without a matrix of distances.
     """
+
+    def gain_of(index: int) -> float:
+        return float(weights @ np.maximum(nearest - _distances(points, points[index]), 0.0))
+
     nearest = _initial_distances(points, labeled)
     cost = float(weights @ nearest)
     # heap entries are (-gain, index, number of points that were chosen when the gain was computed)
-    heap = [(-_gain(points, index, nearest, weights), index, 0) for index in range(len(points))]
+    heap = [(-gain_of(index), index, 0) for index in range(len(points))]
     heapify(heap)
-    order: list[int] = []
-    gains: list[float] = []
-    represented: list[int] = []
+    places: list[Place] = []
     while heap:
         negative, index, chosen = heap[0]
-        if chosen < len(order):
-            heapreplace(heap, (-_gain(points, index, nearest, weights), index, len(order)))
+        if chosen < len(places):
+            heapreplace(heap, (-gain_of(index), index, len(places)))
             continue
         distances = _distances(points, points[index])
         is_nearer = distances < nearest
-        is_nearer[[index, *order]] = False
+        is_nearer[[index, *(place.index for place in places)]] = False
         nearest = np.minimum(nearest, distances)
-        # rounding must not make a gain larger than the gain before it
-        gains.append(min([-negative, *gains[-1:]]))
-        order.append(index)
-        represented.append(int(is_nearer.sum()))
+        share = -negative / cost if cost > 0 else 0.0
+        # rounding must not make a share larger than the share before it
+        share = min([share, *(place.score for place in places[-1:])])
+        places.append(Place(index, share, int(is_nearer.sum())))
         heappop(heap)
-    shares = tuple(gain / cost if cost > 0 else 0.0 for gain in gains)
-    return Covering(tuple(order), shares, tuple(represented))
+    return places
 
 
 def _initial_distances(points: Floats, labeled: Floats) -> Floats:
@@ -167,10 +169,6 @@ def _initial_distances(points: Floats, labeled: Floats) -> Floats:
     for point in labeled:
         nearest = np.minimum(nearest, _distances(points, point))
     return nearest
-
-
-def _gain(points: Floats, index: int, nearest: Floats, weights: Floats) -> float:
-    return float(weights @ np.maximum(nearest - _distances(points, points[index]), 0.0))
 
 
 def _distances(points: Floats, point: Floats) -> Floats:

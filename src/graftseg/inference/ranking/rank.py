@@ -24,6 +24,7 @@ from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.ranking import DEFAULT_ORDER, Order
 from graftseg.inference.ranking.features import (
     Floats,
+    Place,
     cover,
     distance_to_labeled,
     scale_measures,
@@ -119,7 +120,8 @@ def rank_cases(
     ranked = []
     for place in places:
         scan = unlabeled[place.index]
-        reasons = [*map(Reason, place.reasons), *reasons_of(scan, labeled, classes, scaled[place.index])]
+        reasons = [Reason(f"represents {counted(place.represented, 'other scan')}")] if place.represented else []
+        reasons += reasons_of(scan, labeled, classes, scaled[place.index])
         if (above := similar[place.index]) is not None:
             reasons.append(Reason(f"much like {unlabeled[above].case} above"))
         uncertainty, unlike, size, speck_count = measures[place.index].tolist()
@@ -128,29 +130,14 @@ def rank_cases(
     return tuple(ranked)
 
 
-@dataclass(frozen=True)
-class Place:
-    """The index of a scan, its score, and reasons of the order for its place."""
-
-    index: int
-    score: float
-    reasons: tuple[str, ...] = ()
-
-
 def order_by_coverage(points: Floats, uncertainties: Floats) -> list[Place]:
     """Order N unlabeled scans. The points ``(N + L, D)`` of the unlabeled scans are followed by those of labeled scans.
 
-    The cost of a scan is its uncertainty times its distance to the nearest labeled or higher-ranked scan. The score of
-    a scan is the fraction of the initial cost of all scans that it removes.
+    The cost of a scan is its uncertainty times its distance to the nearest labeled or higher-ranked scan.
     """
     count, mean = len(uncertainties), uncertainties.mean()
     weights = uncertainties / mean if mean > 0 else np.ones(count)
-    covering = cover(points[:count], points[count:], weights)
-    places = []
-    for index, share, represented in zip(covering.order, covering.shares, covering.represented, strict=True):
-        reasons = (f"represents {counted(represented, 'other scan')}",) if represented else ()
-        places.append(Place(index, share, reasons))
-    return places
+    return cover(points[:count], points[count:], weights)
 
 
 def rank(
