@@ -117,13 +117,6 @@ class _Environment:
     paths: tuple[str, ...]
     threads: int
 
-    def enter(self) -> None:
-        """Prepare this worker for a task, or raise a UserError if it does not see a folder."""
-        if missing := self.missing():
-            raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
-        hide_progress(True)
-        torch.set_num_threads(self.threads)
-
     def missing(self) -> list[str]:
         with suppress(OSError):
             os.chdir(self.cwd)
@@ -152,7 +145,10 @@ def _attempt(
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            environment.enter()
+            if missing := environment.missing():
+                raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
+            hide_progress(True)
+            torch.set_num_threads(environment.threads)
             return function(item), None
         except UserError as error:
             if error.code is not Code.FOLDER_LOCKED or time.monotonic() > deadline:
