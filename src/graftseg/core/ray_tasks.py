@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,7 @@ from logging.handlers import BufferingHandler
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 from warnings import catch_warnings
 
@@ -25,7 +25,7 @@ from graftseg.core.files import PARTIAL, make_folder
 from graftseg.core.progress import Show, hide_progress, progress_bar
 from graftseg.core.ray_address import ADDRESS_VARIABLE, check_cluster, cluster_address
 from graftseg.core.signals import handling_signals, install_handlers, stop_signals
-from graftseg.core.tasks import TasksStoppedError, Work
+from graftseg.core.tasks import Item, Result, Results, Task, TasksStoppedError, Work
 
 # Ray reads these variables when it is imported: send no usage statistics
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -53,8 +53,6 @@ TASKS_PER_SLOT = 4
 STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are small, because tasks write files.
 SHARED = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 LogMessage = tuple[str, int, str]  # name of the logger, level and text
 
 
@@ -125,7 +123,7 @@ class _Environment:
 
 
 def _run_task(
-    environment: _Environment, function: Callable[[Item], Result], item: Item
+    environment: _Environment, function: Task[Item, Result], item: Item
 ) -> tuple[Result | None, UserError | None, list[LogMessage]]:
     """Run a task on a worker. Return its result, its error and its warnings."""
     package, collector = logging.getLogger("graftseg"), BufferingHandler(sys.maxsize)
@@ -139,7 +137,7 @@ def _run_task(
 
 
 def _attempt(
-    environment: _Environment, function: Callable[[Item], Result], item: Item
+    environment: _Environment, function: Task[Item, Result], item: Item
 ) -> tuple[Result | None, UserError | None]:
     """Return the result or the error of a task. Wait while its folder is locked, but not too long."""
     deadline = time.monotonic() + LOCK_SECONDS
@@ -181,9 +179,7 @@ class RayExecutor:
         return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
     @contextmanager
-    def running(
-        self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
-    ) -> Iterator[Sequence[Callable[[], Result]]]:
+    def running(self, function: Task[Item, Result], items: Sequence[Item], work: Work) -> Iterator[Results[Result]]:
         """Start the tasks, as ``Executor.running`` describes. Ctrl-C cancels them and raises a TasksStoppedError."""
         needs = _needs(work.device)
         sizes = [len(item) if isinstance(item, list) else 1 for item in items]

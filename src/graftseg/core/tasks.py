@@ -20,6 +20,8 @@ from graftseg.core.errors import Code, StoppedError, UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Task = Callable[[Item], Result]
+Results = Sequence[Callable[[], Result]]  # functions that return the result of a task, or raise its error
 Outcome = tuple[Any, UserError | None]  # the result or the error of a task
 RAY = "ray"
 
@@ -48,8 +50,8 @@ class Executor(Protocol):
         ...
 
     def running(
-        self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
-    ) -> AbstractContextManager[Sequence[Callable[[], Result]]]:
+        self, function: Task[Item, Result], items: Sequence[Item], work: Work
+    ) -> AbstractContextManager[Results[Result]]:
         """Yield one function for each item, which returns the result or raises the error of its task.
 
         Tasks start now, or when their result is requested. Call these functions in the order of the items. Tasks that
@@ -72,9 +74,7 @@ class LocalExecutor:
         return [list(items)]
 
     @contextmanager
-    def running(
-        self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
-    ) -> Iterator[Sequence[Callable[[], Result]]]:
+    def running(self, function: Task[Item, Result], items: Sequence[Item], work: Work) -> Iterator[Results[Result]]:
         """Yield functions that call ``function``."""
         yield [partial(function, item) for item in items]
 
@@ -99,9 +99,7 @@ class RankExecutor:
         return [list(items[start : start + size]) for start in range(0, len(items), size or 1)]
 
     @contextmanager
-    def running(
-        self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
-    ) -> Iterator[Sequence[Callable[[], Result]]]:
+    def running(self, function: Task[Item, Result], items: Sequence[Item], work: Work) -> Iterator[Results[Result]]:
         """Run all tasks, and yield functions that return the results."""
         ranks.broadcast(pickle.dumps((function, list(items))))
         outcomes = _run_and_exchange(function, items, 0, self.count)
@@ -131,9 +129,7 @@ def main_first_with_help(function: Callable[[Executor], Result]) -> Result:
     return ranks.main_first(with_help)
 
 
-def _run_and_exchange(
-    function: Callable[[Any], Any], items: Sequence[Any], rank: int, count: int
-) -> list[list[Outcome]]:
+def _run_and_exchange(function: Task[Any, Any], items: Sequence[Any], rank: int, count: int) -> list[list[Outcome]]:
     """Run every ``count``-th task, and return the outcomes of the tasks of each rank."""
     outcomes: list[Outcome] = []
     with ranks.alone():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from graftseg.core.devices import has_bf16
 from graftseg.core.errors import Code, UserError
@@ -201,9 +202,7 @@ class Ensemble:
         predict_maps(self._predictor_of(self._exact), image, grid, LABELS_ONLY, "inference")
 
 
-def predict_maps(
-    predictor: Predictor, image: torch.Tensor, grid: Grid, extras: ExtraMaps, where: str | Path
-) -> ScanMaps:
+def predict_maps(predictor: Predictor, image: Tensor, grid: Grid, extras: ExtraMaps, where: str | Path) -> ScanMaps:
     """Return the maps of an image ``(C, *space)`` on the scan's grid. Raise a UserError if memory runs out."""
     try:
         return predictor.maps(image, grid, extras)

@@ -126,7 +126,7 @@ class PredictionSettings:
     shard: Shard | None = None  # part of the cases to predict
 
 
-DEFAULT = PredictionSettings()
+DEFAULT_SETTINGS = PredictionSettings()
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class OutputFolder:
     new_manifest: Manifest  # manifest of this prediction, without cases
     names: tuple[str, ...]  # names of the cases to predict
     files: set[str]  # names of all files to write
-    settings: PredictionSettings = DEFAULT
+    settings: PredictionSettings = DEFAULT_SETTINGS
 
     def check(self) -> None:
         """Raise an error if the label maps cannot be written here. Write and remove nothing."""

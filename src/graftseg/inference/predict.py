@@ -23,7 +23,7 @@ from graftseg.inference.ensemble import Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps
 from graftseg.inference.output_folder import (
-    DEFAULT,
+    DEFAULT_SETTINGS,
     OutputFolder,
     PredictionSettings,
     case_key,
@@ -45,10 +45,9 @@ FLIPS_WARNING = (
 NO_FLIPS = "the network was trained without mirrored scans (batches.warp.mirror is empty), so no flips are used"
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
-# The name of a case, and its label map or its error. None if the case was skipped.
-CaseResult = tuple[str, PredictedCase | UserError | None]
-# A function from cases of earlier predictions, by name, to the results of all cases.
-PredictCases = Callable[[Mapping[str, PredictedCase]], Iterable[CaseResult]]
+EarlierCases = Mapping[str, PredictedCase]  # cases of earlier predictions, by name
+CaseResult = tuple[str, PredictedCase | UserError | None]  # name and label map or error, None if it was skipped
+PredictCases = Callable[[EarlierCases], Iterable[CaseResult]]
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Predicted:
 
 
 def predict_scans(
-    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
+    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT_SETTINGS
 ) -> Predicted:
     """Predict every scan. A scan that fails is reported in the result, and the other scans are still predicted.
 
@@ -78,7 +77,7 @@ def predict_scans(
 
 
 def plan_prediction(
-    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
+    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT_SETTINGS
 ) -> "PlannedPrediction":
     """Load the networks and list the scans. Raise an error for invalid input. Write nothing."""
     refuse_file_name(out)
@@ -122,23 +121,22 @@ class PlannedPrediction:
 
     def predict(self, predict_cases: PredictCases | None = None) -> Predicted:
         """Write the label maps of all unfinished cases. ``predict_cases`` may predict them elsewhere."""
-        out, failures = self.target.path, dict(self.failures)
+        target, failures = self.target, dict(self.failures)
+        is_resumed = target.settings.is_resumed
         done: list[PredictedCase] = []
         skipped: list[PredictedCase] = []
         removed: list[bool] = []
-        make_folder(out)
-        with self.target.locked():
-            manifest, may_have_scores = self.target.begin()
-            others = self.target.count_others()
+        make_folder(target.path)
+        with target.locked():
+            manifest, may_have_scores = target.begin()
+            others = target.count_others()
 
             def remove_scores(*names: str) -> None:
-                removed.append(may_have_scores and self.target.remove_scores(names))
+                removed.append(may_have_scores and target.remove_scores(names))
 
             # if the cases are predicted elsewhere, it is not known in time which ones are skipped
-            remove_scores(
-                *(failures if self.target.settings.is_resumed and predict_cases is None else self.target.names)
-            )
-            earlier = {nfc(case.case): case for case in manifest.cases} if self.target.settings.is_resumed else {}
+            remove_scores(*(failures if is_resumed and predict_cases is None else target.names))
+            earlier = {nfc(case.case): case for case in manifest.cases} if is_resumed else {}
             for name, error in failures.items():
                 self._note_failure(name, error)
             try:
@@ -151,13 +149,14 @@ class PlannedPrediction:
                         skipped.append(earlier[nfc(name)])
                     else:
                         done.append(result)
-                        append_to_journal(self.target.journal, result)
+                        append_to_journal(target.journal, result)
             finally:
                 remove_scores(*failures)
-                self.target.end(manifest, done, failures, _peak_memory(self.networks.device))
-        warnings = (*self._flip_warnings(), *([SCORES_REMOVED.format(out)] if any(removed) else []))
+                target.end(manifest, done, failures, _peak_memory(self.networks.device))
+        warnings = (*self._flip_warnings(), *([SCORES_REMOVED.format(target.path)] if any(removed) else []))
         cases, errors = (*done, *skipped), tuple(failures.values())
-        return Predicted(out, cases, errors, warnings, self._unfound(cases), others=others, skipped=len(skipped))
+        unfound = self._unfound(cases)
+        return Predicted(target.path, cases, errors, warnings, unfound, others=others, skipped=len(skipped))
 
     def _unfound(self, cases: Sequence[PredictedCase]) -> tuple[str, ...]:
         """Return the classes that none of the cases contains, or none without cases."""
@@ -169,9 +168,7 @@ class PlannedPrediction:
             return []
         return [FLIPS_WARNING if self.networks.flip_axes is None else NO_FLIPS]
 
-    def predict_here(
-        self, earlier: Mapping[str, PredictedCase], before_writing: Callable[[str], None]
-    ) -> Iterator[CaseResult]:
+    def predict_here(self, earlier: EarlierCases, before_writing: Callable[[str], None]) -> Iterator[CaseResult]:
         """Predict the cases here, except unchanged ones. Call ``before_writing`` with the name of each other case."""
         settings = settings_key(self.networks)
         with flushed_together(), progress_bar("Predicting", len(self.cases)) as show:
@@ -198,17 +195,18 @@ class PlannedPrediction:
     def predict_case(self, case: Source, progress: ScanProgress, key: str) -> PredictedCase:
         """Read a case and write its maps. ``key`` is a checksum of everything that the maps depend on."""
         started, where, channels = perf_counter(), case.files[0], self.networks.channels
+        extras = self.target.settings.extras
         predictor = replace(self.networks.predictor, on_windows=progress.tick)
         grid = case.grid()
-        if self.target.settings.extras.pictures and len(grid.source_shape) > 2:
+        if extras.pictures and len(grid.source_shape) > 2:
             finding = "the label map of a volume cannot be written as a picture"
             raise UserError(Code.OPTION_CONFLICT, where, finding, "leave out --pictures")
-        check_memory(grid, channels, predictor, self.target.settings.extras, where)
+        check_memory(grid, channels, predictor, extras, where)
         prepared = case.read()
         check_channels(where, len(prepared.image), channels)
         progress.begin(predictor.windows_in(prepared.grid.prepared_shape))
-        maps = predict_maps(predictor, prepared.image, prepared.grid, self.target.settings.extras, where)
-        names = names_of(case.name, self.target.settings.extras)
+        maps = predict_maps(predictor, prepared.image, prepared.grid, extras, where)
+        names = names_of(case.name, extras)
         write_maps(self.target.path, names, maps, prepared.geometry)
         found = tuple(value for value in range(len(self.networks.classes)) if (maps.labels == value).any())
         return PredictedCase(

@@ -1,6 +1,6 @@
 """Prediction of a prepared image, slab by slab, with label maps on the grid of the scan, and the memory it needs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -28,6 +28,7 @@ from graftseg.inference.segments import Bf16RejectedError, Bf16Segment, over_fli
 from graftseg.inference.sliding_window import (
     Fit,
     Segment,
+    Slabs,
     is_slicewise,
     probability_slabs,
     window_count,
@@ -129,7 +130,7 @@ class Predictor:
 
         return maps.transformed(resize_back)
 
-    def collect(self, slabs: Iterable[tuple[int, Tensor]], shape: Sequence[int], extras: ExtraMaps) -> PreparedMaps:
+    def collect(self, slabs: Slabs, shape: Sequence[int], extras: ExtraMaps) -> PreparedMaps:
         """Compute the maps of slabs ``(K, n, *rest)`` that cover ``shape`` once.
 
         If the slabs have two groups of K channels, the uncertainty is computed from the second group. If only labels

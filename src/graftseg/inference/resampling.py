@@ -1,6 +1,6 @@
 """Resampling of probabilities to the resolution of the scan, and of slices to the size of the patch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graftseg.data.augment import stretching
-from graftseg.inference.sliding_window import PLANES_AT_ONCE, Segment
+from graftseg.inference.sliding_window import PLANES_AT_ONCE, Segment, Slabs
 from graftseg.recipes.settings import InferenceSettings
 
 
@@ -49,13 +49,13 @@ def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))
 
 
-def at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
+def at_source_resolution(slabs: Slabs, axes: Sequence[Axis]) -> Slabs:
     """Interpolate slabs ``(K, n, *rest)`` from the prepared grid to the scan's resolution. Axes keep their order."""
     thin_slabs = _interpolated_in_planes(slabs, axes[1:])
     return thin_slabs if axes[0].is_identity else _interpolated_between_planes(thin_slabs, axes[0])
 
 
-def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
+def _interpolated_in_planes(slabs: Slabs, axes: Sequence[Axis]) -> Slabs:
     for start, slab in slabs:
         for offset in range(0, slab.shape[1], PLANES_AT_ONCE):
             planes = slab[:, offset : offset + PLANES_AT_ONCE]
@@ -64,7 +64,7 @@ def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[
             yield start + offset, planes
 
 
-def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
+def _interpolated_between_planes(slabs: Slabs, axis: Axis) -> Slabs:
     """Interpolate between planes. Keep the last plane of each slab for the scan planes between two slabs."""
     done, last_plane = 0, None
     for start, slab in slabs:
@@ -79,7 +79,7 @@ def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis
 @torch.inference_mode()
 def stretched_slabs(
     segment: Segment, image: Tensor, patch: tuple[int, ...], settings: InferenceSettings, *, device: torch.device
-) -> Iterator[tuple[int, Tensor]]:
+) -> Slabs:
     """Resize slices of ``(C, X, Y, slices)`` to the patch. Yield first indices and probabilities ``(K, n, *patch)``."""
     slices = image.movedim(-1, 0)
     for start in range(0, len(slices), settings.windows_per_forward):

@@ -16,8 +16,6 @@ MAX_DIFFERENT = 0.001  # fraction of voxels whose labels may differ from float32
 
 def mean_of(segments: Sequence[Segment]) -> Segment:
     """Return a network that averages the probabilities of several networks. A single network is returned unchanged."""
-    if not segments:
-        raise ValueError("no network to average")
     if len(segments) == 1:
         return segments[0]
     return lambda images: _mean(segment(images) for segment in segments)
@@ -50,11 +48,10 @@ def subsets(axes: Sequence[int]) -> list[tuple[int, ...]]:
 
 def _mean(results: Iterable[Tensor]) -> Tensor:
     """Return the mean of tensors. Only their running sum is kept in memory."""
-    total, count = None, 0
-    for result in results:
-        total = result.float() if total is None else total + result.float()
-        count += 1
-    assert total is not None
+    remaining, count = iter(results), 1
+    total = next(remaining).float()
+    for result in remaining:
+        total, count = total + result.float(), count + 1
     return total / count
 
 

@@ -22,6 +22,7 @@ BIG_WINDOW = 32**3
 
 Fit = Literal["crop", "stretch"]
 Index = tuple[int, ...]
+Slabs = Iterator[tuple[int, Tensor]]  # the first plane and the values ``(K, n, *rest)`` of each slab
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:
@@ -64,7 +65,7 @@ def probability_slabs(
     settings: InferenceSettings,
     *,
     device: torch.device | str | None = None,
-) -> Iterator[tuple[int, Tensor]]:
+) -> Slabs:
     """Yield the probabilities of an image ``(C, *space)`` in slabs: the first plane of a slab and ``(K, n, *rest)``.
 
     Slabs cover the first spatial axis in order and have at most ``PLANES_AT_ONCE`` planes. With a 2-D patch, a volume
@@ -117,9 +118,7 @@ class Windows:
         return total
 
 
-def _rolling_average(
-    forward: Callable[[list[Index]], Tensor], windows: Windows, count: int
-) -> Iterator[tuple[int, Tensor]]:
+def _rolling_average(forward: Callable[[list[Index]], Tensor], windows: Windows, count: int) -> Slabs:
     """Yield the weighted mean of all windows, each plane as soon as no later window covers it.
 
     A forward pass takes ``count`` windows. The buffer ``(K, patch[0], *rest)`` contains the weighted sums of the planes
@@ -141,7 +140,7 @@ def _rolling_average(
     yield from _finished_planes(buffer, windows, begin, buffer.shape[1])
 
 
-def _finished_planes(buffer: Tensor, windows: Windows, begin: int, planes: int) -> Iterator[tuple[int, Tensor]]:
+def _finished_planes(buffer: Tensor, windows: Windows, begin: int, planes: int) -> Slabs:
     """Yield the weighted mean of the first ``planes`` planes of the buffer, a few planes at a time."""
     for first in range(0, planes, PLANES_AT_ONCE):
         last = min(first + PLANES_AT_ONCE, planes)

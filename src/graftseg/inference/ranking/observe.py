@@ -1,5 +1,6 @@
 """Measurements of a scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -44,6 +45,9 @@ class Observation:
     parts: tuple[int, ...]  # number of connected components of each foreground class
     voxel_size: float  # area or volume of a voxel
     features: NDArray[np.float64]  # mean output of the encoder's deepest level
+
+
+Observations = Sequence[Observation]
 
 
 def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observation:

@@ -33,7 +33,7 @@ from graftseg.inference.ranking.features import (
     whitened,
 )
 from graftseg.inference.ranking.measure import measure
-from graftseg.inference.ranking.observe import Observation
+from graftseg.inference.ranking.observe import Observations
 from graftseg.inference.ranking.reasons import Reason, describe_unlearned, doublings, reasons_of, specks
 
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
@@ -97,7 +97,7 @@ def check_ranking_path(path: Path) -> None:
 
 
 def rank_cases(
-    unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str], by: Order = DEFAULT_ORDER
+    unlabeled: Observations, labeled: Observations, classes: Sequence[str], by: Order = DEFAULT_ORDER
 ) -> tuple[Ranked, ...]:
     """Rank the unlabeled scans by score. The order of the arguments does not matter. Ties are sorted by name."""
     unlabeled = sorted(unlabeled, key=lambda scan: scan.case)

@@ -7,7 +7,7 @@ import numpy as np
 
 from graftseg.core.phrases import counted
 from graftseg.inference.ranking.features import Floats
-from graftseg.inference.ranking.observe import Observation
+from graftseg.inference.ranking.observe import Observation, Observations
 
 MIN_REASON = 0.5  # a measure is listed as a reason if its scaled value, from 0 to 1, is at least this
 LITTLE_FOREGROUND = 0.1
@@ -23,9 +23,7 @@ class Reason(NamedTuple):
     kind: str = ""
 
 
-def reasons_of(
-    scan: Observation, labeled: Sequence[Observation], classes: Sequence[str], scaled: Floats
-) -> list[Reason]:
+def reasons_of(scan: Observation, labeled: Observations, classes: Sequence[str], scaled: Floats) -> list[Reason]:
     """Return what is unusual about a scan with these scaled measures (uncertainty, unlike, size, specks)."""
     reasons = []
     if scaled[0] >= MIN_REASON:
@@ -45,7 +43,7 @@ def reasons_of(
     return reasons
 
 
-def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str]) -> list[Reason]:
+def _size_reason(scan: Observation, labeled: Observations, classes: Sequence[str]) -> list[Reason]:
     """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
     exponents = doublings(scan, labeled)
     index = max(range(len(exponents)), key=lambda index: abs(exponents[index]))
@@ -61,7 +59,7 @@ def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Seq
     return [Reason(*(f"{name} {words} in any labeled scan" for words in (amount, kind)))]
 
 
-def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
+def doublings(scan: Observation, labeled: Observations) -> list[float]:
     """Return for each class log2(size / nearest labeled size). An absent class has the size of one voxel."""
     result = []
     for index in range(len(scan.sizes)):
@@ -71,15 +69,13 @@ def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
     return result
 
 
-def specks(scan: Observation, labeled: Sequence[Observation]) -> list[int]:
+def specks(scan: Observation, labeled: Observations) -> list[int]:
     """Return for each class the number of components beyond the maximum of the labeled scans, which is at least 1."""
     maxima = [max(1, *counts) for counts in zip(*(other.parts for other in labeled), strict=True)]
     return [max(0, count - maximum) for count, maximum in zip(scan.parts, maxima, strict=True)]
 
 
-def describe_unlearned(
-    unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
-) -> tuple[str, ...]:
+def describe_unlearned(unlabeled: Observations, labeled: Observations, classes: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence for each labeled class that is found in hardly any of several unlabeled scans."""
     sentences = []
     for index, name in enumerate(classes[1:] if len(unlabeled) > 1 else ()):
