@@ -26,7 +26,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
 from graftseg.inference import predict as prediction
-from graftseg.inference.predict import PlannedPrediction, PredictionSettings, plan_prediction
+from graftseg.inference.output_folder import PredictionSettings
+from graftseg.inference.predict import PlannedPrediction, plan_prediction
 
 SHAPE, PATCH = (32, 32, 16), [32, 32, 16]
 CPU = torch.device("cpu")

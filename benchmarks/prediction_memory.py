@@ -25,9 +25,10 @@ from graftseg.data.scans import write_scan
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.label_maps import ExtraMaps
-from graftseg.inference.memory import host_bytes
 from graftseg.inference.model import build_method, save_weights
-from graftseg.inference.predict import PredictionSettings, predict_scans
+from graftseg.inference.output_folder import PredictionSettings
+from graftseg.inference.predict import predict_scans
+from graftseg.inference.predictor import host_bytes
 from graftseg.recipes.recipe import parse_recipe
 
 CPU, GIB = torch.device("cpu"), 2**30

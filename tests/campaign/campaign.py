@@ -31,7 +31,7 @@ from rank_kills import kill_ranks
 from soak import soak
 from special_files import special_files
 
-from graftseg.core.durations import duration
+from graftseg.core.phrases import duration
 from graftseg.core.progress import hide_progress
 from graftseg.core.version import __version__
 

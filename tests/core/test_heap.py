@@ -2,7 +2,7 @@
 
 import pytest
 
-from graftseg.core import heap
+from graftseg.core import devices
 
 
 class FakeLibrary:
@@ -20,14 +20,14 @@ class FakeLibrary:
 
 def test_memory_is_kept_inside_the_block_and_returned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     libc = FakeLibrary()
-    monkeypatch.setattr(heap, "_glibc", lambda: libc)
-    with pytest.raises(ValueError), heap.reused_memory():
+    monkeypatch.setattr(devices, "_glibc", lambda: libc)
+    with pytest.raises(ValueError), devices.reused_memory():
         assert libc.calls == [(-3, 2**30), (-1, 2**30)]
         raise ValueError
     assert libc.calls[2:] == [(0,)]
 
 
 def test_other_systems_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "_glibc", lambda: None)
-    with heap.reused_memory():
+    monkeypatch.setattr(devices, "_glibc", lambda: None)
+    with devices.reused_memory():
         pass

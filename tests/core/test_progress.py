@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from graftseg.core import progress
-from graftseg.core.progress import ScanProgress, hide_progress, in_parallel, scan_progress, silence, track
+from graftseg.core.progress import ScanProgress, hide_progress, in_parallel, progress_bar, silence, track
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,8 @@ def test_after_a_failure_no_further_item_is_started(monkeypatch: pytest.MonkeyPa
 
 def test_quick_work_without_a_terminal_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(track(iter("abc"), "letters", total=3)) == ["a", "b", "c"]
-    with scan_progress(1, "Predicting") as scans:
+    with progress_bar("Predicting", 1) as show:
+        scans = ScanProgress(1, show)
         scans.begin(2)
         scans.tick(2)
         scans.end()

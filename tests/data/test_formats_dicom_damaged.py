@@ -15,7 +15,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom import is_dicom_case
 from graftseg.data.scans import read_geometry, read_scan
-from graftseg.inference.export.dicom_series import series_in
+from graftseg.inference.export.dicomseg import series_in
 from scan_fakes import refused
 from user_errors import user_error
 

@@ -13,14 +13,9 @@ from graftseg.evaluation.metrics import (
     Mask,
     Protocol,
     Scores,
-    asd,
-    assd,
     dice,
-    hd95_max,
-    hd95_pooled,
     jaccard,
     score,
-    surface_dice,
     surface_distances,
 )
 
@@ -181,10 +176,12 @@ def test_agreement_with_monai(data: st.DataObject, pair: Pair) -> None:
 
 
 def test_surface_dice_counts_surface_voxels_within_the_tolerance() -> None:
-    distances = (np.array([0.0, 1.0]), np.array([0.0, 1.0, 2.0, 5.0]))
-    shares = [surface_dice(distances, tolerance) for tolerance in (0.0, 0.999, 1.0, 2.0, 5.0)]
+    prediction, reference = mask_of((3, 10), (1, 0), (1, 1)), mask_of((3, 10), (1, 1), (1, 2), (1, 3), (1, 6))
+    tolerances = (0.0, 0.999, 1.0, 2.0, 5.0)  # the distances are 0, 1 and 0, 1, 2, 5
+    shares = [score(prediction, reference, tolerance=tolerance).surface_dice for tolerance in tolerances]
     assert shares == [2 / 6, 2 / 6, 4 / 6, 5 / 6, 1.0]
-    assert surface_dice((np.array([1 + 1e-7]), np.array([1.0])), 1.0) == 1.0, "a voxel of 1 mm in single precision"
+    pair, spacing = (mask_of((2, 2), (0, 0)), mask_of((2, 2), (1, 0))), (1 + 1e-7, 1.0)
+    assert score(*pair, spacing=spacing).surface_dice == 1.0, "a voxel of 1 mm in single precision"
 
 
 @settings(deadline=None, max_examples=30)
@@ -249,8 +246,8 @@ def test_bounds_and_relations(pair: Pair) -> None:
     assert 0 <= scores.jaccard <= scores.dice <= 1
     assert scores.jaccard == pytest.approx(scores.dice / (2 - scores.dice))
     largest = max(directed.max() for directed in distances)
-    for metric in (hd95_pooled, hd95_max, asd, assd):
-        assert 0 <= metric(distances) <= largest + 1e-9
+    for distance in (scores.hd95, scores.hd95_max, scores.asd, scores.assd):
+        assert 0 <= distance <= largest + 1e-9
     assert largest < math.hypot(*pair[0].shape)
 
 

@@ -17,8 +17,8 @@ from graftseg.data.store import Store
 from graftseg.inference import ensemble
 from graftseg.inference.ensemble import EXACT, Ensemble
 from graftseg.inference.label_maps import LABELS_ONLY
-from graftseg.inference.precision import CHECKED_WINDOWS, Bf16Segment
 from graftseg.inference.predictor import Predictor
+from graftseg.inference.segments import CHECKED_WINDOWS, Bf16Segment
 from graftseg.networks.fused import fuse
 from graftseg.networks.vnet import VNet
 from graftseg.recipes.settings import InferenceSettings

@@ -15,8 +15,7 @@ from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.inference.label_maps import LABELS_ONLY, clean_labels
-from graftseg.inference.memory import COMPONENT_BYTES, host_bytes
-from graftseg.inference.predictor import Predictor
+from graftseg.inference.predictor import COMPONENT_BYTES, Predictor, host_bytes
 from graftseg.recipes.recipe import load_recipe, parse_recipe
 from graftseg.recipes.settings import InferenceSettings
 from user_errors import user_error

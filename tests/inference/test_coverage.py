@@ -1,5 +1,7 @@
 """Greedy coverage of unlabeled scans, compared with exhaustive search on small sets of points."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,12 +9,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from test_ranking import CLASSES, LABELED, POOL, seen
 
-from graftseg.inference.ranking.coverage import Covering, cover
+from graftseg.inference.ranking import features
 from graftseg.inference.ranking.features import similar_above
 from graftseg.inference.ranking.observe import Observation
 from graftseg.inference.ranking.rank import HEAD, order_by_coverage, rank_cases
 
 Floats = NDArray[np.float64]
+
+
+class Covering(NamedTuple):
+    order: tuple[int, ...]
+    shares: tuple[float, ...]
+    represented: tuple[int, ...]
+
+
+def cover(points: Floats, labeled: Floats, weights: Floats) -> Covering:
+    """Return the indices, scores and numbers of represented scans of an order."""
+    places = features.cover(points, labeled, weights)
+    represented = tuple(place.represented for place in places)
+    return Covering(tuple(place.index for place in places), tuple(place.score for place in places), represented)
 
 
 def line(*values: float) -> Floats:
@@ -108,7 +123,7 @@ def test_scores_of_scans_by_hand() -> None:
     assert [place.index for place in places] == [0, 2, 1]
     assert [place.score for place in places] == pytest.approx([25 / total, 2 / total, 1 / total])
     assert similar_above([0, 2, 1], line(10, 11, -4)) == [None, 0, None]
-    assert [place.reasons for place in places] == [("represents 1 other scan",), (), ()]
+    assert [place.represented for place in places] == [1, 0, 0]
     same = order_by_coverage(line(10, 11, -4, 0), np.zeros(3))
     assert [place.score for place in same] == pytest.approx([20 / 25, 4 / 25, 1 / 25])
 

@@ -60,7 +60,7 @@ def test_entropy_is_a_fraction_of_its_maximum() -> None:
 
 
 def collect(slabs: list[tuple[int, Tensor]], shape: list[int], extras: ExtraMaps = ALL) -> PreparedMaps:
-    return Predictor(softmax, (1, 1), PLAIN, len(slabs[0][1]), CPU).collect(slabs, shape, extras)
+    return Predictor(softmax, (1, 1), PLAIN, len(slabs[0][1]), CPU).collect(iter(slabs), shape, extras)
 
 
 def test_the_mean_is_over_the_voxels_that_may_be_foreground() -> None:

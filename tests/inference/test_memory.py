@@ -7,10 +7,9 @@ import torch
 
 from graftseg.core.errors import Code
 from graftseg.data.grid import Grid
-from graftseg.inference import memory
+from graftseg.inference import predictor as prediction
 from graftseg.inference.label_maps import ExtraMaps
-from graftseg.inference.memory import check_memory, host_bytes
-from graftseg.inference.predictor import Predictor
+from graftseg.inference.predictor import Predictor, check_memory, host_bytes
 from graftseg.recipes.settings import InferenceSettings
 from user_errors import user_error
 
@@ -39,7 +38,7 @@ def test_channels_components_and_extra_maps_need_memory() -> None:
 
 
 def test_a_scan_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device: 2**30)
+    monkeypatch.setattr(prediction, "free_memory", lambda device: 2**30)
     check_memory(Grid.identity((16, 16, 16)), 1, predictor((16, 16, 16)), ExtraMaps(), Path("small.nii"))
     with user_error(Code.OUT_OF_MEMORY, "ct.nii", "about 2.9 GiB of memory, but only 1.0 GiB"):
         check_memory(CT, 1, predictor(device="cuda"), ExtraMaps(), Path("ct.nii"))

@@ -23,9 +23,9 @@ from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.predictor import Predictor
-from graftseg.inference.ranking.cases import Prepared, candidates_in
-from graftseg.inference.ranking.observe import count_parts, near_boundary, observe
-from graftseg.inference.ranking.orders import DEFAULT_ORDER
+from graftseg.inference.ranking import DEFAULT_ORDER
+from graftseg.inference.ranking.measure import candidates_in
+from graftseg.inference.ranking.observe import Prepared, count_parts, near_boundary, observe
 from graftseg.inference.ranking.rank import Ranked, Ranking
 from loops import for_each
 from user_errors import user_error

@@ -22,7 +22,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
 from graftseg.evaluation.references import label_map_files
-from graftseg.inference import memory
+from graftseg.inference import predictor as prediction
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.label_maps import LEVELS
 from graftseg.inference.predict import FLIPS
@@ -233,7 +233,7 @@ def test_case_names_that_collide_with_extra_maps(run: Path, scan: Path, out: Pat
 
 
 def test_scans_that_exceed_the_memory_fail(run: Path, scan: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(prediction, "free_memory", lambda device: 1000)
     (failure,) = api.predict(run, scan, out, device="cpu").failures
     assert failure.code == Code.OUT_OF_MEMORY and "test_000_0000.nii.gz" in failure.where
 

@@ -18,7 +18,7 @@ from graftseg.data.annotation.strokes import RUN
 from graftseg.data.grid import grid_difference
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label, read_scan
-from graftseg.inference.ranking.orders import DEFAULT_ORDER
+from graftseg.inference.ranking import DEFAULT_ORDER
 from graftseg.reporting.viewer.annotate import data_folder, make_annotator
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
 from graftseg.reporting.viewer.leases import LEASE_SECONDS, Leases

@@ -9,7 +9,7 @@ import typer
 from graftseg.cli.arguments import Device, On, Overrides, Run, print_table
 from graftseg.cli.messages import print_errors, say
 from graftseg.core.phrases import counted
-from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
+from graftseg.inference.ranking import DEFAULT_ORDER, Order
 
 KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
 

@@ -2,19 +2,9 @@
 
 # Any two colors are at least 25 apart in CIELAB, even under simulated deuteranopia and protanopia.
 COLORS = (
-    "#e69f00",
-    "#56b4e9",
-    "#009e73",
-    "#f5ec8c",
-    "#4a4af0",
-    "#b8430a",
-    "#b8f2ea",
-    "#aa4499",
-    "#503418",
-    "#5088f8",
-    "#3434a4",
-    "#6c3450",
-)
+    "#e69f00", "#56b4e9", "#009e73", "#f5ec8c", "#4a4af0", "#b8430a",
+    "#b8f2ea", "#aa4499", "#503418", "#5088f8", "#3434a4", "#6c3450",
+)  # fmt: skip
 
 
 def color_of(label: int) -> str:

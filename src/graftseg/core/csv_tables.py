@@ -14,11 +14,7 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.AS
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows of cells as CSV. None becomes an empty cell.
-
-    An apostrophe is put before a text that a spreadsheet could run as a formula, or that starts with an apostrophe.
-    ``read_csv_rows`` removes it.
-    """
+    """Return rows as CSV. Texts that could be formulas get an apostrophe, which ``read_csv_rows`` removes."""
     return "".join(_csv_line([_with_apostrophe(cell) for cell in row]) for row in rows)
 
 

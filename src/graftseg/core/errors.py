@@ -85,10 +85,7 @@ def in_one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape characters that control a terminal, have no width or change the direction of text.
-
-    Newlines, tabs, spaces and joiners are kept. Some scripts need joiners.
-    """
+    """Escape characters that control a terminal, have no width or change the direction of text, except joiners."""
     return "".join(character if _is_visible(character) else _escape(character) for character in text)
 
 
@@ -103,10 +100,7 @@ def _escape(character: str) -> str:
 class UserError(Exception):
     """A problem that the user can fix. The command line prints one line and exits with code 2, without a traceback.
 
-    - ``code``: the kind of error.
-    - ``where``: the file, folder or option.
-    - ``finding``: what is wrong.
-    - ``remedy``: what to do.
+    ``where`` is the file, folder or option, ``finding`` is what is wrong, and ``remedy`` is what to do.
     """
 
     def __init__(self, code: Code, where: str | Path, finding: str, remedy: str) -> None:

@@ -17,18 +17,15 @@ from typing import Any
 from graftseg.core.errors import Code, UserError
 from graftseg.core.reading import open_regular, read_start
 
-PARTIAL = ".partial-"
-"""Prefix of temporary files and folders."""
-MAX_SUFFIX = 40
-"""Maximum number of characters of a target's name in the name of its temporary file."""
+PARTIAL = ".partial-"  # prefix of temporary files and folders
+MAX_SUFFIX = 40  # maximum number of characters of a target's name in the name of its temporary file
 WRITE_REMEDY = "check free disk space and permissions"
 RESTORE_REMEDY = "restore the file or create it again"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, None)
 """Error numbers of a full disk. None is included because numpy raises this error without a number."""
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM)
 """Error numbers to ignore: the file system cannot flush folders, or the folder is not readable."""
-CHECKSUM = "content_sha256"
-"""Entry of a JSON object with the checksum of all other entries."""
+CHECKSUM = "content_sha256"  # entry of a JSON object with the checksum of all other entries
 MAX_JSON_BYTES, MAX_LEVELS, MAX_DIGITS = 64 * 2**20, 100, 300
 """Limits of a JSON file: its size, the levels of nested lists and objects, and the digits of an integer."""
 # The umask can only be read by setting it, which is unsafe once threads are running.
@@ -306,10 +303,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, finding: str) -> Iterator[None]:
-    """Lock a folder or a lock file inside the block. If another process has the lock, raise an error with ``finding``.
-
-    The operating system releases the lock when the process ends, even if it is killed.
-    """
+    """Lock a folder or lock file inside the block, or raise an error with ``finding``. A killed process releases it."""
     folder = path if path.is_dir() else path.parent
     make_folder(folder)
     with write_errors(folder):

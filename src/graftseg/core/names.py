@@ -47,10 +47,7 @@ def by_nfc(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def split_suffix(name: str) -> tuple[str, str]:
-    """Split a name at its last ``_``, ``-``, dot or space if the suffix contains a letter.
-
-    A number is not a suffix: ``p1_T2`` has the suffix ``T2``, but ``p_0001`` has an empty suffix.
-    """
+    """Split a name at its last separator if a letter follows: ``p1_T2`` has the suffix ``T2``, ``p_01`` has none."""
     match = SUFFIX.fullmatch(nfc(name))
     return (match["start"], match["suffix"]) if match else (nfc(name), "")
 

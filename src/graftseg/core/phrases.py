@@ -1,4 +1,4 @@
-"""Phrases of messages and reports: numbers with nouns, shortened lists, names of classes."""
+"""Phrases of messages and reports: numbers with nouns, durations, shortened lists, names of classes."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,16 @@ from collections.abc import Sequence
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: 1 voxel, 2 voxels."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as text with at most two units, such as ``1 min 15 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def and_more(first: str, total: int) -> str:

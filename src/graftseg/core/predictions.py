@@ -18,38 +18,28 @@ from graftseg.core.names import nfc
 from graftseg.core.reading import read_bytes
 
 MANIFEST = "manifest.json"
-JOURNALS = "cases*.jsonl"
-"""Pattern of the journals: ``cases.jsonl``, and one for each shard."""
+JOURNALS = "cases*.jsonl"  # pattern of the journals: ``cases.jsonl``, and one for each shard
 FORMAT = {"format": "graftseg predictions", "version": 1}
 
 
 @dataclass(frozen=True)
 class PredictedCase:
-    """A predicted case and its files.
-
-    - ``output``: name of the label map. ``probabilities``, ``uncertainty`` and ``picture`` name the additional files.
-    - ``mean_uncertainty``: mean over voxels with a foreground probability of at least 5 %, or None without such voxels
-      or without uncertainty.
-    - ``sha256``: checksum of the image, or None if the image is not from a store.
-    - ``found``: label values in the label map.
-    - ``key``: checksum of everything that the files depend on: scan, networks and settings. None in older versions.
-    - ``checksums``: checksums of ``files``, in this order.
-    """
+    """A predicted case and its files."""
 
     case: str
     images: tuple[str, ...]
-    output: str
+    output: str  # name of the label map
     seconds: float
     is_empty: bool = False
-    probabilities: str | None = None
+    probabilities: str | None = None  # names of the additional files
     uncertainty: str | None = None
-    mean_uncertainty: float | None = None
+    mean_uncertainty: float | None = None  # over voxels with a foreground probability of at least 5 %, if any
     picture: str | None = None
-    sha256: str | None = None
+    sha256: str | None = None  # checksum of the image, or None if the image is not from a store
     precision: str = "float32"
-    found: tuple[int, ...] = ()
-    key: str | None = None
-    checksums: tuple[str, ...] = ()
+    found: tuple[int, ...] = ()  # label values in the label map
+    key: str | None = None  # checksum of scan, networks and settings; None in older versions
+    checksums: tuple[str, ...] = ()  # checksums of ``files``, in this order
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -64,33 +54,23 @@ class PredictedCase:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a folder of label maps.
-
-    - ``weights``: checksum of the network, or a checksum of the checksums of several networks.
-    - ``inference``: settings of the prediction.
-    - ``checkpoint``: how the checkpoint was selected, and ``selected_on`` on which cases.
-    - ``failures``: reason for each case without a label map.
-    - ``unfinished``: files of a running or interrupted call; some of them may exist already.
-    - ``networks``: number of averaged networks.
-    - ``opinions``: which predictions were averaged for the uncertainty.
-    - ``peak_memory``: bytes used by the process and by the GPU.
-    """
+    """The manifest of a folder of label maps."""
 
     run: str
-    weights: str
-    inference: dict[str, Any]
+    weights: str  # checksum of the network, or a checksum of the checksums of several networks
+    inference: dict[str, Any]  # settings of the prediction
     classes: tuple[str, ...]
-    checkpoint: str
+    checkpoint: str  # how the checkpoint was selected, and ``selected_on`` on which cases
     device: str
     versions: dict[str, str]
     cases: tuple[PredictedCase, ...] = ()
-    failures: dict[str, str] = field(default_factory=dict)
-    unfinished: tuple[str, ...] = ()
-    networks: int = 1
-    opinions: str | None = None
+    failures: dict[str, str] = field(default_factory=dict)  # reason for each case without a label map
+    unfinished: tuple[str, ...] = ()  # files of a running or interrupted call; some of them may exist already
+    networks: int = 1  # number of averaged networks
+    opinions: str | None = None  # which predictions were averaged for the uncertainty
     started: str | None = None
     ended: str | None = None
-    peak_memory: dict[str, int] = field(default_factory=dict)
+    peak_memory: dict[str, int] = field(default_factory=dict)  # bytes used by the process and by the GPU
     selected_on: str | None = None
 
     def __post_init__(self) -> None:
@@ -118,11 +98,7 @@ _CASE = TypeAdapter(PredictedCase)
 
 
 def read_manifest(folder: Path, remedy: str) -> Manifest | None:
-    """Return the manifest of a folder, or None if the folder has none.
-
-    Cases that a running or killed prediction has finished are included, although only a journal lists them. ``remedy``
-    is part of the error for an invalid manifest.
-    """
+    """Return the manifest with the cases of its journals, or None. ``remedy`` is for the error of an invalid one."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -137,10 +113,7 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
 
 
 def precisions_of(folders: Sequence[Path], cases: Iterable[str]) -> list[str] | None:
-    """Return the precision in which each folder's label maps of these cases were predicted, if the precision differs.
-
-    Return None if it is the same, or if a folder has no valid manifest with these cases.
-    """
+    """Return the precision of each folder's label maps of these cases, or None if it is equal or not known."""
     names = {nfc(case) for case in cases}
     manifests = [find_manifest(folder) for folder in folders]
     predicted = [[] if manifest is None else manifest.cases for manifest in manifests]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 from graftseg.core.errors import in_one_line
 
-REPORT_SECONDS = 30.0
-"""Seconds between progress lines if stderr is not a terminal."""
+REPORT_SECONDS = 30.0  # seconds between progress lines if stderr is not a terminal
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Show = Callable[[float, str], None]
-"""A function that shows the completed amount and a text such as ``3 of 10``."""
+Show = Callable[[float, str], None]  # a function that shows the completed amount and a text such as ``3 of 10``
 _is_hidden = False
 
 
@@ -107,55 +105,36 @@ class ScanProgress:
     scans: int
     show: Show
     clock: Callable[[], float] = monotonic
-    done: int = 0
-    windows: int = 0  # predicted windows of the current scan
-    windows_of_scan: int = 0  # all windows of the current scan
-    _total_windows: int = 0  # predicted windows of all scans
-    _start: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._start = self.clock()
+        self._start, self._done, self._all_windows = self.clock(), 0, 0
+        self._windows, self._windows_of_scan = 0, 0
 
     def begin(self, windows: int) -> None:
         """Start a scan of ``windows`` windows."""
-        self._set(0, windows)
+        self._update(0, windows)
 
     def tick(self, windows: int) -> None:
         """Count ``windows`` more predicted windows."""
-        self._total_windows += windows
-        self._set(self.windows + windows, self.windows_of_scan)
+        self._all_windows += windows
+        self._update(self._windows + windows, self._windows_of_scan)
 
     def end(self) -> None:
         """Finish the current scan, successfully or not."""
-        self.done += 1
-        self._set(0, 0)
+        self._done += 1
+        self._update(0, 0)
 
-    def _set(self, windows: int, windows_of_scan: int) -> None:
-        self.windows, self.windows_of_scan = windows, windows_of_scan
-        self.show(self.completed, self.text)
-
-    @property
-    def completed(self) -> float:
-        """Number of completed scans, including the completed fraction of the current scan."""
-        return self.done + (min(self.windows / self.windows_of_scan, 1) if self.windows_of_scan else 0)
-
-    @property
-    def text(self) -> str:
-        """The counts and the speed."""
-        parts = [f"{self.done} of {self.scans} scans"]
-        if self.windows_of_scan:
-            parts.append(f"window {self.windows} of {self.windows_of_scan}")
+    def _update(self, windows: int, windows_of_scan: int) -> None:
+        """Show the number of completed scans, including a fraction of the current scan, and the speed."""
+        self._windows, self._windows_of_scan = windows, windows_of_scan
+        fraction, parts = 0.0, [f"{self._done} of {self.scans} scans"]
+        if windows_of_scan:
+            fraction = min(windows / windows_of_scan, 1)
+            parts.append(f"window {windows} of {windows_of_scan}")
         seconds = self.clock() - self._start
-        if self._total_windows and seconds > 0:
-            parts.append(f"{self._total_windows / seconds:.3g} windows/s")
-        return ", ".join(parts)
-
-
-@contextmanager
-def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
-    """Yield a counter that shows the progress of a prediction of ``scans`` scans."""
-    with progress_bar(description, scans) as show:
-        yield ScanProgress(scans, show)
+        if self._all_windows and seconds > 0:
+            parts.append(f"{self._all_windows / seconds:.3g} windows/s")
+        self.show(self._done + fraction, ", ".join(parts))
 
 
 @contextmanager

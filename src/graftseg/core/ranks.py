@@ -11,8 +11,10 @@ ranks with ``all_sum``, and then has the same value on all ranks. The gradient o
 import json
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,36 +26,91 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.heartbeat import Heartbeat
 from graftseg.core.launched import TIMEOUT_VARIABLE, is_launched, restarts, timeout_seconds
 from graftseg.core.progress import hide_progress
 
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)
 """Time that ranks wait while another rank works alone, for example to prepare scans, and has a heartbeat."""
+KEY = "heartbeat of rank {}"
+MAX_INTERVAL = 10.0
+
+
+class Heartbeat:
+    """Signs of life of ranks, for other ranks that wait while a rank works alone, perhaps for hours.
+
+    A thread of each rank counts in the store that connects the ranks, unless its process or its machine hangs.
+    ``seconds`` is the silence after which a rank counts as lost.
+    """
+
+    def __init__(self, store: Any, rank: int, seconds: float) -> None:
+        self.seconds = seconds
+        self._store, self._rank, self._interval = store, rank, min(MAX_INTERVAL, seconds / 4)
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Increase the number of this rank inside the block."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            with suppress(RuntimeError):  # the store ended
+                while not ended.wait(self._interval):
+                    self._store.add(KEY.format(self._rank), 1)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(self._interval)
+
+    def wait(self, work: Any, rank: int) -> None:
+        """Wait for communication with a rank. Raise a RuntimeError if it hangs."""
+        if self._ends(work):
+            return
+        ended, heard = threading.Event(), [time.monotonic()]
+
+        def listen() -> None:
+            number = -1
+            with suppress(RuntimeError):
+                while not ended.wait(self._interval):
+                    if (latest := self._store.add(KEY.format(rank), 0)) != number:
+                        number, heard[0] = latest, time.monotonic()
+
+        # another thread reads the number, because the store may be on the machine that hangs
+        threading.Thread(target=listen, daemon=True).start()
+        try:
+            while not self._ends(work):
+                if time.monotonic() - heard[0] > self.seconds:
+                    raise RuntimeError(f"rank {rank} hangs")
+        finally:
+            ended.set()
+
+    def _ends(self, work: Any) -> bool:
+        """Return whether communication ends within the interval. Raise a RuntimeError if it fails."""
+        try:
+            work.wait(timedelta(seconds=self._interval))
+        except RuntimeError:
+            if work.is_completed():
+                raise
+            return False
+        return True
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The connected ranks.
+    """The connected ranks."""
 
-    - ``rank``: number of this rank.
-    - ``count``: number of ranks.
-    - ``patient_group``: process group with the timeout ``PATIENCE``.
-    - ``timeout``: timeout of all other communication, in seconds.
-    - ``heartbeat``: shows whether a rank works while others wait for it.
-    """
-
-    rank: int
-    count: int
-    patient_group: Any
-    timeout: float
-    heartbeat: Heartbeat
+    rank: int  # number of this rank
+    count: int  # number of ranks
+    patient_group: Any  # process group with the timeout ``PATIENCE``
+    timeout: float  # timeout of all other communication, in seconds
+    heartbeat: Heartbeat  # shows whether a rank works while others wait for it
 
 
 _group: _Group | None = None
-_joined: _Group | None = None
-"""The group of this process, also while it acts as the only rank (``alone``)."""
+_joined: _Group | None = None  # the group of this process, also while it acts as the only rank (``alone``)
 
 
 def shares_gpu() -> bool:
@@ -219,10 +276,7 @@ def own_rows(table: Any) -> Any:
 
 
 def draw_rows(draw_like: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
-    """Draw random numbers for every value of ``like``, such as ``draw_rows(torch.randn_like, images)``.
-
-    All ranks draw the numbers of the whole batch, and each rank uses its rows.
-    """
+    """Draw numbers for the whole batch, as in ``draw_rows(torch.randn_like, x)``, and return the rows of this rank."""
     if _group is None:
         return draw_like(like)
     rows: Tensor = own_rows(draw_like(like.new_empty(_group.count * len(like), *like.shape[1:])))
@@ -231,12 +285,15 @@ def draw_rows(draw_like: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
 
 def all_sum(x: Tensor) -> Tensor:
     """Return the sum over ranks; its gradient is the sum of the gradients of all ranks."""
-    return x if _group is None else _all_sum(x)
+    if _group is None:
+        return x
+    summed: Tensor = _AllSum.apply(x)  # type: ignore[no-untyped-call]
+    return summed
 
 
 def all_mean(x: Tensor) -> Tensor:
     """Return the mean over ranks, with gradients as in ``all_sum``."""
-    return x if _group is None else _all_sum(x) / _group.count
+    return share(all_sum(x))
 
 
 def share(x: Tensor) -> Tensor:
@@ -251,7 +308,7 @@ def gather_rows(x: Tensor) -> Tensor:
     sparse = x.new_zeros(len(x), _group.count, *x.shape[1:])
     placed = torch.arange(_group.count, device=x.device) == _group.rank
     sparse = torch.where(placed.view(1, -1, *[1] * (x.dim() - 1)), x.unsqueeze(1), sparse)
-    return _all_sum(sparse).flatten(0, 1)
+    return all_sum(sparse).flatten(0, 1)
 
 
 def sum_now(x: Tensor) -> None:
@@ -272,11 +329,6 @@ def start_sum(x: Tensor) -> Callable[[], None]:
     return wait
 
 
-def _all_sum(x: Tensor) -> Tensor:
-    summed: Tensor = _AllSum.apply(x)  # type: ignore[no-untyped-call]
-    return summed
-
-
 class _AllSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -295,7 +347,6 @@ def _reduced(x: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
 
 @contextmanager
 def _reporting_lost_ranks(seconds: float | None = None) -> Iterator[None]:
-    """Turn communication errors into a UserError."""
     try:
         yield
     except RuntimeError as error:

@@ -11,8 +11,7 @@ from graftseg.core.errors import Code, UserError
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 CLIENT = "ray://"
 CONNECT_SECONDS = 10.0
-HEALTH_SECONDS = 20.0
-"""Time in which a cluster must say that it works."""
+HEALTH_SECONDS = 20.0  # time in which a cluster must say that it works
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """First bytes of an HTTP/2 client, with an empty frame of settings. Ray's servers speak HTTP/2 (gRPC)."""
 FRAME_HEADER, SETTINGS_FRAME = 9, 4
@@ -20,10 +19,7 @@ FRAME_HEADER, SETTINGS_FRAME = 9, 4
 
 
 def cluster_address(on: str) -> str:
-    """Return the address for ``--on``, or ``local`` for a new cluster on this machine.
-
-    ``ray`` is the address in the environment variable ``RAY_ADDRESS``. An empty variable counts as unset.
-    """
+    """Return the address for ``--on``: ``ray`` is ``RAY_ADDRESS`` or, if it is empty, ``local``, a new cluster."""
     address, where = on, f"--on {on}"
     if on == "ray":
         address = os.environ.get(ADDRESS_VARIABLE) or "local"

@@ -3,15 +3,17 @@
 import logging
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from logging.handlers import BufferingHandler
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 from warnings import catch_warnings
 
@@ -23,7 +25,7 @@ from graftseg.core.files import PARTIAL, make_folder
 from graftseg.core.progress import Show, hide_progress, progress_bar
 from graftseg.core.ray_address import ADDRESS_VARIABLE, check_cluster, cluster_address
 from graftseg.core.signals import handling_signals, install_handlers, stop_signals
-from graftseg.core.tasks import TasksStoppedError, Work
+from graftseg.core.tasks import Item, Result, Results, Task, TasksStoppedError, Work
 
 # Ray reads these variables when it is imported: send no usage statistics
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -39,35 +41,27 @@ except ModuleNotFoundError as error:
     remedy = "install it with: pip install 'graftseg[ray]'"
     raise UserError(Code.PACKAGE_MISSING, "--on ray", f"the package {error.name} is not installed", remedy) from None
 
-RETRIES = 3
-"""Number of times that a task starts again if its worker dies."""
-STOP_SECONDS = 300.0
-"""Time in which running tasks must save their state after Ctrl-C."""
+RETRIES = 3  # number of times that a task starts again if its worker dies
+STOP_SECONDS = 300.0  # time in which running tasks must save their state after Ctrl-C
 LOCK_SECONDS = 120.0
 """Time that a task waits for a lock. A file server may release the lock of a dead machine with a delay."""
-PROBE_SECONDS = 120.0
-"""Time in which a worker must answer which folders it sees."""
+PROBE_SECONDS = 120.0  # time in which a worker must answer which folders it sees
 POLL_SECONDS = 0.2
 MAX_GROUP = 100
 TASKS_PER_SLOT = 4
 """Number of groups per slot (a task that can run at the same time as others), so that fast workers take more groups."""
-STORE_BYTES = 256 * 2**20
-"""Memory of a local cluster for results. Results are small, because tasks write files."""
+STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are small, because tasks write files.
 SHARED = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-LogMessage = tuple[str, int, str]
-"""Name of the logger, level and text."""
+LogMessage = tuple[str, int, str]  # name of the logger, level and text
 
 
 @contextmanager
 def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
     """Connect to a cluster inside the block, or use the existing connection of this process.
 
-    - ``on``: address of a cluster, or ``ray`` for the cluster in the environment variable ``RAY_ADDRESS``. Without this
-      variable, ``ray`` starts a cluster on this machine, which ends with the block.
-    - ``cores``: number of cores of a new cluster.
+    ``on`` is the address of a cluster, or ``ray`` for the cluster in the environment variable ``RAY_ADDRESS``. Without
+    this variable, ``ray`` starts a cluster of ``cores`` cores on this machine, which ends with the block.
     """
     if ray.is_initialized():
         yield RayExecutor()
@@ -121,15 +115,7 @@ class _Environment:
     paths: tuple[str, ...]
     threads: int
 
-    def enter(self) -> None:
-        """Prepare this worker for a task, or raise a UserError if it does not see a folder."""
-        if missing := self.missing():
-            raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
-        hide_progress(True)
-        torch.set_num_threads(self.threads)
-
     def missing(self) -> list[str]:
-        """Return the paths that this worker does not see."""
         with suppress(OSError):
             os.chdir(self.cwd)
         missing = [Path(path) for path in self.paths if not Path(path).exists()]
@@ -137,44 +123,39 @@ class _Environment:
 
 
 def _run_task(
-    environment: _Environment, function: Callable[[Item], Result], item: Item
+    environment: _Environment, function: Task[Item, Result], item: Item
 ) -> tuple[Result | None, UserError | None, list[LogMessage]]:
     """Run a task on a worker. Return its result, its error and its warnings."""
-    with _collected_warnings() as warnings:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                environment.enter()
-                return function(item), None, warnings
-            except UserError as error:
-                if error.code is not Code.FOLDER_LOCKED or time.monotonic() > deadline:
-                    return None, error, warnings
-            time.sleep(1)
+    package, collector = logging.getLogger("graftseg"), BufferingHandler(sys.maxsize)
+    collector.setLevel(logging.WARNING)
+    package.addHandler(collector)
+    try:
+        result, error = _attempt(environment, function, item)
+    finally:
+        package.removeHandler(collector)
+    return result, error, [(record.name, record.levelno, record.getMessage()) for record in collector.buffer]
+
+
+def _attempt(
+    environment: _Environment, function: Task[Item, Result], item: Item
+) -> tuple[Result | None, UserError | None]:
+    """Return the result or the error of a task. Wait while its folder is locked, but not too long."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            if missing := environment.missing():
+                raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
+            hide_progress(True)
+            torch.set_num_threads(environment.threads)
+            return function(item), None
+        except UserError as error:
+            if error.code is not Code.FOLDER_LOCKED or time.monotonic() > deadline:
+                return None, error
+        time.sleep(1)
 
 
 def _inspect_worker(environment: _Environment) -> tuple[list[str], dict[str, str]]:
-    """Return the paths that a worker does not see, and its versions."""
     return environment.missing(), versions()
-
-
-class _Collector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[LogMessage] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append((record.name, record.levelno, record.getMessage()))
-
-
-@contextmanager
-def _collected_warnings() -> Iterator[list[LogMessage]]:
-    """Yield a list that receives the warnings of graftseg inside the block."""
-    collector, package = _Collector(), logging.getLogger("graftseg")
-    package.addHandler(collector)
-    try:
-        yield collector.messages
-    finally:
-        package.removeHandler(collector)
 
 
 @dataclass
@@ -198,9 +179,7 @@ class RayExecutor:
         return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
     @contextmanager
-    def running(
-        self, function: Callable[[Item], Result], items: Sequence[Item], work: Work
-    ) -> Iterator[Sequence[Callable[[], Result]]]:
+    def running(self, function: Task[Item, Result], items: Sequence[Item], work: Work) -> Iterator[Results[Result]]:
         """Start the tasks, as ``Executor.running`` describes. Ctrl-C cancels them and raises a TasksStoppedError."""
         needs = _needs(work.device)
         sizes = [len(item) if isinstance(item, list) else 1 for item in items]

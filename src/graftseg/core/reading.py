@@ -38,10 +38,7 @@ def _regular_size(path: Path, info: os.stat_result) -> int:
 
 
 def check_regular(path: Path) -> None:
-    """Raise an OSError unless a path is a regular file, and a ValueError if the file is empty.
-
-    Call this function before a package opens the path.
-    """
+    """Before a package opens a path, raise an OSError unless it is a regular file, and a ValueError if it is empty."""
     if not _regular_size(path, path.stat()):
         raise ValueError("the file is empty")
 

@@ -42,16 +42,11 @@ SINGLE_RUN, FOLDS, SEEDS, METHODS = "a single run", "folds", "several seeds", "a
 
 @dataclass(frozen=True)
 class Shipped:
-    """The network that ``predict`` uses.
-
-    - ``network``: the network of the run, the supervised baseline, or the average of the two networks.
-    - ``reason``: why this network was chosen.
-    - ``both_supervised``: whether the run, like its baseline, did not use unlabeled scans.
-    """
+    """The network that ``predict`` uses: that of the run, the supervised baseline, or the average of both."""
 
     network: Literal["run", "average", "baseline"]
-    reason: str
-    both_supervised: bool = False
+    reason: str  # why this network was chosen
+    both_supervised: bool = False  # whether the run, like its baseline, did not use unlabeled scans
 
     @property
     def sentence(self) -> str:
@@ -162,11 +157,9 @@ class RunFolder:
             finding = f"the folder contains {content}, not {expected}"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if content and resume is False:
-            if self._is_finished(needs_baseline=needs_baseline):
-                raise UserError(
-                    Code.TARGET_EXISTS, self.path, "the folder contains a finished run", "choose another --out"
-                )
             finding, remedy = f"the folder contains {content}", "add --resume to continue, or pass another --out"
+            if self._is_finished(needs_baseline=needs_baseline):
+                finding, remedy = "the folder contains a finished run", "choose another --out"
             raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
         if resume and not content:
             raise UserError(Code.RUN_UNFINISHED, self.path, "there is nothing to resume", "omit --resume to start")
@@ -325,10 +318,7 @@ def complete_log(path: Path, steps: int | None) -> list[dict[str, Any]]:
 
 
 def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
-    """Return the runs whose probabilities are averaged: all folds or the given fold, or a single run itself.
-
-    Raise a UserError if one of these folds is not finished.
-    """
+    """Return the finished runs whose probabilities are averaged: all folds, the given fold, or a single run itself."""
     count = fold_count(run)
     if fold is not None and not 0 <= fold < count:
         remedy = f"choose a fold from 0 to {count - 1}" if count else "omit --fold"

@@ -7,16 +7,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-MAX_COUNT = 10**9
-"""Upper limit for numbers of steps, cases and folds."""
-MAX_SIDE = 2**16
-"""Upper limit for the length of an axis in voxels."""
-MAX_IMAGES = 2**16
-"""Upper limit for images in a batch."""
-Location = tuple[str | int, ...]
-"""Keys and indices that lead to a value."""
-Voxels = Annotated[int, Field(gt=0, le=MAX_SIDE)]
-"""The length of an axis in voxels."""
+MAX_COUNT = 10**9  # upper limit for numbers of steps, cases and folds
+MAX_SIDE = 2**16  # upper limit for the length of an axis in voxels
+MAX_IMAGES = 2**16  # upper limit for images in a batch
+Location = tuple[str | int, ...]  # keys and indices that lead to a value
+Voxels = Annotated[int, Field(gt=0, le=MAX_SIDE)]  # the length of an axis in voxels
 
 
 class Settings(BaseModel):

@@ -2,34 +2,24 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Decision = Literal["continue", "extend", "skip", "stop"]
-MIN_SCANS = 2
-"""Minimum number of scans with a plausible prediction for self-training."""
+MIN_SCANS = 2  # minimum number of scans with a plausible prediction for self-training
 
 
 @dataclass(frozen=True)
 class TeacherCheck:
-    """The result of a check before or during self-training.
+    """The result of a check before or during self-training."""
 
-    stage: number of the stage of self-training
-    scans: number of checked scans
-    rejected: why a scan is left out, by its name; with the decision ``stop``, how a class changed, by its name
-    decision: what to do next
-    watched: predicted volumes of the watched scans before the stage, by the name of the scan
-    step: number of steps of the stage before the check
-    added: number of supervised steps in the time that is left because self-training is skipped
-    """
-
-    stage: int
-    scans: int
-    rejected: Mapping[str, str]
-    decision: Decision
-    watched: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    step: int = 0
-    added: int = 0
+    stage: int  # number of the stage of self-training
+    scans: int  # number of checked scans
+    rejected: Mapping[str, str]  # why a scan is left out or, with the decision ``stop``, how a class changed, by name
+    decision: Decision  # what to do next
+    watched: Mapping[str, Sequence[int]] = field(default_factory=dict)  # volumes before the stage, by scan
+    step: int = 0  # number of steps of the stage before the check
+    added: int = 0  # number of supervised steps in the time that is left because self-training is skipped
 
     @property
     def finding(self) -> str:
@@ -60,8 +50,7 @@ class TeacherCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        watched = {name: list(volumes) for name, volumes in self.watched.items()}
-        return {**vars(self), "rejected": dict(self.rejected), "watched": watched}
+        return asdict(self)
 
 
 def counted_reasons(rejected: Mapping[str, str]) -> str:

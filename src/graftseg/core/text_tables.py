@@ -62,7 +62,7 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int)
 def _fitting_layout(columns: Sequence[_Column], width: int) -> tuple[bool, int] | None:
     """Return the first layout in which the columns fit, or None. A single column may be wider than the terminal."""
     for broken, gap in LAYOUTS:
-        if len(columns) == 1 or sum(column.width(broken) for column in columns) + gap * (len(columns) - 1) <= width:
+        if len(columns) == 1 or sum(column.width(broken) + gap for column in columns) - gap <= width:
             return broken, gap
     return None
 

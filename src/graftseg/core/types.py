@@ -21,18 +21,12 @@ NEIGHBORS = {(2, 1): 4, (2, 2): 8, (3, 1): 6, (3, 2): 18, (3, 3): 26}
 
 @dataclass(frozen=True)
 class Geometry:
-    """Position and orientation of the voxels of a scan.
+    """Position and orientation of the voxels of a scan."""
 
-    - ``shape``: number of voxels along the two or three spatial axes.
-    - ``affine``: 4x4 matrix from voxel index to world coordinates (right, anterior, superior) in ``units``.
-    - ``qform_code``, ``sform_code``: fields of the NIfTI header. If both are 0, the file does not define the
-      orientation.
-    """
-
-    shape: tuple[int, ...]
-    affine: Matrix
+    shape: tuple[int, ...]  # number of voxels along the two or three spatial axes
+    affine: Matrix  # 4x4 matrix from voxel index to world coordinates (right, anterior, superior) in ``units``
     units: str = "mm"
-    qform_code: int = 1
+    qform_code: int = 1  # fields of the NIfTI header; if both are 0, the file does not define the orientation
     sform_code: int = 1
 
     @property
@@ -62,13 +56,10 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Case:
-    """A scan on disk, with its label map unless it is unlabeled.
-
-    ``images`` contains one file per channel, one file for all channels, or the files that a benchmark reader needs.
-    """
+    """A scan on disk, with its label map unless it is unlabeled."""
 
     name: str
-    images: tuple[Path, ...]
+    images: tuple[Path, ...]  # one file per channel, one for all channels, or those that a benchmark reader needs
     label: Path | None
     split: Split
 
@@ -92,14 +83,11 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak.
-
-    ``plain`` contains the unlabeled images before intensity augmentation, or is None without this augmentation.
-    """
+    """The input of a training step. It contains no labels of unlabeled images, so hidden labels cannot leak."""
 
     labeled: Labeled
     unlabeled: Tensor
-    plain: Tensor | None = None
+    plain: Tensor | None = None  # the unlabeled images before intensity augmentation, if there is any
 
     @property
     def for_teacher(self) -> Tensor:
@@ -117,18 +105,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss to minimize: the weighted sum of its terms.
+    """A loss to minimize: the weighted sum of its terms."""
 
-    - ``updates``: name of the submodule whose parameters are updated, such as ``student``.
-    - ``terms``: scalars by name.
-    - ``weights``: factors of the terms by name, 1 by default.
-    - ``shows``: tensors by name, without copies, which a snapshot shows as pictures.
-    """
-
-    updates: str
-    terms: dict[str, Tensor]
-    weights: dict[str, float | Tensor] = field(default_factory=dict)
-    shows: dict[str, Tensor] = field(default_factory=dict)
+    updates: str  # name of the submodule whose parameters are updated, such as ``student``
+    terms: dict[str, Tensor]  # scalars by name
+    weights: dict[str, float | Tensor] = field(default_factory=dict)  # factors of the terms by name, 1 by default
+    shows: dict[str, Tensor] = field(default_factory=dict)  # tensors by name that a snapshot shows as pictures
 
     def __post_init__(self) -> None:
         if unknown := self.weights.keys() - self.terms.keys():

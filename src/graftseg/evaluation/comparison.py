@@ -27,31 +27,22 @@ HEAD = ("metric", "class", "cases", "first", "second", "difference", "95 % inter
 """Header of the printed table."""
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
 """Header of ``comparison.csv``. The column ``figure`` contains the metric."""
-VOLUME_TOLERANCE = 1e-6
-"""Relative difference up to which two reference volumes count as equal."""
+VOLUME_TOLERANCE = 1e-6  # relative difference up to which two reference volumes count as equal
 
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """The scores of a run and their origin. Unknown facts are None.
+    """The scores of a run and their origin. Unknown facts are None."""
 
-    path: folder of the run
-    checkpoint: how the checkpoint was selected, as text
-    references: folder or store with the reference label maps
-    tested_on: ``test_identity`` of the reference store
-    trained_on: ``identity`` of the training store
-    predictions: folder of the label maps
-    """
-
-    path: str
+    path: str  # folder of the run
     evaluation: Evaluation
-    checkpoint: str
-    references: str | None
-    tested_on: str | None
-    trained_on: str | None
+    checkpoint: str  # how the checkpoint was selected, as text
+    references: str | None  # folder or store with the reference label maps
+    tested_on: str | None  # ``test_identity`` of the reference store
+    trained_on: str | None  # ``identity`` of the training store
     weights_hash: str | None = None
     steps: int | None = None
-    predictions: Path | None = None
+    predictions: Path | None = None  # folder of the label maps
 
     @property
     def about(self) -> str:
@@ -66,17 +57,14 @@ class ScoredRun:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paired statistics of two runs, and the cases that only one of the two runs has.
-
-    precisions: precision in which the label maps of each run were predicted, if it differs
-    """
+    """Paired statistics of two runs, and the cases that only one of the two runs has."""
 
     first: ScoredRun
     second: ScoredRun
     effects: tuple[tuple[Pairs, Effect], ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
-    precisions: list[str] | None = None
+    precisions: list[str] | None = None  # precision in which the label maps of each run were predicted, if it differs
 
     def notes(self) -> Iterator[str]:
         """Yield the paths of both runs, and notes on equal weights and on cases that are left out."""
@@ -135,10 +123,7 @@ def _read_optional(path: Path) -> dict[str, Any]:
 
 
 def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] = read_scored_run) -> list[Comparison]:
-    """Compare the first run with every other run. Raise an error if runs were scored against different references.
-
-    ``read`` reads the scores in a folder.
-    """
+    """Compare the first run with every other run. Raise an error if they were scored against different references."""
     if len(folders) < 2:
         raise UserError(Code.OPTION_INVALID, "compare", "fewer than two runs given", "name two or more runs")
     for index, folder in enumerate(folders):
@@ -163,10 +148,7 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
 
 
 def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: str) -> None:
-    """Write ``comparison.csv``, ``comparison.json`` (with the difference of each case) and ``comparison.svg``.
-
-    If one of the files cannot be written, none is written.
-    """
+    """Write ``comparison.csv``, ``comparison.json`` (with differences of all cases) and ``comparison.svg``, or none."""
     lines = [
         list(_entry(comparison, pairs, effect).values())
         for comparison in comparisons
@@ -205,13 +187,9 @@ def _entry(comparison: Comparison, pairs: Pairs, effect: Effect) -> dict[str, An
 
 
 def _to_json(comparison: Comparison) -> dict[str, Any]:
-    runs = [
-        {"run": run.path, "checkpoint": run.checkpoint, "steps": run.steps}
-        for run in (comparison.first, comparison.second)
-    ]
+    runs = {"first": comparison.first, "second": comparison.second}
     return {
-        "first": runs[0],
-        "second": runs[1],
+        **{name: {"run": run.path, "checkpoint": run.checkpoint, "steps": run.steps} for name, run in runs.items()},
         "protocol": comparison.first.evaluation.protocol,
         "only_first": list(comparison.only_first),
         "only_second": list(comparison.only_second),

@@ -1,4 +1,4 @@
-"""Score label maps against references, for one case or for folders."""
+"""Scoring of label maps against references, for one case or for folders, and reuse of unchanged scores."""
 
 import logging
 import math
@@ -13,24 +13,34 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_json
 from graftseg.core.names import by_nfc, same_names
 from graftseg.core.phrases import class_name
-from graftseg.core.predictions import MANIFEST, find_manifest
+from graftseg.core.predictions import MANIFEST, find_manifest, read_manifest
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
 from graftseg.data.dataset import name_problem
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label
-from graftseg.data.store import is_store, open_store
+from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.metrics import TOLERANCE, Protocol, as_protocol, score
 from graftseg.evaluation.references import (
+    TESTED_ON,
     Reference,
     describe_references,
     label_map_files,
     predicted_images,
     references_in,
 )
-from graftseg.evaluation.scores import METRICS, VOXEL_FIELDS, Evaluation, Row, check_table_path
+from graftseg.evaluation.scores import (
+    METRICS,
+    VOXEL_FIELDS,
+    Evaluation,
+    Row,
+    check_table_path,
+    description_file,
+    read_csv,
+)
 
 LabelMap = npt.NDArray[np.unsignedinteger[Any]]
 MAX_WORKERS = 16
@@ -38,32 +48,16 @@ NOT_SCORED: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
 logger = logging.getLogger(__name__)
 
 
-def score_folders(
-    targets: Mapping[Path, Path],
-    references: Path,
-    *,
-    protocol: Protocol = "standard",
-    tolerance: float = TOLERANCE,
-    allow_missing: bool = False,
-    only: Collection[str] | None = None,
-) -> list[Evaluation]:
+def score_folders(targets: Mapping[Path, Path], references: Path, **rules: Any) -> list[Evaluation]:
     """Score folders of label maps, and write the table of each folder, with its description next to it.
 
     ``targets`` maps each folder to its table. The classes are those in the manifest of the first folder or, without a
-    manifest, those in the references. ``evaluate_folders`` describes the other parameters.
+    manifest, those in the references. ``rules`` are parameters of ``evaluate_folders``.
     """
     for table in targets.values():
         check_table_path(table)
     classes = _class_names(next(iter(targets)), references)
-    evaluations = evaluate_folders(
-        list(targets),
-        references,
-        classes=classes,
-        protocol=protocol,
-        tolerance=tolerance,
-        allow_missing=allow_missing,
-        only=only,
-    )
+    evaluations = evaluate_folders(list(targets), references, classes=classes, **rules)
     for table, evaluation in zip(targets.values(), evaluations, strict=True):
         evaluation.save(table, describe_references(references))
     return evaluations
@@ -94,8 +88,8 @@ def evaluate_folders(
     pairs = _pair_files(folders, references, classes, allow_missing=allow_missing, only=only)
     workers = min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
-        values = in_parallel(_nonzero_values, [reference for *_, reference in pairs], "Reading references", workers)
-        classes = {value: class_name(value) for value in sorted(set().union(*values))}
+        values = in_parallel(lambda pair: set(np.unique(pair[2].read().array)), pairs, "Reading references", workers)
+        classes = {value: class_name(value) for value in map(int, sorted(set().union(*values) - {0}))}
     if not set(classes) - {0}:
         finding = "the references contain only background"
         raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")
@@ -123,10 +117,7 @@ def evaluate_pair(
     tolerance: float = TOLERANCE,
     where: tuple[str | Path, str | Path] | None = None,
 ) -> list[Row]:
-    """Score every foreground class of one case. Both label maps ``(*space)`` are on the grid of ``geometry``.
-
-    ``where`` is the location of the prediction and of the reference in error messages.
-    """
+    """Score each foreground class of two label maps ``(*space)`` on one grid. ``where`` locates them in errors."""
     names = where or (case, f"reference of {case}")
     for name, labels in zip(names, (prediction, reference), strict=True):
         check_label_values(name, labels, classes)
@@ -204,10 +195,6 @@ def _check_partners(role: str, files: Mapping[str, Path], partner: str, partners
         raise UserError(Code.FILE_MISSING, files[unpaired[0]], finding, f"add the {partner} or pass --allow-missing")
 
 
-def _nonzero_values(reference: Reference) -> set[int]:
-    return set(np.unique(reference.read().array).tolist()) - {0}
-
-
 def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
     """Return the class names of the predictions or of a reference store, if known. Raise an error if they differ."""
     manifest = find_manifest(predictions)
@@ -220,3 +207,43 @@ def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
         raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained on")
     names = predicted or stored
     return dict(enumerate(names)) if names else None
+
+
+def find_cached_scores(
+    folder: Path,
+    weights_hash: str | None,
+    references: Path,
+    protocol: Protocol,
+    cases: Collection[str],
+    classes: int,
+    test_store: Store | None = None,
+) -> Evaluation | None:
+    """Return the scores stored in a folder of label maps, or None if they must be computed again.
+
+    The stored scores must come from float32 predictions of the network with this hash, be computed with the same
+    protocol from the same path of references, and have one row for every foreground class of every case. ``classes``
+    counts the background. With ``test_store``, its test scans and labels must also be unchanged.
+    """
+    table = folder / "metrics.csv"
+    description_path = description_file(table)
+    if not table.is_file() or not description_path.is_file():
+        return None
+    manifest, description = read_manifest(folder, "remove the folder"), read_json(description_path)
+    if manifest is None or not manifest.is_complete or manifest.weights != weights_hash:
+        return None
+    if any(case.precision != "float32" for case in manifest.cases):
+        return None
+    if (description.get("references"), description.get("protocol")) != (str(references.resolve()), protocol):
+        return None
+    if test_store is not None:
+        predicted = {case.case: case.sha256 for case in manifest.cases}
+        same_scans = all(predicted.get(case.name) == case.sha256[case.image] for case in test_store.of("test"))
+        if not same_scans or description.get(TESTED_ON) != test_store.test_identity:
+            return None
+    try:
+        evaluation = read_csv(table)
+    except UserError:
+        return None
+    expected = [(case, label) for case in cases for label in range(1, classes)]
+    scored = [(row.case, row.label) for row in evaluation.rows]
+    return evaluation if sorted(scored) == sorted(expected) else None

@@ -28,14 +28,11 @@ import numpy.typing as npt
 from graftseg.core.errors import Code, UserError
 
 Mask = npt.NDArray[np.bool_]
-Directed = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-"""The distances d(P -> G) and d(G -> P)."""
+Directed = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # the distances d(P -> G) and d(G -> P)
 Protocol = Literal["standard", "paper"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-TOLERANCE = 1.0
-"""Default tolerance of the surface Dice, in millimeters."""
-ROUNDING = 1e-6
-"""Relative rounding error of distances. Headers store spacings in single precision."""
+TOLERANCE = 1.0  # default tolerance of the surface Dice, in millimeters
+ROUNDING = 1e-6  # Relative rounding error of distances. Headers store spacings in single precision.
 
 
 def as_protocol(where: str | Path, name: str) -> Protocol:
@@ -67,24 +64,22 @@ def score(
     protocol: Protocol = "standard",
     tolerance: float = TOLERANCE,
 ) -> Scores:
-    """Return all metrics of one class of one case. ``protocol`` changes only the scores of empty masks.
-
-    ``tolerance`` is the largest distance that counts as agreement in the surface Dice, in the unit of the distances.
-    """
+    """Return all metrics of a class. ``protocol`` is for empty masks, and ``tolerance`` for the surface Dice."""
     _require_pair(prediction, reference)
     has_prediction, has_reference = bool(prediction.any()), bool(reference.any())
     if not (has_prediction and has_reference):
         worst = math.hypot(*np.multiply(prediction.shape, 1.0 if spacing is None else spacing))
         return score_empty(has_prediction, has_reference, worst=worst, protocol=protocol)
     distances = surface_distances(prediction, reference, spacing)
+    pooled = np.concatenate(distances)
     return Scores(
         dice=dice(prediction, reference),
         jaccard=jaccard(prediction, reference),
-        hd95=hd95_pooled(distances),
-        hd95_max=hd95_max(distances),
-        asd=asd(distances),
-        assd=assd(distances),
-        surface_dice=surface_dice(distances, tolerance),
+        hd95=float(np.percentile(pooled, 95)),
+        hd95_max=max(float(np.percentile(directed, 95)) for directed in distances),
+        asd=float(distances[0].mean()),
+        assd=float(pooled.mean()),
+        surface_dice=float((pooled <= tolerance * (1 + ROUNDING)).mean()),
     )
 
 
@@ -122,10 +117,7 @@ def jaccard(prediction: Mask, reference: Mask) -> float:
 
 
 def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float] | None = None) -> Directed:
-    """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty.
-
-    K-d trees of the surface voxels are about five times as fast as distance transforms and release the GIL.
-    """
+    """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty."""
     from scipy import ndimage
     from scipy.spatial import KDTree
 
@@ -138,34 +130,10 @@ def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float
     box = ndimage.find_objects((prediction | reference).view(np.uint8))[0]
     cropped = (prediction[box], reference[box])
     P, G = (np.argwhere(mask & ~ndimage.binary_erosion(mask)) * scale for mask in cropped)
+    # K-d trees are about five times as fast as distance transforms and release the GIL.
     # Balancing the trees costs more than it saves, because each tree is queried only once.
     tree_P, tree_G = (KDTree(points, leafsize=32, compact_nodes=False, balanced_tree=False) for points in (P, G))
     return np.asarray(tree_G.query(P)[0]), np.asarray(tree_P.query(G)[0])
-
-
-def hd95_pooled(distances: Directed) -> float:
-    """Return the 95th percentile of both directed distance sets pooled, interpolated linearly."""
-    return float(np.percentile(np.concatenate(distances), 95))
-
-
-def hd95_max(distances: Directed) -> float:
-    """Return the larger of the 95th percentiles of the two directed distance sets."""
-    return max(float(np.percentile(directed, 95)) for directed in distances)
-
-
-def asd(distances: Directed) -> float:
-    """Return the mean distance from the surface of the prediction to that of the reference; not symmetric."""
-    return float(distances[0].mean())
-
-
-def assd(distances: Directed) -> float:
-    """Return the mean of both directed distance sets pooled."""
-    return float(np.concatenate(distances).mean())
-
-
-def surface_dice(distances: Directed, tolerance: float) -> float:
-    """Return the share of surface voxels of both masks that are at most ``tolerance`` from the other surface."""
-    return float((np.concatenate(distances) <= tolerance * (1 + ROUNDING)).mean())
 
 
 def _require_pair(prediction: Mask, reference: Mask) -> None:

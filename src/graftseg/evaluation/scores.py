@@ -13,13 +13,11 @@ from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
 from graftseg.evaluation.table_metrics import Spread, extent_of, null_if_nan, plain_values, scores_text, spread
 
-VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
-"""Distances in voxels."""
+VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")  # distances in voxels
 METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS), "surface_dice")
 VOLUME_ERRORS = ("volume_error_ml", "volume_error_percent")
 RECREATE = "run graftseg evaluate to recreate it"
-LATER_COLUMNS = ("surface_dice", "tolerance_mm")
-"""Columns that tables of older versions do not have."""
+LATER_COLUMNS = ("surface_dice", "tolerance_mm")  # columns that tables of older versions do not have
 VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 
 
@@ -27,10 +25,8 @@ VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 class Row:
     """Scores of one class of one case. All scores of a class that is in no reference are NaN.
 
-    dice, jaccard, surface_dice: overlaps from 0 to 1
-    hd95, hd95_max, asd, assd: distances in voxels, or in millimeters with ``_mm``; NaN if the protocol defines none
-    volume_prediction_ml, volume_reference_ml: volumes in milliliters; NaN for 2-D images
-    tolerance_mm: tolerance of ``surface_dice``; both are NaN in tables of older versions
+    Overlaps are from 0 to 1. Distances are in voxels, or in millimeters with ``_mm``, and NaN if the protocol defines
+    none. Volumes are NaN for 2-D images.
     """
 
     case: str
@@ -49,7 +45,7 @@ class Row:
     volume_prediction_ml: float
     volume_reference_ml: float
     surface_dice: float = math.nan
-    tolerance_mm: float = math.nan
+    tolerance_mm: float = math.nan  # tolerance of ``surface_dice``; both are NaN in tables of older versions
 
     @property
     def volume_error_ml(self) -> float:
@@ -113,15 +109,16 @@ class Evaluation:
     def summary(self) -> Summary:
         """Compute the statistics of each class and the means over the classes."""
         names = {row.label: row.name for row in self.rows}
-        classes = tuple(ClassSummary(label, names[label], self._statistics(label)) for label in sorted(names))
+        classes = []
+        for label in sorted(names):
+            rows = [row for row in self.rows if row.label == label]
+            columns = {metric: [getattr(row, metric) for row in rows] for metric in (*METRICS, *VOLUMES)}
+            statistics = {metric: _spread_without_nan(values) for metric, values in columns.items()}
+            classes.append(ClassSummary(label, names[label], statistics))
         overall = {
             metric: _spread_without_nan(summary.metrics[metric].mean for summary in classes).mean for metric in METRICS
         }
-        return Summary(classes, overall)
-
-    def _statistics(self, label: int) -> dict[str, Spread]:
-        rows = [row for row in self.rows if row.label == label]
-        return {metric: _spread_without_nan(getattr(row, metric) for row in rows) for metric in (*METRICS, *VOLUMES)}
+        return Summary(tuple(classes), overall)
 
     def description(self) -> dict[str, Any]:
         """Return protocol, number of rows and summary as JSON values."""

@@ -1,7 +1,7 @@
 """Paired statistics of two evaluations of the same cases: difference, confidence interval and test."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,29 +12,22 @@ from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
 
 Values = npt.NDArray[np.float64]
+Key = tuple[str, int]  # a case and a class
 RESAMPLES = 10_000
-TAIL = 0.025
-"""Probability beyond each end of the 95 % interval."""
-BLOCK = 2**20
-"""Number of values to draw at once, which limits the memory."""
-DECIMALS = 9
-"""Differences are rounded to this many decimals, so that rounding errors do not count as differences."""
+TAIL = 0.025  # probability beyond each end of the 95 % interval
+BLOCK = 2**20  # number of values to draw at once, which limits the memory
+DECIMALS = 9  # differences are rounded to this many decimals, so that rounding errors do not count as differences
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Values of one metric in two runs, for the cases that have a value in both runs.
-
-    label: value of the class, or None for the mean over the classes of each case
-    name: name of the class, or "mean"
-    first, second: values of the two runs in the order of ``cases``; overlaps in percent, distances in voxels
-    """
+    """Values of one metric in two runs, for the cases that have a value in both runs."""
 
     metric: str
-    label: int | None
-    name: str
+    label: int | None  # value of the class, or None for the mean over the classes of each case
+    name: str  # name of the class, or "mean"
     cases: tuple[str, ...]
-    first: Values
+    first: Values  # in the order of ``cases``; overlaps in percent, distances in voxels
     second: Values
 
     @property
@@ -45,25 +38,17 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Effect:
-    """Statistics of pairs; NaN if there are too few pairs.
+    """Statistics of pairs; NaN if there are too few pairs."""
 
-    count: number of pairs
-    first, second, difference: means
-    low, high: ends of the 95 % bootstrap interval of the mean difference
-    p: two-sided p-value of Wilcoxon's signed-rank test
-    better: number of cases in which the second run has a larger overlap or a smaller distance
-    worse: number of cases in which the second run has a smaller overlap or a larger distance
-    """
-
-    count: int
-    first: float
-    second: float
-    difference: float
-    low: float
+    count: int  # number of pairs
+    first: float  # mean
+    second: float  # mean
+    difference: float  # mean
+    low: float  # ends of the 95 % bootstrap interval of the mean difference
     high: float
-    p: float
-    better: int
-    worse: int
+    p: float  # two-sided p-value of Wilcoxon's signed-rank test
+    better: int  # number of cases in which the second run has a larger overlap or a smaller distance
+    worse: int  # number of cases in which the second run has a smaller overlap or a larger distance
 
     @property
     def equal(self) -> int:
@@ -77,22 +62,19 @@ class Effect:
 
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
-    """Return the pairs of each metric and class, and with several classes also of the mean over the classes.
-
-    The mean of a case uses only the classes that have a value in both runs.
-    """
+    """Return the pairs of each metric and class, and with several classes also of the mean over the shared classes."""
     result, second = [], match_case_names(first, second)
+    names = {row.label: row.name for row in first.rows}
     for metric in METRIC_NAMES:
-        first_values, second_values = _values(first, metric), _values(second, metric)
-        keys = sorted(first_values.keys() & second_values.keys(), key=lambda key: (key[1], key[0]))
-        names = {row.label: row.name for row in first.rows}
+        values = (_values(first, metric), _values(second, metric))
+        keys = sorted(values[0].keys() & values[1].keys(), key=lambda key: (key[1], key[0]))
         for label in sorted(names):
             groups = [[key] for key in keys if key[1] == label]
-            result.append(_pairs(metric, label, names[label], groups, first_values, second_values))
+            result.append(_pairs(metric, label, names[label], groups, values))
         if len(names) > 1:
             cases = sorted({case for case, _ in keys})
             groups = [[key for key in keys if key[0] == case] for case in cases]
-            result.append(_pairs(metric, None, "mean", groups, first_values, second_values))
+            result.append(_pairs(metric, None, "mean", groups, values))
     return result
 
 
@@ -142,10 +124,7 @@ def _tail(count: int) -> float:
 
 
 def signed_rank(differences: Values) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test, which ignores differences of 0.
-
-    The result is 1 if all differences are 0, and NaN without any difference.
-    """
+    """Return the two-sided p-value of Wilcoxon's signed-rank test: 1 if all differences are 0, NaN without any."""
     from scipy.stats import wilcoxon
 
     if not len(differences):
@@ -154,24 +133,15 @@ def signed_rank(differences: Values) -> float:
     return float(wilcoxon(nonzero).pvalue) if len(nonzero) else 1.0
 
 
-def _values(evaluation: Evaluation, metric: str) -> dict[tuple[str, int], float]:
-    """Return the values of a metric by case and class, without NaN."""
+def _values(evaluation: Evaluation, metric: str) -> dict[Key, float]:
     scale = 100 if metric in OVERLAPS else 1
     values = {(row.case, row.label): scale * getattr(row, metric) for row in evaluation.rows}
     return {key: value for key, value in values.items() if not math.isnan(value)}
 
 
 def _pairs(
-    metric: str,
-    label: int | None,
-    name: str,
-    groups: Sequence[Sequence[tuple[str, int]]],
-    first_values: dict[tuple[str, int], float],
-    second_values: dict[tuple[str, int], float],
+    metric: str, label: int | None, name: str, groups: Sequence[Sequence[Key]], values: Sequence[Mapping[Key, float]]
 ) -> Pairs:
-    """Return pairs of means over groups of (case, label) keys, one group per case."""
-    first, second = (
-        np.array([math.fsum(values[key] for key in group) / len(group) for group in groups])
-        for values in (first_values, second_values)
-    )
-    return Pairs(metric, label, name, tuple(group[0][0] for group in groups), first, second)
+    """Return pairs of means over groups of keys, one group per case, from the values of both runs."""
+    first, second = (np.array([math.fsum(map(run.__getitem__, keys)) / len(keys) for keys in groups]) for run in values)
+    return Pairs(metric, label, name, tuple(keys[0][0] for keys in groups), first, second)

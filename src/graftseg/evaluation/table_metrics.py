@@ -16,12 +16,10 @@ METRIC_NAMES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "AS
 """The four metrics and their names in published tables."""
 OVERLAPS = ("dice", "jaccard")
 """The metrics of published tables that are printed in percent. The other two are distances."""
-SHARES = (*OVERLAPS, "surface_dice")
-"""Scores from 0 to 1, which are printed in percent."""
+SHARES = (*OVERLAPS, "surface_dice")  # scores from 0 to 1, which are printed in percent
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NO_VALUE = "-"
-TEXT_WIDTH = 120
-"""Characters per line of a printed score table."""
+TEXT_WIDTH = 120  # characters per line of a printed score table
 DEVIATION = "sample standard deviation over cases"
 
 
@@ -84,10 +82,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows of a score table: one row per class, and a last row with the means over classes.
-
-    Distances in millimeters are included only if they differ from distances in voxels.
-    """
+    """Return header and rows of a score table: classes, then their mean. Distances in mm are omitted if equal."""
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
     distances = {
         f"{METRIC_NAMES[name]} {unit}": name + suffix for unit, suffix in units.items() for name in ("hd95", "asd")

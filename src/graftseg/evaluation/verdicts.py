@@ -1,34 +1,26 @@
 """Sentences on whether unlabeled scans helped, from the scores of a run and its baseline on the same cases."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.statistics import Effect, effect_of, paired
 
-MAX_P = 0.05
-"""A difference is significant if Wilcoxon's p is below this value and the 95 % interval excludes zero."""
-MIN_DIFFERENCE = 0.5
-"""Smallest difference in mean Dice, in percentage points, that matters."""
-MIN_CASES = 6
-"""Smallest number of cases for which Wilcoxon's p can be below ``MAX_P``."""
-MIN_DICE = 50.0
-"""Mean Dice in percent that at least one run must reach for a meaningful comparison."""
+MAX_P = 0.05  # a difference is significant if Wilcoxon's p is below this value and the 95 % interval excludes zero
+MIN_DIFFERENCE = 0.5  # smallest difference in mean Dice, in percentage points, that matters
+MIN_CASES = 6  # smallest number of cases for which Wilcoxon's p can be below ``MAX_P``
+MIN_DICE = 50.0  # mean Dice in percent that at least one run must reach for a meaningful comparison
 ONE_RUN = "in this one run"
 SEVERAL_RUNS = "in these runs"
 
 
 @dataclass(frozen=True)
 class UnlabeledUse:
-    """Whether a run used its unlabeled scans. By default, it used them as planned.
+    """Whether a run used its unlabeled scans. By default, it used them as planned."""
 
-    note: clause for the verdict if a run used its unlabeled scans only in part or not at all
-    is_supervised_only: whether the run learned from labeled scans only
-    """
-
-    note: str = ""
-    is_supervised_only: bool = False
+    note: str = ""  # clause for the verdict if a run used its unlabeled scans only in part or not at all
+    is_supervised_only: bool = False  # whether the run learned from labeled scans only
 
 
 AS_PLANNED = UnlabeledUse()
@@ -42,7 +34,9 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN,
     """
     missed_by_run = never_found(run)
     missed = {label: name for label, name in never_found(baseline).items() if label in missed_by_run}
-    remaining = [_without(scores, missed.keys()) for scores in (baseline, run)]
+    remaining = [
+        replace(scores, rows=tuple(row for row in scores.rows if row.label not in missed)) for scores in (baseline, run)
+    ]
     if not missed or not remaining[0].rows or not remaining[1].rows:
         return verdict(dice_effect(baseline, run), scope, use)
     names = " and ".join(missed.values())
@@ -50,10 +44,7 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN,
 
 
 def missed_classes(subject: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each class that is never found, because a mean over classes may hide such a class.
-
-    ``subject`` starts the sentences, such as the path of a run or "This run".
-    """
+    """Yield a sentence, which starts with ``subject``, for each class that is never found. A mean may hide it."""
     for label, name in never_found(evaluation).items():
         count = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
         cases = "the only case" if count == 1 else f"all {count} cases"
@@ -67,29 +58,19 @@ def never_found(evaluation: Evaluation) -> dict[int, str]:
     return {label: name for label, name, _ in scored if label not in found}
 
 
-def _without(evaluation: Evaluation, labels: Collection[int]) -> Evaluation:
-    return replace(evaluation, rows=tuple(row for row in evaluation.rows if row.label not in labels))
-
-
 def dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
     """Return the effect on the Dice averaged over classes, which is the last Dice entry of ``paired``."""
     return effect_of([pairs for pairs in paired(baseline, run) if pairs.metric == "dice"][-1])
 
 
 def verdict(effect: Effect, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED) -> str:
-    """Return one sentence on the mean Dice of a run (``effect.second``) and its baseline (``effect.first``).
-
-    If the run did not use its unlabeled scans, the sentence draws no conclusion.
-    """
+    """Return one sentence on the mean Dice of a run and its baseline. It concludes nothing without unlabeled scans."""
     if not effect.count:
         return "no class of the test cases could be scored"
-    sentence = _scores_of_supervised(effect) if use.is_supervised_only else _conclusion(effect, scope)
-    return f"{sentence}; {use.note}" if use.note else sentence
-
-
-def _scores_of_supervised(effect: Effect) -> str:
     means = f"mean Dice {effect.second:.2f} % of the run and {effect.first:.2f} % of its baseline"
-    return f"{means}, {effect.difference:+.2f} points"
+    is_compared = not use.is_supervised_only
+    sentence = _conclusion(effect, scope) if is_compared else f"{means}, {effect.difference:+.2f} points"
+    return f"{sentence}; {use.note}" if use.note else sentence
 
 
 def _conclusion(effect: Effect, scope: str) -> str:
@@ -99,15 +80,10 @@ def _conclusion(effect: Effect, scope: str) -> str:
     )
     if math.isnan(effect.low):
         return f"{means}, in a single case, too few for a conclusion"
-    statistics = f"{effect.statistics}{_smallest_p(effect)}"
+    statistics = effect.statistics
+    if effect.count < MIN_CASES and not effect.low <= 0 <= effect.high:  # only the number of cases limits p
+        statistics += f", and {effect.count} cases cannot give a p below {2 / 2**effect.count:.2g}"
     return f"{means} ({statistics}), better in {effect.better} of {effect.count} cases: {_meaning(effect, scope)}"
-
-
-def _smallest_p(effect: Effect) -> str:
-    """Return a clause with the smallest possible p if only the number of cases prevents a significant difference."""
-    if effect.count >= MIN_CASES or effect.low <= 0 <= effect.high:
-        return ""
-    return f", and {effect.count} cases cannot give a p below {2 / 2**effect.count:.2g}"
 
 
 def _meaning(effect: Effect, scope: str) -> str:

@@ -4,14 +4,14 @@ from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.evaluation.cached_scores import find_cached_scores
-from graftseg.evaluation.evaluate import score_folders
+from graftseg.evaluation.evaluate import find_cached_scores, score_folders
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments.paper import MAX_SEEDS
 from graftseg.inference.ensemble import EXACT, Checkpoint, select_weights
-from graftseg.inference.predict import PredictionSettings, predict_scans
+from graftseg.inference.output_folder import PredictionSettings
+from graftseg.inference.predict import predict_scans
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.run import complete, is_complete
 

@@ -16,8 +16,7 @@ from graftseg.data.grid import is_valid_affine
 from graftseg.data.scans import refuse_non_finite
 from graftseg.inference.ensemble import Checkpoint, Ensemble, folder_of_network
 
-WHERE = "array"
-"""The location in error messages about an array."""
+WHERE = "array"  # the location in error messages about an array
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from graftseg.core.devices import has_bf16
 from graftseg.core.errors import Code, UserError
@@ -18,12 +19,10 @@ from graftseg.data.formats.scan import Scan
 from graftseg.data.grid import Grid
 from graftseg.data.prepare import prepare_image, prepared_grid
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
-from graftseg.inference.memory import check_memory
 from graftseg.inference.model import TrainedNetwork, build_network, load_weights
-from graftseg.inference.precision import Bf16Segment
-from graftseg.inference.predictor import Predictor
+from graftseg.inference.predictor import Predictor, check_memory
+from graftseg.inference.segments import Bf16Segment, mean_of, over_flips
 from graftseg.inference.sliding_window import Segment
 from graftseg.networks.fused import fuse
 from graftseg.recipes.recipe import Recipe, load_recipe
@@ -140,32 +139,20 @@ class Ensemble:
         return mean_of([member.method.segment for member in self.members])
 
     @property
-    def checkpoint_text(self) -> str:
-        """Return a text on how the checkpoints were chosen."""
-        return "; ".join(sorted({weights.chosen for weights in self.weights}))
-
-    @property
     def selected_on(self) -> str | None:
         """Return the cases on which the checkpoints were selected, the test cases if one of them was."""
-        return (
-            max((weights.selected_on or "" for weights in self.weights), key=("", "validation", "test").index) or None
-        )
+        selected = [weights.selected_on or "" for weights in self.weights]
+        return max(selected, key=("", "validation", "test").index) or None
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
-        """Return the axes along which scans were mirrored in the training of all networks.
-
-        Along other axes, the networks may fail on flipped images.
-        """
+        """Return the axes along which all networks were trained with mirrored scans. Along others, flips may fail."""
         trained = [member.recipe.batches.mirrored_axes for member in self.members]
         return tuple(axis for axis in trained[0] if all(axis in axes for axes in trained))
 
     @property
     def flip_axes(self) -> tuple[int, ...] | None:
-        """Return the axes along which ``inference.flips`` flips, or None for all axes.
-
-        All axes are used unless all networks were trained with warps, which mirror certain axes.
-        """
+        """Return the axes of ``inference.flips``: the mirrored axes of a training with warps, otherwise all (None)."""
         is_warped = all(member.recipe.batches.warp is not None for member in self.members)
         return self.mirrored_axes if is_warped else None
 
@@ -211,18 +198,11 @@ class Ensemble:
         """Predict an empty volume of one patch, so that invalid settings fail before anything is written."""
         patch = self.recipe.batches.patch
         shape = patch if len(patch) == 3 else (*patch, 1)
-        predict_maps(
-            self._predictor_of(self._exact),
-            torch.zeros(self.channels, *shape),
-            Grid.identity(shape),
-            LABELS_ONLY,
-            "inference",
-        )
+        image, grid = torch.zeros(self.channels, *shape), Grid.identity(shape)
+        predict_maps(self._predictor_of(self._exact), image, grid, LABELS_ONLY, "inference")
 
 
-def predict_maps(
-    predictor: Predictor, image: torch.Tensor, grid: Grid, extras: ExtraMaps, where: str | Path
-) -> ScanMaps:
+def predict_maps(predictor: Predictor, image: Tensor, grid: Grid, extras: ExtraMaps, where: str | Path) -> ScanMaps:
     """Return the maps of an image ``(C, *space)`` on the scan's grid. Raise a UserError if memory runs out."""
     try:
         return predictor.maps(image, grid, extras)

@@ -34,18 +34,13 @@ class Input:
 
 @dataclass(frozen=True)
 class Source:
-    """A case to predict. A task on another machine can receive a case by pickle.
-
-    grid: function that returns the grid without reading the voxels
-    read: function that reads and prepares the image
-    sha256: hash of the image in a store, or None for a scan on disk
-    """
+    """A case to predict. A task on another machine can receive a case by pickle."""
 
     name: str
     files: tuple[Path, ...]
-    grid: Callable[[], Grid]
-    read: Callable[[], Input]
-    sha256: str | None = None
+    grid: Callable[[], Grid]  # function that returns the grid without reading the voxels
+    read: Callable[[], Input]  # function that reads and prepares the image
+    sha256: str | None = None  # hash of the image in a store, or None for a scan on disk
 
 
 def scan_source(case: Case, settings: PrepareSettings, channels: int | None = None) -> Source:
@@ -72,13 +67,8 @@ def _read_scan(files: tuple[Path, ...], settings: PrepareSettings, channels: int
 def stored_source(store: Store, case: StoredCase) -> Source:
     """Return a prepared case of a store. Reading it verifies the hash of the image."""
     read = partial(_read_stored, replace(store, cases=()), case)
-    return Source(
-        case.name, (store.path / CASES / case.image,), partial(_stored_grid, case), read, case.sha256[case.image]
-    )
-
-
-def _stored_grid(case: StoredCase) -> Grid:
-    return case.grid
+    files, grid = (store.path / CASES / case.image,), partial(getattr, case, "grid")
+    return Source(case.name, files, grid, read, case.sha256[case.image])
 
 
 def _read_stored(store: Store, case: StoredCase) -> Input:

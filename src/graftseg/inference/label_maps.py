@@ -27,10 +27,8 @@ Array = TypeVar("Array")
 Changed = TypeVar("Changed")
 CLASSES = "classes.json"
 CLASS_KEYS = {"name", "value", "colour"}
-LEVELS = 255
-"""Integer that stores a probability or uncertainty of 1. The rounding error is at most 0.002."""
-MIN_FOREGROUND = 0.05
-"""The mean uncertainty is computed over voxels with at least this probability of foreground."""
+LEVELS = 255  # Integer that stores a probability or uncertainty of 1. The rounding error is at most 0.002.
+MIN_FOREGROUND = 0.05  # the mean uncertainty is computed over voxels with at least this probability of foreground
 
 
 @dataclass(frozen=True)
@@ -47,18 +45,12 @@ LABELS_ONLY = ExtraMaps()
 
 @dataclass(frozen=True)
 class Maps(Generic[Array]):
-    """Maps of a scan. Extra maps that were not requested are None.
+    """Maps of a scan. Extra maps that were not requested are None."""
 
-    labels: label map ``(*space)``
-    probabilities: ``(K, *space)``, integers from 0 to ``LEVELS``
-    uncertainty: ``(*space)``, integers from 0 to ``LEVELS``
-    mean_uncertainty: from 0 to 1, or None if no voxel reaches ``MIN_FOREGROUND``
-    """
-
-    labels: Array
-    probabilities: Array | None = None
-    uncertainty: Array | None = None
-    mean_uncertainty: float | None = None
+    labels: Array  # label map ``(*space)``
+    probabilities: Array | None = None  # ``(K, *space)``, integers from 0 to ``LEVELS``
+    uncertainty: Array | None = None  # ``(*space)``, integers from 0 to ``LEVELS``
+    mean_uncertainty: float | None = None  # from 0 to 1, or None if no voxel reaches ``MIN_FOREGROUND``
 
     def transformed(self, change: Callable[[Array], Changed]) -> "Maps[Changed]":
         """Return the maps with a function applied to each of them."""
@@ -69,8 +61,7 @@ class Maps(Generic[Array]):
 
 PreparedMaps = Maps[Tensor]
 """Maps in the axis order of the prepared image. Labels are on the device, and the other maps are in main memory."""
-ScanMaps = Maps[NDArray[np.uint8]]
-"""Maps on the grid of the scan."""
+ScanMaps = Maps[NDArray[np.uint8]]  # maps on the grid of the scan
 
 
 class UncertaintyAccumulator:
@@ -125,10 +116,7 @@ def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: i
 
 
 def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int, voxel_ml: float | None) -> Tensor:
-    """Keep the largest components, and remove components below a volume, as the settings request.
-
-    ``voxel_ml`` is the volume of a voxel in milliliters, or None for a 2-D scan.
-    """
+    """Keep or remove components as the settings request. ``voxel_ml`` is the volume of a voxel, None for a 2-D scan."""
     if rule := settings.largest_component:
         labels = largest_components(labels[None], classes, only=chosen_classes(rule))[0]
     if not settings.filtered_classes:

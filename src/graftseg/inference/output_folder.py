@@ -1,8 +1,11 @@
-"""The output folder of label maps, and its manifest, which every prediction updates."""
+"""The output folder of label maps: its manifest, which every prediction updates, shards, and finished cases."""
 
 import csv
+import hashlib
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +17,7 @@ from pydantic import ValidationError
 from graftseg.core.csv_tables import read_csv_rows
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, check_writable, is_locked, locked
-from graftseg.core.names import same_names
+from graftseg.core.names import nfc, same_names
 from graftseg.core.predictions import (
     JOURNALS,
     Manifest,
@@ -24,11 +27,12 @@ from graftseg.core.predictions import (
     read_manifest,
     write_journal,
 )
+from graftseg.core.reading import sha256_of
 from graftseg.data.grouping import labels_in
-from graftseg.data.scans import FORMATS
+from graftseg.data.scans import FORMATS, files_of
+from graftseg.inference.ensemble import Checkpoint, Ensemble
 from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, check_classes, names_of, write_classes
-from graftseg.inference.resuming import Shard, may_be_finished
 from graftseg.recipes.settings import InferenceSettings
 
 SCORES = ("metrics.csv", "metrics.json")
@@ -36,8 +40,93 @@ OTHER_FOLDER = "name another folder as --out"
 IN_USE = "another prediction writes into this folder"
 LOCK_ATTEMPTS, LOCK_SECONDS = 600, 0.1
 """How often a shard tries to lock the manifest, and the pause between two attempts."""
-MAX_NAME_BYTES = 255
-"""Maximum length of a file name in usual file systems."""
+MAX_NAME_BYTES = 255  # maximum length of a file name in usual file systems
+WITHOUT_EFFECT = "windows_per_forward"  # inference setting that changes no label map
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part ``number`` (from 1) of ``count`` parts of an archive. The shard of a case depends only on its name."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Read a shard such as ``3/8``."""
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+        number, count = map(int, match.groups()) if match else (0, 0)
+        if not 1 <= number <= count:
+            raise UserError(Code.OPTION_INVALID, f"--shard {text}", "not a shard", "give a number and a count: 3/8")
+        return cls(number, count)
+
+    def __str__(self) -> str:
+        return f"{self.number}-of-{self.count}"
+
+    def contains(self, name: str) -> bool:
+        """Return whether the case of this name belongs to the shard."""
+        return int(hashlib.sha256(nfc(name).encode(errors="replace")).hexdigest(), 16) % self.count == self.number - 1
+
+
+def settings_key(networks: Ensemble) -> str:
+    """Return a checksum of the networks and of all settings that change label maps."""
+    recipe = networks.recipe
+    inference = recipe.inference.model_dump(mode="json", exclude={WITHOUT_EFFECT})
+    batches = [list(recipe.batches.patch), recipe.batches.fit, networks.flip_axes]
+    parts = [networks.identity(), inference, recipe.data.model_dump(mode="json"), batches]
+    return _checksum(json.dumps(parts, sort_keys=True))
+
+
+def case_key(case: Source, settings: str) -> str:
+    """Return a checksum of the content of a scan and of the settings."""
+    if case.sha256 is not None:
+        return _checksum(f"{settings} {case.sha256}")
+    files = [file for path in case.files for file in files_of(path)]
+    return _checksum(" ".join([settings, *map(_content_of, files)]))
+
+
+def _content_of(file: Path) -> str:
+    try:
+        return sha256_of(file)
+    except OSError as error:
+        finding = f"cannot be read ({error.strerror})"
+        raise UserError(Code.READ_FAILED, file, finding, "check the file and its permissions") from None
+
+
+def is_finished(earlier: PredictedCase | None, folder: Path, key: str) -> bool:
+    """Return whether an earlier prediction of the case has this key and its files are unchanged."""
+    if earlier is None or earlier.key != key:
+        return False
+    try:
+        return checksums(folder, earlier.files) == earlier.checksums
+    except OSError:
+        return False
+
+
+def checksums(folder: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the checksums of some files of a folder."""
+    return tuple(sha256_of(folder / name) for name in names)
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class PredictionSettings:
+    """Options of a prediction."""
+
+    overrides: Iterable[str] = ()  # changes of settings under ``inference``
+    checkpoint: Checkpoint = "shipped"
+    only: Collection[str] = ()  # names of the cases to predict, from any split of a store
+    fold: int | None = None  # number of a fold whose network is used, by default the networks of all folds
+    extras: ExtraMaps = LABELS_ONLY  # files to write in addition to the label maps
+    remedy: str = OTHER_FOLDER  # end of errors about unrelated files in the output folder
+    is_resumed: bool = False  # whether to skip unchanged scans that a prediction with the same settings finished
+    shard: Shard | None = None  # part of the cases to predict
+
+
+DEFAULT_SETTINGS = PredictionSettings()
 
 
 @dataclass(frozen=True)
@@ -47,22 +136,13 @@ class OutputFolder:
     Label maps are replaced or removed only if an earlier manifest lists them. The class list, scores of replaced label
     maps and partial files may also be replaced or removed. Shards write into one folder at the same time. Each shard
     has its own lock and its own journal.
-
-    new_manifest: manifest of this prediction, without cases
-    names: names of the cases to predict
-    files: names of all files to write
-    remedy: end of errors about the content of the folder
-    is_resumed: whether cases with the same settings stay in the manifest until they are predicted again
     """
 
     path: Path
-    new_manifest: Manifest
-    names: tuple[str, ...]
-    files: set[str]
-    remedy: str = OTHER_FOLDER
-    extras: ExtraMaps = LABELS_ONLY
-    is_resumed: bool = False
-    shard: Shard | None = None
+    new_manifest: Manifest  # manifest of this prediction, without cases
+    names: tuple[str, ...]  # names of the cases to predict
+    files: set[str]  # names of all files to write
+    settings: PredictionSettings = DEFAULT_SETTINGS
 
     def check(self) -> None:
         """Raise an error if the label maps cannot be written here. Write and remove nothing."""
@@ -72,13 +152,16 @@ class OutputFolder:
     @property
     def journal(self) -> Path:
         """Return the path of the journal, which has one line per scan of this prediction."""
-        return self.path / journal_name(None if self.shard is None else str(self.shard))
+        return self.path / journal_name(None if self.settings.shard is None else str(self.settings.shard))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder, or only the shard, while this prediction runs."""
-        if self.shard is not None:
-            with locked(self.path / f".shard-{self.shard}", f"shard {self.shard} is predicted by another process"):
+        if self.settings.shard is not None:
+            with locked(
+                self.path / f".shard-{self.settings.shard}",
+                f"shard {self.settings.shard} is predicted by another process",
+            ):
                 yield
             return
         with locked(self.path, IN_USE):
@@ -89,7 +172,7 @@ class OutputFolder:
     @contextmanager
     def _manifest_locked(self) -> Iterator[None]:
         """Lock the manifest, so that only one shard at a time changes it."""
-        if self.shard is None:
+        if self.settings.shard is None:
             yield
             return
         for attempt in range(LOCK_ATTEMPTS):
@@ -103,13 +186,10 @@ class OutputFolder:
                 sleep(LOCK_SECONDS)
 
     def begin(self) -> tuple[Manifest, bool]:
-        """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one.
-
-        Label maps with the same settings stay until they are overwritten.
-        """
+        """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one."""
         with self._manifest_locked():
             manifest, earlier = self._next_manifest()
-            for partial in self.path.glob(f"{PARTIAL}*") if self.shard is None else ():
+            for partial in self.path.glob(f"{PARTIAL}*") if self.settings.shard is None else ():
                 partial.unlink()
             self._start_journal(manifest)
             manifest.save(self.path)
@@ -119,7 +199,9 @@ class OutputFolder:
             outdated = _possible_files(self.names, manifest) & earlier.outputs
             if _same_settings(earlier.inference, manifest.inference):
                 outdated -= self.files
-            for name in outdated | self._renamed_files(earlier):
+            repeated = same_names((case.case for case in earlier.cases), self.names)
+            renamed = {file for case in earlier.cases if case.case in repeated for file in case.files} - self.files
+            for name in outdated | renamed:  # files of renamed cases may have another Unicode form
                 (self.path / name).unlink(missing_ok=True)
             return manifest, True
 
@@ -132,8 +214,8 @@ class OutputFolder:
     ) -> None:
         """Add the results to the manifest and remove label maps of cases that failed."""
         with self._manifest_locked():
-            if self.shard is not None:
-                manifest = read_manifest(self.path, self.remedy) or manifest
+            if self.settings.shard is not None:
+                manifest = read_manifest(self.path, self.settings.remedy) or manifest
             replaced = same_names((case.case for case in manifest.cases), [*failures, *(case.case for case in done)])
             outputs = manifest.outputs
             manifest = replace(manifest, cases=tuple(case for case in manifest.cases if case.case not in replaced))
@@ -153,7 +235,7 @@ class OutputFolder:
     def _start_journal(self, manifest: Manifest) -> None:
         """Start the journal with the cases of the manifest. A shard writes only its own cases."""
         cases = manifest.cases
-        if self.shard is None:
+        if self.settings.shard is None:
             for journal in self.path.glob(JOURNALS):
                 journal.unlink()
         else:
@@ -167,15 +249,15 @@ class OutputFolder:
 
     def _next_manifest(self) -> tuple[Manifest, Manifest | None]:
         """Return the manifest to start with, which contains earlier cases, and the earlier manifest if one exists."""
-        check_classes(self.path, self.remedy)
-        earlier = read_manifest(self.path, self.remedy)
+        check_classes(self.path, self.settings.remedy)
+        earlier = read_manifest(self.path, self.settings.remedy)
         if earlier is not None and earlier.weights != self.new_manifest.weights:
             finding = f"contains label maps of another network, trained in {earlier.run}"
-            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
+            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.settings.remedy)
         for name in sorted(self.files - (earlier.outputs if earlier else set())):
             if (self.path / name).exists():
                 finding = "the file exists and is not a label map of this run"
-                raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.remedy)
+                raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.settings.remedy)
         manifest = replace(self.new_manifest, unfinished=tuple(sorted(self.files)))
         return (manifest if earlier is None else self._with_earlier_cases(manifest, earlier)), earlier
 
@@ -186,11 +268,15 @@ class OutputFolder:
         has_same_settings = _same_settings(earlier.inference, manifest.inference)
         if cases and not has_same_settings:
             finding = f"contains {len(cases)} label maps of other cases, made with different inference settings"
-            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
-        if self.is_resumed and has_same_settings:
-            cases += [case for case in present if case.case in repeated and may_be_finished(case, self.extras)]
+            raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.settings.remedy)
+        if self.settings.is_resumed and has_same_settings:
+            cases += [
+                case
+                for case in present
+                if case.case in repeated and case.key and case.files == names_of(case.case, self.settings.extras).all
+            ]
         files = {file for case in cases for file in case.files}
-        of_other_shards = () if self.shard is None else earlier.unfinished
+        of_other_shards = () if self.settings.shard is None else earlier.unfinished
         unfinished = tuple(sorted({*manifest.unfinished, *of_other_shards} - files))
         failures = {
             name: reason
@@ -198,14 +284,6 @@ class OutputFolder:
             if names_of(name, LABELS_ONLY).labels not in self.files
         }
         return replace(manifest, cases=tuple(cases), failures=failures, unfinished=unfinished)
-
-    def _renamed_files(self, earlier: Manifest) -> set[str]:
-        """Return earlier files of the cases in ``names`` that this prediction does not overwrite.
-
-        For example, their names may have another Unicode form.
-        """
-        repeated = same_names((case.case for case in earlier.cases), self.names)
-        return {file for case in earlier.cases if case.case in repeated for file in case.files} - self.files
 
     def remove_scores(self, names: Iterable[str]) -> bool:
         """Remove the scores if they include one of the cases in ``names``. Return whether a table was removed."""

@@ -1,7 +1,7 @@
 """Predict scans with a trained run and write label maps in the geometry of the scans."""
 
 import resource
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -13,26 +13,30 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import flushed_together, make_folder
 from graftseg.core.names import nfc
 from graftseg.core.predictions import Manifest, PredictedCase, append_to_journal
-from graftseg.core.progress import ScanProgress, scan_progress
+from graftseg.core.progress import ScanProgress, progress_bar
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.data.archives import is_list
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.ensemble import Checkpoint, Ensemble, predict_maps
+from graftseg.inference.ensemble import Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
-from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, names_of, write_maps
-from graftseg.inference.memory import check_memory
+from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps
 from graftseg.inference.output_folder import (
-    OTHER_FOLDER,
+    DEFAULT_SETTINGS,
     OutputFolder,
+    PredictionSettings,
+    case_key,
     check_inputs,
+    checksums,
     find_long_names,
+    is_finished,
     now,
     output_files,
     refuse_file_name,
+    settings_key,
 )
-from graftseg.inference.resuming import Shard, case_key, checksums, is_finished, settings_key
+from graftseg.inference.predictor import check_memory
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
@@ -41,62 +45,27 @@ FLIPS_WARNING = (
 NO_FLIPS = "the network was trained without mirrored scans (batches.warp.mirror is empty), so no flips are used"
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
-CaseResult = tuple[str, PredictedCase | UserError | None]
-"""The name of a case, and its label map or its error. None if the case was skipped."""
-PredictCases = Callable[[Mapping[str, PredictedCase]], Iterable[CaseResult]]
-"""A function from cases of earlier predictions, by name, to the results of all cases."""
+EarlierCases = Mapping[str, PredictedCase]  # cases of earlier predictions, by name
+CaseResult = tuple[str, PredictedCase | UserError | None]  # name and label map or error, None if it was skipped
+PredictCases = Callable[[EarlierCases], Iterable[CaseResult]]
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The result of a prediction.
-
-    cases: predicted cases, and cases that were skipped because an earlier prediction finished them
-    failures: errors of cases that failed
-    unfound: names of the classes that none of the label maps contains
-    network: which network was used and why, if a run has several
-    others: number of label maps in the folder that belong to other cases
-    skipped: number of skipped cases
-    """
+    """The result of a prediction."""
 
     folder: Path
-    cases: tuple[PredictedCase, ...]
-    failures: tuple[UserError, ...]
+    cases: tuple[PredictedCase, ...]  # predicted cases, and cases that an earlier prediction finished
+    failures: tuple[UserError, ...]  # errors of cases that failed
     warnings: tuple[str, ...] = ()
-    unfound: tuple[str, ...] = ()
-    network: str = ""
-    others: int = 0
-    skipped: int = 0
-
-
-@dataclass(frozen=True)
-class PredictionSettings:
-    """Options of a prediction.
-
-    overrides: changes of settings under ``inference``
-    only: names of the cases to predict, from any split of a store
-    fold: number of a fold whose network is used, by default the networks of all folds
-    extras: files to write in addition to the label maps
-    remedy: end of errors about unrelated files in the output folder
-    is_resumed: whether to skip unchanged scans that an earlier prediction with the same networks and settings finished
-    shard: part of the cases to predict
-    """
-
-    overrides: Iterable[str] = ()
-    checkpoint: Checkpoint = "shipped"
-    only: Collection[str] = ()
-    fold: int | None = None
-    extras: ExtraMaps = LABELS_ONLY
-    remedy: str = OTHER_FOLDER
-    is_resumed: bool = False
-    shard: Shard | None = None
-
-
-DEFAULT = PredictionSettings()
+    unfound: tuple[str, ...] = ()  # names of the classes that none of the label maps contains
+    network: str = ""  # which network was used and why, if a run has several
+    others: int = 0  # number of label maps in the folder that belong to other cases
+    skipped: int = 0  # number of cases that an earlier prediction finished
 
 
 def predict_scans(
-    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
+    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT_SETTINGS
 ) -> Predicted:
     """Predict every scan. A scan that fails is reported in the result, and the other scans are still predicted.
 
@@ -108,7 +77,7 @@ def predict_scans(
 
 
 def plan_prediction(
-    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
+    run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT_SETTINGS
 ) -> "PlannedPrediction":
     """Load the networks and list the scans. Raise an error for invalid input. Write nothing."""
     refuse_file_name(out)
@@ -130,13 +99,11 @@ def plan_prediction(
         raise UserError(Code.UNSAFE_TARGET, out, finding, settings.remedy)
     check_inputs(out, cases, files, settings.remedy)
     networks.try_out()
-    manifest, extras = _new_manifest(run, networks, settings.extras), settings.extras
-    target = OutputFolder(out, manifest, names, files, settings.remedy, extras, settings.is_resumed, settings.shard)
-    return PlannedPrediction(networks, extras, cases, failures, target)
+    target = OutputFolder(out, _new_manifest(run, networks, settings.extras), names, files, settings)
+    return PlannedPrediction(networks, cases, failures, target)
 
 
 def _check_ending(scans: Path) -> None:
-    """Raise a UserError if the input is a file with an unsupported ending."""
     if scans.is_file() and not is_scan(scans) and not is_list(scans):
         remedy = f"use {READABLE} files with their usual endings"
         remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", remedy)
@@ -148,31 +115,28 @@ class PlannedPrediction:
     """Loaded networks, the cases to predict, the errors of unusable cases, and the output folder."""
 
     networks: Ensemble
-    extras: ExtraMaps
     cases: list[Source]
     failures: dict[str, UserError]
     target: OutputFolder
 
     def predict(self, predict_cases: PredictCases | None = None) -> Predicted:
-        """Write the label maps of all cases. With ``target.is_resumed``, skip cases that are finished.
-
-        ``predict_cases`` predicts the cases elsewhere. It gets the cases of earlier predictions.
-        """
-        out, failures = self.target.path, dict(self.failures)
+        """Write the label maps of all unfinished cases. ``predict_cases`` may predict them elsewhere."""
+        target, failures = self.target, dict(self.failures)
+        is_resumed = target.settings.is_resumed
         done: list[PredictedCase] = []
         skipped: list[PredictedCase] = []
         removed: list[bool] = []
-        make_folder(out)
-        with self.target.locked():
-            manifest, may_have_scores = self.target.begin()
-            others = self.target.count_others()
+        make_folder(target.path)
+        with target.locked():
+            manifest, may_have_scores = target.begin()
+            others = target.count_others()
 
             def remove_scores(*names: str) -> None:
-                removed.append(may_have_scores and self.target.remove_scores(names))
+                removed.append(may_have_scores and target.remove_scores(names))
 
             # if the cases are predicted elsewhere, it is not known in time which ones are skipped
-            remove_scores(*(failures if self.target.is_resumed and predict_cases is None else self.target.names))
-            earlier = {nfc(case.case): case for case in manifest.cases} if self.target.is_resumed else {}
+            remove_scores(*(failures if is_resumed and predict_cases is None else target.names))
+            earlier = {nfc(case.case): case for case in manifest.cases} if is_resumed else {}
             for name, error in failures.items():
                 self._note_failure(name, error)
             try:
@@ -185,13 +149,14 @@ class PlannedPrediction:
                         skipped.append(earlier[nfc(name)])
                     else:
                         done.append(result)
-                        append_to_journal(self.target.journal, result)
+                        append_to_journal(target.journal, result)
             finally:
                 remove_scores(*failures)
-                self.target.end(manifest, done, failures, _peak_memory(self.networks.device))
-        warnings = (*self._flip_warnings(), *([SCORES_REMOVED.format(out)] if any(removed) else []))
+                target.end(manifest, done, failures, _peak_memory(self.networks.device))
+        warnings = (*self._flip_warnings(), *([SCORES_REMOVED.format(target.path)] if any(removed) else []))
         cases, errors = (*done, *skipped), tuple(failures.values())
-        return Predicted(out, cases, errors, warnings, self._unfound(cases), others=others, skipped=len(skipped))
+        unfound = self._unfound(cases)
+        return Predicted(target.path, cases, errors, warnings, unfound, others=others, skipped=len(skipped))
 
     def _unfound(self, cases: Sequence[PredictedCase]) -> tuple[str, ...]:
         """Return the classes that none of the cases contains, or none without cases."""
@@ -203,15 +168,11 @@ class PlannedPrediction:
             return []
         return [FLIPS_WARNING if self.networks.flip_axes is None else NO_FLIPS]
 
-    def predict_here(
-        self, earlier: Mapping[str, PredictedCase], before_writing: Callable[[str], None]
-    ) -> Iterator[CaseResult]:
-        """Predict the cases in this process. Skip an earlier case if its files and its scan are unchanged.
-
-        ``before_writing`` is called with the name of a case before its files are written.
-        """
+    def predict_here(self, earlier: EarlierCases, before_writing: Callable[[str], None]) -> Iterator[CaseResult]:
+        """Predict the cases here, except unchanged ones. Call ``before_writing`` with the name of each other case."""
         settings = settings_key(self.networks)
-        with flushed_together(), scan_progress(len(self.cases), "Predicting") as progress:
+        with flushed_together(), progress_bar("Predicting", len(self.cases)) as show:
+            progress = ScanProgress(len(self.cases), show)
             for case in self.cases:
                 try:
                     key = case_key(case, settings)
@@ -220,8 +181,12 @@ class PlannedPrediction:
                     else:
                         before_writing(case.name)
                         yield case.name, self.predict_case(case, progress, key)
+                except UserError as error:
+                    yield case.name, error
                 except Exception as error:  # one scan must not stop the others
-                    yield case.name, _as_user_error(error, case)
+                    finding = f"cannot be predicted ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+                    remedy = "check the scan, or leave it out"
+                    yield case.name, UserError(Code.READ_FAILED, case.files[0], finding, remedy)
                 progress.end()
 
     def _note_failure(self, name: str, error: UserError) -> None:
@@ -230,17 +195,18 @@ class PlannedPrediction:
     def predict_case(self, case: Source, progress: ScanProgress, key: str) -> PredictedCase:
         """Read a case and write its maps. ``key`` is a checksum of everything that the maps depend on."""
         started, where, channels = perf_counter(), case.files[0], self.networks.channels
+        extras = self.target.settings.extras
         predictor = replace(self.networks.predictor, on_windows=progress.tick)
         grid = case.grid()
-        if self.extras.pictures and len(grid.source_shape) > 2:
+        if extras.pictures and len(grid.source_shape) > 2:
             finding = "the label map of a volume cannot be written as a picture"
             raise UserError(Code.OPTION_CONFLICT, where, finding, "leave out --pictures")
-        check_memory(grid, channels, predictor, self.extras, where)
+        check_memory(grid, channels, predictor, extras, where)
         prepared = case.read()
         check_channels(where, len(prepared.image), channels)
         progress.begin(predictor.windows_in(prepared.grid.prepared_shape))
-        maps = predict_maps(predictor, prepared.image, prepared.grid, self.extras, where)
-        names = names_of(case.name, self.extras)
+        maps = predict_maps(predictor, prepared.image, prepared.grid, extras, where)
+        names = names_of(case.name, extras)
         write_maps(self.target.path, names, maps, prepared.geometry)
         found = tuple(value for value in range(len(self.networks.classes)) if (maps.labels == value).any())
         return PredictedCase(
@@ -261,21 +227,13 @@ class PlannedPrediction:
         )
 
 
-def _as_user_error(error: Exception, case: Source) -> UserError:
-    """Return a UserError for any error during the prediction of a case."""
-    if isinstance(error, UserError):
-        return error
-    finding = f"cannot be predicted ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-    return UserError(Code.READ_FAILED, case.files[0], finding, "check the scan, or leave it out")
-
-
 def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Manifest:
     return Manifest(
         run=str(run.path.resolve()),
         weights=networks.identity(),
         inference=networks.recipe.inference.model_dump(mode="json", exclude={"precision"}),
         classes=networks.classes,
-        checkpoint=networks.checkpoint_text,
+        checkpoint="; ".join(sorted({weights.chosen for weights in networks.weights})),
         selected_on=networks.selected_on,
         device=str(networks.device),
         versions=versions(),
@@ -286,6 +244,5 @@ def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Mani
 
 
 def _peak_memory(device: torch.device) -> dict[str, int]:
-    """Return the peak memory of this process in bytes, in main memory and on a GPU."""
     host = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
     return host | ({"device": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {})

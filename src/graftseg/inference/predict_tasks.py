@@ -3,7 +3,7 @@
 The scans are listed once, and each task receives its scans. A scan that a worker does not see is a failed scan.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,14 +19,8 @@ from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.archives import is_list
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import Source
-from graftseg.inference.output_folder import OutputFolder
-from graftseg.inference.predict import (
-    CaseResult,
-    PlannedPrediction,
-    Predicted,
-    PredictionSettings,
-    plan_prediction,
-)
+from graftseg.inference.output_folder import OutputFolder, PredictionSettings
+from graftseg.inference.predict import CaseResult, EarlierCases, PlannedPrediction, Predicted, plan_prediction
 
 MAX_FOLDERS = 100
 """Number of folders of listed scans that every worker must see. Of more folders, the folders above are checked."""
@@ -74,7 +68,7 @@ def _predict_groups(
     cases: Sequence[Source],
     reads: tuple[Path, ...],
     executor: Executor,
-    earlier: Mapping[str, PredictedCase],
+    earlier: EarlierCases,
 ) -> Iterator[CaseResult]:
     """Start all tasks, and yield the results of the cases in order. Remove unfinished files of killed workers."""
     out, device = target.path, torch.device(request.device)
@@ -97,7 +91,7 @@ def _predict_group(
     """Predict a group of cases. Each comes with the case of an earlier prediction, if there is one."""
     earlier = {nfc(case.name): done for case, done in group if done is not None}
     cases = [case for case, _ in group]
-    planned = PlannedPrediction(_load(request), request.settings.extras, cases, {}, target)
+    planned = PlannedPrediction(_load(request), cases, {}, target)
     return list(planned.predict_here(earlier, lambda name: None))
 
 

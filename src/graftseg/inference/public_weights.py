@@ -6,10 +6,8 @@ The layers have the same order and shapes as here, but other names. In some file
 
 import pickle
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +22,7 @@ from graftseg.data.benchmarks.acdc import CLASSES as ACDC_CLASSES
 from graftseg.data.benchmarks.la import CLASSES as LA_CLASSES
 from graftseg.inference.model import build_network, save_weights
 from graftseg.inference.output_folder import now
-from graftseg.recipes.recipe import Recipe, changed, load_recipe
+from graftseg.recipes.recipe import changed, load_recipe
 
 State = dict[str, Tensor]
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -41,43 +39,38 @@ ONLY_TRAINING = ("projection_head.", "prediction_head.", "contrastive_class_sele
 REMEDY = "pass a .pth file of the LA or ACDC code of BCP or SSL4MIS"
 
 
-@dataclass(frozen=True)
-class PublicNetwork:
-    """A network of the public code.
-
-    recipe: recipe of graftseg with this network
-    classes: classes of its benchmark
-    first_layer: name of the weights of its first layer in graftseg
-    """
-
-    recipe: str
-    classes: tuple[str, ...]
-    first_layer: str = "encoder.stages.0.0.0.weight"
-
-
-VNET = PublicNetwork("la-8/bcp", tuple(LA_CLASSES.values()))
-UNET = PublicNetwork("acdc-7/bcp", tuple(ACDC_CLASSES.values()))
+VNET = ("la-8/bcp", tuple(LA_CLASSES.values()))  # recipe and classes of the benchmark
+UNET = ("acdc-7/bcp", tuple(ACDC_CLASSES.values()))
 
 
 def import_public_weights(file: Path, out: Path, recipe: str | Path | None, overrides: Iterable[str] = ()) -> RunFolder:
-    """Write a run with the weights of a ``.pth`` file of public code. No code from the file is executed.
-
-    ``recipe`` contains the settings for predictions. The default is the BCP recipe of the network's benchmark.
-    """
+    """Write a run with the weights of a ``.pth`` file of public code and settings of a recipe. No code is executed."""
     if out.exists() or out.is_symlink():
         raise UserError(Code.TARGET_EXISTS, out, "already exists", "name another --out or remove it")
-    public, state = _renamed(file, _read_state(file))
-    first, head = state.get(public.first_layer), state.get("head.weight")
+    (default_recipe, default_classes), state = _renamed(file, _read_state(file))
+    first, head = state.get("encoder.stages.0.0.0.weight"), state.get("head.weight")
     if first is None or first.ndim < 4 or head is None or head.ndim < 4:
         raise UserError(Code.WEIGHTS_DAMAGED, file, "the first or the last layer is missing", REMEDY)
-    template = load_recipe(recipe or public.recipe, overrides)
+    template = load_recipe(recipe or default_recipe, overrides)
     imported = changed(template, [f"network.width={len(first)}", "published=null"])
     about = f"settings of {template.name} for imported weights"
     imported = imported.model_copy(update={"name": "imported", "about": about, "baseline": False, "folds": None})
-    numbered_classes = tuple(map(class_name, range(len(head))))
-    classes = public.classes if len(head) == len(public.classes) else numbered_classes
+    classes = default_classes if len(head) == len(default_classes) else map(class_name, range(len(head)))
     store = {"identity": "", "classes": list(classes), "channels": int(first.shape[1])}
-    return _write_run(out, imported, store, _loaded_state(file, imported, store, state))
+    student = build_network(imported, store, torch.device("cpu")).method.student
+    try:
+        student.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        finding = f"the weights do not fit the network {imported.network.name} of the recipe ({reason})"
+        raise UserError(Code.RECIPE_MISMATCH, file, finding, "pass another --recipe") from None
+    with atomic_folder(out) as folder:
+        run = RunFolder(folder)
+        save_weights(student.state_dict(), run.trained_file)
+        facts = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": store}
+        run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.trained_file)})
+        imported.save(run.recipe_file)
+    return RunFolder(out)
 
 
 def _read_state(file: Path) -> State:
@@ -102,8 +95,7 @@ def _read_state(file: Path) -> State:
     return state
 
 
-def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
-    """Return the network of a state dict, and its tensors with the names of graftseg."""
+def _renamed(file: Path, state: State) -> tuple[tuple[str, tuple[str, ...]], State]:
     tensors = {name: value for name, value in state.items() if not name.startswith(ONLY_TRAINING)}
     is_unet = any(UNET_LAYER.fullmatch(name) for name in tensors)
     rename = _unet_name if is_unet else _vnet_name
@@ -116,10 +108,7 @@ def _renamed(file: Path, state: State) -> tuple[PublicNetwork, State]:
 
 
 def _vnet_name(name: str) -> str | None:
-    """Return the name in graftseg of a tensor of the public V-Net, or None for an unknown name.
-
-    A unit has three layers: convolution, norm and ReLU.
-    """
+    """Return the name of a tensor of the public V-Net, whose units have three layers, or None for an unknown name."""
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if not (match := VNET_LAYER.fullmatch(name)):
@@ -134,10 +123,7 @@ def _vnet_name(name: str) -> str | None:
 
 
 def _unet_name(name: str) -> str | None:
-    """Return the name in graftseg of a tensor of the public U-Net, or None for an unknown name.
-
-    A block has two units with dropout between them.
-    """
+    """Return the name of a tensor of the public U-Net, whose blocks have two units, or None for an unknown name."""
     if head := HEAD.fullmatch(name):
         return f"head.{head[1]}"
     if up := UNET_UPSAMPLING.fullmatch(name):
@@ -147,25 +133,3 @@ def _unet_name(name: str) -> str | None:
     stage = f"decoder.stages.{int(match['up']) - 1}" if match["up"] else f"encoder.stages.{int(match['down'] or 0)}"
     unit, layer = divmod(int(match["layer"]), 4)
     return f"{stage}.{2 * unit}.{layer}.{match['part']}"
-
-
-def _loaded_state(file: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> State:
-    """Return the state dict of the recipe's network with these tensors. Raise an error if they do not fit."""
-    student = build_network(recipe, store, torch.device("cpu")).method.student
-    try:
-        student.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        finding = f"the weights do not fit the network {recipe.network.name} of the recipe ({reason})"
-        raise UserError(Code.RECIPE_MISMATCH, file, finding, "pass another --recipe") from None
-    return student.state_dict()
-
-
-def _write_run(out: Path, recipe: Recipe, store: Mapping[str, Any], state: State) -> RunFolder:
-    with atomic_folder(out) as folder:
-        run = RunFolder(folder)
-        save_weights(state, run.trained_file)
-        facts = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": dict(store)}
-        run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.trained_file)})
-        recipe.save(run.recipe_file)
-    return RunFolder(out)

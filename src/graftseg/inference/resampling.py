@@ -1,6 +1,6 @@
 """Resampling of probabilities to the resolution of the scan, and of slices to the size of the patch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,21 +9,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graftseg.data.augment import stretching
-from graftseg.inference.sliding_window import PLANES_AT_ONCE, Segment
+from graftseg.inference.sliding_window import PLANES_AT_ONCE, Segment, Slabs
 from graftseg.recipes.settings import InferenceSettings
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Linear interpolation along an axis.
+    """Linear interpolation along an axis, for each scan voxel."""
 
-    lower, upper: for each scan voxel, the indices of the prepared voxels on both sides
-    fraction: weight of the upper voxel
-    """
-
-    lower: NDArray[np.int64]
-    upper: NDArray[np.int64]
-    fraction: NDArray[np.float32]
+    lower: NDArray[np.int64]  # index of the prepared voxel before the scan voxel
+    upper: NDArray[np.int64]  # index of the prepared voxel after it
+    fraction: NDArray[np.float32]  # weight of the upper voxel
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -47,22 +43,19 @@ class Axis:
 
 
 def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
-    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates.
-
-    Coordinates beyond the first or last prepared voxel are moved to that voxel.
-    """
+    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates, clipped to them."""
     clamped = np.clip(coordinates, 0, size - 1)
     lower = np.floor(clamped).astype(np.int64)
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))
 
 
-def at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
+def at_source_resolution(slabs: Slabs, axes: Sequence[Axis]) -> Slabs:
     """Interpolate slabs ``(K, n, *rest)`` from the prepared grid to the scan's resolution. Axes keep their order."""
     thin_slabs = _interpolated_in_planes(slabs, axes[1:])
     return thin_slabs if axes[0].is_identity else _interpolated_between_planes(thin_slabs, axes[0])
 
 
-def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
+def _interpolated_in_planes(slabs: Slabs, axes: Sequence[Axis]) -> Slabs:
     for start, slab in slabs:
         for offset in range(0, slab.shape[1], PLANES_AT_ONCE):
             planes = slab[:, offset : offset + PLANES_AT_ONCE]
@@ -71,7 +64,7 @@ def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[
             yield start + offset, planes
 
 
-def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
+def _interpolated_between_planes(slabs: Slabs, axis: Axis) -> Slabs:
     """Interpolate between planes. Keep the last plane of each slab for the scan planes between two slabs."""
     done, last_plane = 0, None
     for start, slab in slabs:
@@ -86,11 +79,8 @@ def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis
 @torch.inference_mode()
 def stretched_slabs(
     segment: Segment, image: Tensor, patch: tuple[int, ...], settings: InferenceSettings, *, device: torch.device
-) -> Iterator[tuple[int, Tensor]]:
-    """Resize the slices of a volume ``(C, X, Y, slices)`` to the patch, and yield their probabilities.
-
-    Each forward pass yields the index of its first slice and probabilities ``(K, n, *patch)``. Its input is float32.
-    """
+) -> Slabs:
+    """Resize slices of ``(C, X, Y, slices)`` to the patch. Yield first indices and probabilities ``(K, n, *patch)``."""
     slices = image.movedim(-1, 0)
     for start in range(0, len(slices), settings.windows_per_forward):
         batch = slices[start : start + settings.windows_per_forward].to(device).float()

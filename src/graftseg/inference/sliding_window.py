@@ -1,11 +1,11 @@
 """Sliding-window inference whose memory does not grow with the size of the image along the first axis."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, product
+from itertools import product
 from math import prod
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,24 +14,19 @@ from torch.nn import functional as F
 from graftseg.core.errors import Code, UserError
 from graftseg.recipes.settings import InferenceSettings
 
-Segment = Callable[[Tensor], Tensor]
-"""A function from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
+Segment = Callable[[Tensor], Tensor]  # a function from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``
 
-PLANES_AT_ONCE = 8
-"""Number of finished planes that are processed at once, which limits the memory."""
+PLANES_AT_ONCE = 8  # number of finished planes that are processed at once, which limits the memory
 BIG_WINDOW = 32**3
 """Number of voxels of a window from which a CPU predicts one window at a time, because more would save no time."""
 
 Fit = Literal["crop", "stretch"]
 Index = tuple[int, ...]
-Item = TypeVar("Item")
+Slabs = Iterator[tuple[int, Tensor]]  # the first plane and the values ``(K, n, *rest)`` of each slab
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:
-    """Return the first voxel of each window along one axis.
-
-    Windows start every ``stride`` voxels. The last window ends at the end of the axis.
-    """
+    """Return the first voxel of each window along one axis. The last window ends at the end of the axis."""
     last = max(size - patch, 0)
     return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
 
@@ -52,10 +47,7 @@ def windows_at_once(patch: Index, settings: InferenceSettings, device: torch.dev
 
 
 def is_slicewise(image: Tensor, patch: Index) -> bool:
-    """Return whether an image ``(C, *space)`` is a volume for a network that takes slices.
-
-    Raise a UserError if the image does not fit the patch.
-    """
+    """Return whether an image ``(C, *space)`` is a volume for a network of slices. Raise an error if it is neither."""
     axes = image.ndim - 1
     if len(patch) == axes:
         return False
@@ -73,7 +65,7 @@ def probability_slabs(
     settings: InferenceSettings,
     *,
     device: torch.device | str | None = None,
-) -> Iterator[tuple[int, Tensor]]:
+) -> Slabs:
     """Yield the probabilities of an image ``(C, *space)`` in slabs: the first plane of a slab and ``(K, n, *rest)``.
 
     Slabs cover the first spatial axis in order and have at most ``PLANES_AT_ONCE`` planes. With a 2-D patch, a volume
@@ -106,18 +98,12 @@ def probability_slabs(
 
 @dataclass
 class Windows:
-    """The windows of an image.
+    """The windows of an image."""
 
-    starts: starts of the windows along each axis
-    patch: size of a window
-    rest: size of a plane of the image
-    weights: weights of the voxels of a window
-    """
-
-    starts: list[list[int]]
-    patch: Index
-    rest: Index
-    weights: Tensor
+    starts: list[list[int]]  # starts of the windows along each axis
+    patch: Index  # size of a window
+    rest: Index  # size of a plane of the image
+    weights: Tensor  # weights of the voxels of a window
 
     def weight_sums(self, first: int, last: int) -> Tensor:
         """Return the sums of the weights ``(last - first, *rest)`` of the planes from ``first`` to ``last``."""
@@ -132,17 +118,16 @@ class Windows:
         return total
 
 
-def _rolling_average(
-    forward: Callable[[list[Index]], Tensor], windows: Windows, count: int
-) -> Iterator[tuple[int, Tensor]]:
+def _rolling_average(forward: Callable[[list[Index]], Tensor], windows: Windows, count: int) -> Slabs:
     """Yield the weighted mean of all windows, each plane as soon as no later window covers it.
 
     A forward pass takes ``count`` windows. The buffer ``(K, patch[0], *rest)`` contains the weighted sums of the planes
     from ``begin``.
     """
     buffer, begin, patch = torch.empty(0), 0, windows.patch
-    for starts in _batched(product(*windows.starts), count):
-        for start, probabilities in zip(starts, forward(starts), strict=True):
+    positions = list(product(*windows.starts))
+    for batch in (positions[first : first + count] for first in range(0, len(positions), count)):
+        for start, probabilities in zip(batch, forward(batch), strict=True):
             if not buffer.numel():
                 windows.weights = windows.weights.to(probabilities.device)
                 buffer = windows.weights.new_zeros((len(probabilities), patch[0], *windows.rest))
@@ -155,7 +140,7 @@ def _rolling_average(
     yield from _finished_planes(buffer, windows, begin, buffer.shape[1])
 
 
-def _finished_planes(buffer: Tensor, windows: Windows, begin: int, planes: int) -> Iterator[tuple[int, Tensor]]:
+def _finished_planes(buffer: Tensor, windows: Windows, begin: int, planes: int) -> Slabs:
     """Yield the weighted mean of the first ``planes`` planes of the buffer, a few planes at a time."""
     for first in range(0, planes, PLANES_AT_ONCE):
         last = min(first + PLANES_AT_ONCE, planes)
@@ -213,9 +198,3 @@ def gaussian_weights(patch: Index) -> Tensor:
 
 def _box(start: Index, size: Index) -> tuple[slice, ...]:
     return tuple(slice(begin, begin + length) for begin, length in zip(start, size, strict=True))
-
-
-def _batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, count)):
-        yield batch

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from graftseg.core.devices import busy_cores, contested_cores
-from graftseg.core.durations import duration
 from graftseg.core.errors import Code, UserError
-from graftseg.core.phrases import counted
+from graftseg.core.phrases import counted, duration
 from graftseg.core.planned_methods import DEFAULT_METHOD
 from graftseg.core.teacher_checks import MIN_SCANS
 from graftseg.data.dataset import Dataset

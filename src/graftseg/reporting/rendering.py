@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from graftseg.core.colors import color_of
-from graftseg.core.durations import duration
 from graftseg.core.files import write_text
+from graftseg.core.phrases import duration
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
 from graftseg.reporting.folder import class_names

@@ -21,8 +21,7 @@ from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
-from graftseg.evaluation.cached_scores import find_cached_scores
-from graftseg.evaluation.evaluate import evaluate_pair
+from graftseg.evaluation.evaluate import evaluate_pair, find_cached_scores
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import Reference, stored_reference
 from graftseg.evaluation.scores import Evaluation, Row
@@ -38,7 +37,7 @@ from graftseg.evaluation.table_metrics import (
 )
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, missed_classes, verdict_between
 from graftseg.inference.ensemble import EXACT, select_weights
-from graftseg.inference.predict import PredictionSettings
+from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict_tasks import predict_in_tasks
 from graftseg.training.unlabeled_use import unlabeled_use
 

@@ -14,9 +14,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.names import same_names
 from graftseg.core.phrases import counted
-from graftseg.core.rank_tasks import main_first_with_help
 from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
-from graftseg.core.tasks import LOCAL, Executor, Work
+from graftseg.core.tasks import LOCAL, Executor, Work, main_first_with_help
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare

@@ -209,7 +209,7 @@ class CaseScores:
 
     def _overlap(self, predictor: Predictor, image: Tensor, label: Tensor) -> Tensor:
         """Return voxel counts ``(2, classes - 1)``: overlap of prediction and reference, and sum of their sizes."""
-        labels = predictor.prepared_labels(image, Grid.identity(tuple(label.shape)))
+        labels = predictor.prepared_maps(image, Grid.identity(tuple(label.shape))).labels
         counts = []
         for value in range(1, len(self._classes)):
             predicted, expected = labels == value, label == value

@@ -22,8 +22,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_tags import pydicom_package, silence_dicom_packages
 from graftseg.data.scans import Scan, grid_difference, read_geometry, read_label, write_label
 from graftseg.inference.export import Request, export_run
-from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.dicomseg import _segment, as_frames
+from graftseg.inference.export.dicomseg import Series, _segment, as_frames, series_in
 from graftseg.inference.export.segment_codes import GENERIC
 from user_errors import user_error
 

@@ -1,4 +1,4 @@
-"""Export of a run for other programs. Each format is a module in the table ``KINDS``.
+"""Export of a run for other programs. Each format is a module in the table ``KINDS``, imported when it is used.
 
 The function ``write`` of a module takes a ``Request`` and returns lines to print. If it fails, it writes nothing.
 """
@@ -6,34 +6,61 @@ The function ``write`` of a module takes a ``Request`` and returns lines to prin
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
 
 from graftseg.core.errors import Code, UserError
-from graftseg.inference.export.request import Request
-
-__all__ = ["KINDS", "Kind", "Request", "export_run"]
+from graftseg.core.predictions import read_manifest
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.grouping import label_maps_by_case
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A format: its description, its module, and the options that it uses."""
+class Request:
+    """A run, the output path, and the options of formats."""
 
-    about: str
+    run: RunFolder
+    out: Path
+    check: Path | None = None  # scan on which the exported network is compared with the original
+    data: Path | None = None  # folder of scans
+    predictions: Path | None = None  # folder of the label maps of these scans
+    codes: Path | None = None  # file with SNOMED CT codes of the classes
+
+    @property
+    def label_maps(self) -> Path:
+        """Return the folder of label maps, by default the predictions of the run."""
+        return self.predictions or self.run.predictions
+
+
+def label_maps_of(request: Request) -> dict[str, Path]:
+    """Return the requested label maps by case. Raise an error for label maps of another network."""
+    folder = request.label_maps
+    if not folder.is_dir():
+        remedy = "predict the scans first or name a folder as --predictions"
+        raise UserError(Code.FOLDER_MISSING, folder, "there are no label maps", remedy)
+    facts = request.run.manifest()
+    accepted = {facts.get("weights"), (facts.get("best") or {}).get("sha256")}
+    manifest = read_manifest(folder, "name a folder of label maps as --predictions")
+    # without a manifest, the folder may contain label maps that a person corrected
+    if manifest is not None and manifest.weights not in accepted:
+        finding = "contains label maps of another network"
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, finding, "name the folder of this run's label maps")
+    return label_maps_by_case(folder)
+
+
+class Kind(NamedTuple):
+    """A format: its module, and the options that it uses."""
+
     module: str
     options: tuple[str, ...] = ()
 
-    @property
-    def write(self) -> Callable[[Request], list[str]]:
-        """Import the module and return its ``write`` function."""
-        function: Callable[[Request], list[str]] = import_module(f"graftseg.inference.export.{self.module}").write
-        return function
 
-
-KINDS: dict[str, Kind] = {
-    "onnx": Kind("the network for onnxruntime", "onnx_model", ("check",)),
-    "weights": Kind("weights and recipe in one safetensors file", "weights"),
-    "monai": Kind("a MONAI bundle", "monai_bundle"),
-    "nnunet": Kind("a pseudo-labeled nnU-Net data set", "nnunet", ("data", "predictions")),
-    "dicomseg": Kind("label maps as DICOM segmentations", "dicomseg", ("data", "predictions", "codes")),
+KINDS = {
+    "onnx": Kind("onnx_model", ("check",)),
+    "weights": Kind("weights"),
+    "monai": Kind("monai_bundle"),
+    "nnunet": Kind("nnunet", ("data", "predictions")),
+    "dicomseg": Kind("dicomseg", ("data", "predictions", "codes")),
 }
 
 
@@ -49,4 +76,5 @@ def export_run(kind: str, request: Request) -> list[str]:
     request.run.training_manifest()
     if request.out.exists() or request.out.is_symlink():
         raise UserError(Code.TARGET_EXISTS, request.out, "already exists", "name another --out or remove it")
-    return KINDS[kind].write(request)
+    write: Callable[[Request], list[str]] = import_module(f"graftseg.inference.export.{KINDS[kind].module}").write
+    return write(request)

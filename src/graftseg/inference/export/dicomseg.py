@@ -4,8 +4,9 @@ The DICOM standard requires the patient and the study in a segmentation, so they
 appear in a file name, in printed text or in an error.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,39 @@ from graftseg.core.packages import import_optional
 from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.version import __version__
-from graftseg.data.formats.dicom_tags import silence_dicom_packages
+from graftseg.data.formats.dicom import NON_IMAGE_MODALITIES
+from graftseg.data.formats.dicom_frames import PER_FRAME, read_frames
+from graftseg.data.formats.dicom_members import Member, members_of
+from graftseg.data.formats.dicom_series import slice_order
+from graftseg.data.formats.dicom_tags import pydicom_package, silence_dicom_packages, user_errors
+from graftseg.data.formats.scan import lps_geometry
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, is_dicom_scan, read_label, scan_stem
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.request import Request, label_maps_of
+from graftseg.inference.export import Request, label_maps_of
 from graftseg.inference.export.segment_codes import GENERIC, SegmentCodes, SnomedCode, read_codes
 
-SERIES_NUMBER = 900
-"""Series number of every exported segmentation."""
-TOLERANCE = 0.01
-"""Largest distance between the centers of a pixel and its voxel, in voxels."""
-MAX_NAME = 64
-"""Maximum length of a segment name in DICOM."""
+SERIES_NUMBER = 900  # series number of every exported segmentation
+TOLERANCE = 0.01  # largest distance between the centers of a pixel and its voxel, in voxels
+MAX_NAME = 64  # maximum length of a segment name in DICOM
+UIDS = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
+POSE = ("ImagePositionPatient", "ImageOrientationPatient")
+GRID = ("Rows", "Columns", "PixelSpacing", *POSE)
+NEEDED = (*UIDS, "Modality")  # tags without which a segmentation cannot refer to a file
+PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
+MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
+"""Tags that may be empty but not missing. They are added, because de-identified series often lack them."""
+File = tuple[Any, list[Any]]  # the header of a DICOM file, and the grid tags of each of its frames
+
+
+@dataclass(frozen=True)
+class Series:
+    """A stack of slices."""
+
+    slices: tuple[Any, ...]  # headers of the slices sorted by position, or the header of one multi-frame file
+    shape: tuple[int, int, int]  # numbers of columns, rows and slices
+    affine: NDArray[np.float64]  # matrix from (column, row, slice) to RAS coordinates in mm
+    stored: tuple[int, ...] = ()  # slice number of each frame in a multi-frame file
 
 
 def write(request: Request) -> list[str]:
@@ -103,10 +123,7 @@ def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, S
 
 
 def as_frames(label: Scan, series: Series) -> NDArray[np.uint8] | None:
-    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if the grids differ.
-
-    Axes are permuted and flipped. Every pixel must coincide with a voxel of the label map.
-    """
+    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if pixels are not on voxels."""
     volume = label.array if label.array.ndim == 3 else label.array[..., None]
     if volume.size != np.prod(series.shape):
         return None
@@ -155,7 +172,6 @@ def _encoded(series: Series, frames: NDArray[np.uint8], segments: Mapping[str, S
 
 
 def _segment(number: int, name: str, segment: SegmentCodes) -> Any:
-    """Describe a class by its name and its codes."""
     import highdicom
     from pydicom.sr.codedict import codes
 
@@ -176,3 +192,73 @@ def _concept(code: SnomedCode) -> Any:
     from pydicom.sr.coding import Code as DicomCode
 
     return DicomCode(code.value, "SCT", code.meaning)
+
+
+def series_in(path: Path) -> list[Series]:
+    """Return the series in a folder, a zip or a file that are stacks of slices. Skip all others."""
+    by_series: dict[str, list[File]] = {}
+    with members_of(path) as members:
+        for member in members:
+            with user_errors(member.where):
+                file = _read(member)
+            if file is not None:
+                by_series.setdefault(str(file[0].get("SeriesInstanceUID", "")), []).append(file)
+    if not by_series:
+        raise UserError(Code.DICOM_SERIES, path, "contains no DICOM image", "name a DICOM series")
+    stacks = [_stack(path, files) for files in by_series.values()]
+    return [stack for stack in stacks if stack is not None]
+
+
+def _read(member: Member) -> File | None:
+    """Return the header of a file and the grid tags of its frames, or None if it contains no image."""
+    pydicom = pydicom_package()
+    try:
+        header = pydicom.dcmread(member.content(), stop_before_pixels=True)
+    except pydicom.errors.InvalidDicomError:
+        return None
+    if "Rows" not in header or header.get("Modality") in NON_IMAGE_MODALITIES:
+        return None
+    if PER_FRAME not in header:
+        return header, [header]
+    return header, [frame.header for frame in read_frames(member.where, member.content(), pixels=False)]
+
+
+def _stack(path: Path, files: Sequence[File]) -> Series | None:
+    """Return the slices sorted along their normal, or None if the slices are not one stack."""
+    headers, frames = [header for header, _ in files], [frame for _, frames in files for frame in frames]
+    if any(frame.get(tag) is None for frame in frames for tag in POSE):
+        return None
+    has_frames = any(len(frames) > 1 for _, frames in files)
+    missing = [tag for tag in NEEDED for header in headers if header.get(tag) in (None, "")]
+    missing += [tag for tag in GRID for frame in frames if frame.get(tag) in (None, "")]
+    if missing:
+        finding = f"the headers of a series lack {missing[0]}, which a segmentation needs"
+        raise UserError(Code.DICOM_SERIES, path, finding, "export the series from its source again")
+    first = frames[0]
+    columns, rows = int(first.get("Columns")), int(first.get("Rows"))
+    has_one_size = all((frame.get("Columns"), frame.get("Rows")) == (columns, rows) for frame in frames)
+    if not has_one_size or (has_frames and len(files) > 1):
+        return None
+    for header in headers:
+        for tag in MAY_BE_EMPTY:
+            if tag not in header:
+                setattr(header, tag, None)
+    order, affine = _order_and_affine(frames)
+    stored = tuple(int(number) for number in np.argsort(order)) if has_frames else ()
+    slices = headers if has_frames else [headers[index] for index in order]
+    return Series(tuple(slices), (columns, rows, len(frames)), affine, stored)
+
+
+def _order_and_affine(frames: Sequence[Any]) -> tuple[list[int], NDArray[np.float64]]:
+    """Return the order of the frames along their normal, and the affine of the sorted frames."""
+    first = frames[0]
+    axes = np.array(first.get("ImageOrientationPatient"), dtype=np.float64).reshape(2, 3)
+    normal = np.cross(axes[0], axes[1])
+    positions = np.array([frame.get("ImagePositionPatient") for frame in frames], dtype=np.float64)
+    order, _ = slice_order(list(positions), normal)
+    positions = positions[order]
+    step = (positions[-1] - positions[0]) / (len(frames) - 1) if len(frames) > 1 else normal
+    shape = (int(first.get("Columns")), int(first.get("Rows")), len(frames))
+    row_spacing, column_spacing = first.get("PixelSpacing")
+    spacing = np.array([column_spacing, row_spacing, 1], dtype=np.float64)
+    return order, lps_geometry(shape, np.column_stack([*axes, step]), spacing, positions[0]).matrix

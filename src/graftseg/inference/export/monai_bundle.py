@@ -19,15 +19,14 @@ from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.request import Request
+from graftseg.inference.export import Request
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 from graftseg.recipes.settings import InferenceSettings
 
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}
 """Packages that a bundle needs, with versions. MONAI finds the largest components with scikit-image."""
-FIRST_CHANNEL = "_0000.nii"
-"""End of the file name of a first channel, without ``.gz``."""
+FIRST_CHANNEL = "_0000.nii"  # end of the file name of a first channel, without ``.gz``
 # The following strings are expressions in the configuration language of MONAI bundles.
 FILES = "glob.glob(os.path.join(@dataset_dir, '*.nii*'))"
 SINGLE_CHANNEL_CASES = f"$[{{'image': path}} for path in sorted({FILES})]"
@@ -95,7 +94,6 @@ def _axes(request: Request, trained: TrainedNetwork) -> int:
 
 
 def _traced(trained: TrainedNetwork) -> bytes:
-    """Return the content of ``models/model.ts``."""
     network = Probabilities(trained.method.student).eval()
     with warnings.catch_warnings(), torch.no_grad():
         # Tracing warns about a check of the size, which every window passes.

@@ -20,7 +20,7 @@ from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.request import Request, label_maps_of
+from graftseg.inference.export import Request, label_maps_of
 from graftseg.inference.inputs import read_training_cases
 from graftseg.recipes.recipe import load_recipe
 
@@ -28,8 +28,7 @@ NAME = re.compile(r"Dataset\d{3}_[A-Za-z0-9_-]+")
 ENDING = ".nii.gz"
 PSEUDO_LABELS = "pseudo_labels.json"
 SPLITS = "splits_final.json"
-MAX_FOLDS = 5
-"""Number of folds of nnU-Net. With fewer labeled cases, there is one fold for each of them."""
+MAX_FOLDS = 5  # Number of folds of nnU-Net. With fewer labeled cases, there is one fold for each of them.
 
 
 def write(request: Request) -> list[str]:
@@ -50,15 +49,16 @@ def write(request: Request) -> list[str]:
         raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
     folds, values = _folds(labeled, pseudo), {0}
     with atomic_folder(request.out) as folder:
+        labels = folder / "labelsTr"
         for case in (*labeled, *pseudo):
             _write_images(dataset, case, channels, folder / "imagesTr")
         for case in labeled:
             label = dataset.reader.label(case)
-            write_label(_label_file(folder, case), label.array, label.geometry)
+            write_label(labels / f"{case.name}{ENDING}", label.array, label.geometry)
         for case in pseudo:
             path = predicted[nfc(case.name)]
             values |= _check_prediction(path, dataset.reader.image(case).geometry, classes)
-            _write_prediction(path, _label_file(folder, case))
+            _write_prediction(path, labels / f"{case.name}{ENDING}")
         write_json(folder / "dataset.json", _description(dataset, classes, channels, len(labeled) + len(pseudo)))
         write_json(folder / PSEUDO_LABELS, {"pseudo_labeled": [case.name for case in pseudo]})
         write_json(folder / SPLITS, folds)
@@ -108,11 +108,7 @@ def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) ->
     if difference := grid_difference(geometry, label.geometry):
         finding = f"the label map is not on the grid of its scan: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "predict the scans of this data set")
-    return {int(value) for value in np.unique(label.array)}
-
-
-def _label_file(folder: Path, case: Case) -> Path:
-    return folder / "labelsTr" / f"{case.name}{ENDING}"
+    return set(np.unique(label.array).tolist())
 
 
 def _write_prediction(path: Path, target: Path) -> None:

@@ -20,15 +20,14 @@ from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import read_bytes, sha256_of
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.export.request import Request
+from graftseg.inference.export import Request
 from graftseg.inference.export.weights import tensor_checksum
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 
 FORMAT, VERSION = "graftseg onnx", 1
 OPSET = 18
-TOLERANCE = 1e-3
-"""Largest accepted difference between the probabilities of onnxruntime and PyTorch."""
+TOLERANCE = 1e-3  # largest accepted difference between the probabilities of onnxruntime and PyTorch
 
 
 def write(request: Request) -> list[str]:
@@ -36,7 +35,8 @@ def write(request: Request) -> list[str]:
     onnx, *_ = map(_import, ("onnx", "onnxruntime", "onnxscript"))
     trained = load_network(request.run)
     checked_on = "noise" if request.check is None else "a patch of a scan"
-    images = _noise(trained) if request.check is None else _patch_of(request.check, trained)
+    noise = torch.randn(2, trained.channels, *trained.patch, generator=torch.Generator().manual_seed(0))
+    images = noise if request.check is None else _patch_of(request.check, trained)
     network = Probabilities(trained.method.student).eval()
     with atomic_folder(request.out) as folder:
         model = folder / "model.onnx"
@@ -95,7 +95,6 @@ def load(path: str | Path) -> Any:
 
 
 def _add_checksum(onnx: Any, file: Path, classes: tuple[str, ...]) -> None:
-    """Write class names and checksum into the metadata of a model file."""
     model = onnx.load_model(file)
     metadata = {"format": FORMAT, "version": str(VERSION), "classes": json.dumps(classes)}
     onnx.helper.set_model_props(model, metadata | {"sha256": _checksum(onnx, model, metadata)})
@@ -127,10 +126,6 @@ def _difference(model: Path, network: nn.Module, images: Tensor) -> float:
             expected = network(batch).numpy()
         largest = max(largest, float(np.abs(actual - expected).max()))
     return largest
-
-
-def _noise(trained: TrainedNetwork) -> Tensor:
-    return torch.randn(2, trained.channels, *trained.patch, generator=torch.Generator().manual_seed(0))
 
 
 def _patch_of(scan: Path, trained: TrainedNetwork) -> Tensor:

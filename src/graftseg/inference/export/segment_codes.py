@@ -11,8 +11,7 @@ from graftseg.core.files import read_json
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 
-FILE = "codes.json"
-"""Name of the file with the codes in a run folder."""
+FILE = "codes.json"  # name of the file with the codes in a run folder
 # The tables of the Verhoeff check digit: products in the dihedral group of order 10, and permutations by position.
 _PRODUCT = (
     "0123456789", "1234067895", "2340178956", "3401289567", "4012395678",
@@ -54,16 +53,12 @@ class SegmentCodes(BaseModel):
     region: SnomedCode | None = None
 
 
-GENERIC = SegmentCodes(type=TISSUE)
-"""The codes of a class that the file does not list."""
+GENERIC = SegmentCodes(type=TISSUE)  # the codes of a class that the file does not list
 _CONTENT = TypeAdapter(dict[str, SegmentCodes])
 
 
 def read_codes(file: Path | None, run: RunFolder, classes: Sequence[str]) -> dict[str, SegmentCodes]:
-    """Return the codes of classes in ``file``, by default in ``codes.json`` of the run, if it exists.
-
-    Raise a UserError if the file is invalid or lists a class that the run does not have.
-    """
+    """Return the codes of classes in ``file``, by default in ``codes.json`` of the run. Raise an error if invalid."""
     path = file or run.path / FILE
     if file is None and not path.is_file():
         return {}

@@ -18,15 +18,14 @@ from torch import Tensor
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import parse_json, write_bytes
 from graftseg.core.reading import check_regular
-from graftseg.inference.export.request import Request
+from graftseg.inference.export import Request
 from graftseg.inference.model import TrainedNetwork, build_network, load_network, load_weights
 from graftseg.recipes.reading import read_yaml
 from graftseg.recipes.recipe import parse_recipe
 
 FORMAT = "graftseg weights"
 VERSION = "2"
-UNCHECKED_VERSION = "1"
-"""Version of files without a checksum."""
+UNCHECKED_VERSION = "1"  # version of files without a checksum
 SUFFIX = ".safetensors"
 logger = logging.getLogger(__name__)
 
@@ -66,23 +65,19 @@ def _read_description(file: Path) -> dict[str, Any]:
         check_regular(file)
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
-            _check(file, metadata, {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118
+            state = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+        if (metadata["format"], metadata["version"]) == (FORMAT, UNCHECKED_VERSION):
+            logger.warning("%s: has no checksum, so damage cannot be detected; export it again", file)
+        else:
+            others = {key: value for key, value in metadata.items() if key != "sha256"}
+            expected = (FORMAT, VERSION, tensor_checksum(others, state))
+            if (metadata["format"], metadata["version"], metadata["sha256"]) != expected:
+                raise ValueError
         classes, channels = parse_json(metadata["classes"]), int(metadata["channels"])
         return {"recipe": read_yaml(metadata["recipe"]), "classes": classes, "channels": channels}
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         finding, remedy = "damaged, or not written by graftseg", "run graftseg export weights to recreate it"
         raise UserError(Code.WEIGHTS_DAMAGED, file, finding, remedy) from None
-
-
-def _check(file: Path, metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError if the format or the checksum is wrong. Warn about files without a checksum."""
-    if (metadata["format"], metadata["version"]) == (FORMAT, UNCHECKED_VERSION):
-        logger.warning("%s: has no checksum, so damage cannot be detected; export it again", file)
-        return
-    other_metadata = {key: value for key, value in metadata.items() if key != "sha256"}
-    expected = (FORMAT, VERSION, tensor_checksum(other_metadata, state))
-    if (metadata["format"], metadata["version"], metadata["sha256"]) != expected:
-        raise ValueError
 
 
 def tensor_checksum(metadata: Mapping[str, str], state: Mapping[str, Tensor]) -> str:

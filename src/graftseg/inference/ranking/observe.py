@@ -1,5 +1,6 @@
 """Measurements of a scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -11,40 +12,42 @@ from torch import Tensor, nn
 
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.averaging import flipped, mean_of
 from graftseg.inference.label_maps import clean_labels, decide_labels, may_be_foreground
 from graftseg.inference.model import TrainedNetwork
-from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.resampling import stretched, stretched_slabs
+from graftseg.inference.segments import flipped, mean_of
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
 from graftseg.ops.components.host import number_components
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25
 """Overlap of windows. It is smaller than for label maps, because sums over a scan need no smooth borders."""
-NOT_FOREGROUND = -1.0
-"""Value in the entropy map of voxels that are almost certainly background."""
+NOT_FOREGROUND = -1.0  # value in the entropy map of voxels that are almost certainly background
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared image ``(C, *space)``, the area (mm²) or volume (mm³) of a voxel, and the label map if labeled."""
+
+    image: Tensor
+    voxel_size: float
+    label: NDArray[Any] | None
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Measurements of a case. Sizes and parts are those of the label map, or of the prediction for an unlabeled case.
-
-    uncertainty: mean entropy, from 0 to 1, over voxels that may be foreground
-    at_boundary: share of this entropy within two voxels of a boundary
-    sizes: area in mm² or volume in mm³ of each foreground class
-    parts: number of connected components of each foreground class
-    voxel_size: area or volume of a voxel
-    features: mean output of the encoder's deepest level
-    """
+    """Measurements of a case. Sizes and parts are those of the label map or, without labels, of the prediction."""
 
     case: str
-    uncertainty: float
-    at_boundary: float
-    sizes: tuple[float, ...]
-    parts: tuple[int, ...]
-    voxel_size: float
-    features: NDArray[np.float64]
+    uncertainty: float  # mean entropy, from 0 to 1, over voxels that may be foreground
+    at_boundary: float  # share of this entropy within two voxels of a boundary
+    sizes: tuple[float, ...]  # area in mm² or volume in mm³ of each foreground class
+    parts: tuple[int, ...]  # number of connected components of each foreground class
+    voxel_size: float  # area or volume of a voxel
+    features: NDArray[np.float64]  # mean output of the encoder's deepest level
+
+
+Observations = Sequence[Observation]
 
 
 def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observation:
@@ -53,12 +56,13 @@ def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observati
     check_channels(case, len(prepared.image), network.channels)
     if prepared.label is not None:
         check_label_values(case, prepared.label, range(classes))
-    features = _Features(network.method.student)
+    features: list[Tensor] = []
     predicted, uncertainties = _predict(network, prepared.image, _segment(network, prepared, features))
     voxel_ml = prepared.voxel_size / 1000 if predicted.ndim == 3 else None
     labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes, voxel_ml).numpy()
     uncertainty, at_boundary = _mean_uncertainty(labels, uncertainties)
     measured = labels if prepared.label is None else prepared.label
+    mean_features = sum((batch.sum(0) for batch in features), torch.zeros(())) / sum(map(len, features))
     counts = np.bincount(measured.ravel(), minlength=classes)[1:classes]
     return Observation(
         case=case,
@@ -67,11 +71,11 @@ def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observati
         sizes=tuple(float(count * prepared.voxel_size) for count in counts),
         parts=tuple(count_parts(measured, value) for value in range(1, classes)),
         voxel_size=prepared.voxel_size,
-        features=features.mean(),
+        features=mean_features.cpu().numpy().astype(np.float64),
     )
 
 
-def _segment(network: TrainedNetwork, prepared: Prepared, features: "_Features") -> Segment:
+def _segment(network: TrainedNetwork, prepared: Prepared, features: list[Tensor]) -> Segment:
     """Return a network that records features and, for unlabeled cases, averages over flips along each mirrored axis.
 
     ``predict --uncertainty`` also averages over flips along several axes at once, so its values differ slightly.
@@ -79,7 +83,7 @@ def _segment(network: TrainedNetwork, prepared: Prepared, features: "_Features")
     segment = network.method.segment
     axes = network.recipe.batches.mirrored_axes if prepared.label is None else ()
     views = [flipped(segment, (2 + axis,)) for axis in axes]
-    return mean_of([features.recorded(segment), *views])
+    return mean_of([_recorded(network.method.student, segment, features), *views])
 
 
 def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
@@ -143,29 +147,18 @@ def count_parts(labels: NDArray[Any], value: int) -> int:
     return number_components((labels == value).astype(np.uint8), labels.ndim)[1]
 
 
-class _Features:
-    """Sum of the encoder's deepest features over the windows that are recorded."""
+def _recorded(student: nn.Module, segment: Segment, features: list[Tensor]) -> Segment:
+    """Return a network that appends the deepest features ``(B, D)`` of its encoder, averaged over each window."""
+    encoder = next(part for name, part in student.named_modules() if name.rpartition(".")[2] == "encoder")
 
-    def __init__(self, student: nn.Module) -> None:
-        self._encoder = next(part for name, part in student.named_modules() if name.rpartition(".")[2] == "encoder")
-        self._total, self._count = torch.zeros(()), 0
+    def append(module: nn.Module, inputs: Any, output: list[Tensor]) -> None:
+        features.append(output[-1].detach().float().flatten(2).mean(2))
 
-    def recorded(self, segment: Segment) -> Segment:
-        """Return a network whose forward passes are recorded."""
+    def record(images: Tensor) -> Tensor:
+        hook = encoder.register_forward_hook(append)
+        try:
+            return segment(images)
+        finally:
+            hook.remove()
 
-        def record(images: Tensor) -> Tensor:
-            hook = self._encoder.register_forward_hook(self._add)
-            try:
-                return segment(images)
-            finally:
-                hook.remove()
-
-        return record
-
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean over all recorded windows."""
-        return np.asarray((self._total / max(self._count, 1)).cpu().numpy(), dtype=np.float64)
-
-    def _add(self, module: nn.Module, inputs: Any, output: list[Tensor]) -> None:
-        deepest = output[-1].detach().float().flatten(2).mean(2)
-        self._total, self._count = self._total.to(deepest.device) + deepest.sum(0), self._count + len(deepest)
+    return record

@@ -21,9 +21,11 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import LOCAL, Executor, open_executor
 from graftseg.data.store import find_store
 from graftseg.inference.ensemble import folder_of_network
-from graftseg.inference.ranking.coverage import cover
+from graftseg.inference.ranking import DEFAULT_ORDER, Order
 from graftseg.inference.ranking.features import (
     Floats,
+    Place,
+    cover,
     distance_to_labeled,
     scale_measures,
     similar_above,
@@ -31,8 +33,7 @@ from graftseg.inference.ranking.features import (
     whitened,
 )
 from graftseg.inference.ranking.measure import measure
-from graftseg.inference.ranking.observe import Observation
-from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
+from graftseg.inference.ranking.observe import Observations
 from graftseg.inference.ranking.reasons import Reason, describe_unlearned, doublings, reasons_of, specks
 
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
@@ -40,24 +41,16 @@ HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "rea
 
 @dataclass(frozen=True)
 class Ranked:
-    """A ranked scan.
-
-    score: from 0 to 1, highest for the first scan
-    uncertainty: mean entropy, from 0 to 1
-    unlike: distance to the nearest labeled scan; 1 is the median of this distance among the labeled scans
-    size: number of doublings or halvings by which a class is outside the range of labeled sizes, highest of all classes
-    specks: number of components beyond the maximum of the labeled scans, summed over the classes
-    kinds: the reasons without their amounts
-    """
+    """A ranked scan."""
 
     case: str
-    score: float
-    uncertainty: float
-    unlike: float
-    size: float
-    specks: int
+    score: float  # from 0 to 1, highest for the first scan
+    uncertainty: float  # mean entropy, from 0 to 1
+    unlike: float  # distance to the nearest labeled scan; 1 is the median of this distance among the labeled scans
+    size: float  # doublings or halvings of a labeled size that lead to the most unusual size of a class
+    specks: int  # number of components beyond the maximum of the labeled scans, summed over the classes
     reasons: tuple[str, ...]
-    kinds: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()  # the reasons without their amounts
 
     def cells(self, rank: int) -> tuple[str, ...]:
         """Return the cells of the scan in a table with the header ``HEAD``."""
@@ -68,15 +61,11 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranked scans, the most useful first.
-
-    failures: errors of scans that could not be read
-    unlearned: sentences on classes that the network finds in hardly any scan
-    """
+    """Ranked scans, the most useful first."""
 
     rows: tuple[Ranked, ...]
-    failures: tuple[UserError, ...] = ()
-    unlearned: tuple[str, ...] = ()
+    failures: tuple[UserError, ...] = ()  # errors of scans that could not be read
+    unlearned: tuple[str, ...] = ()  # sentences on classes that the network finds in hardly any scan
 
     def lines(self, top: int | None = None) -> list[tuple[str, ...]]:
         """Return the table cells of the first ``top`` scans, by default of all."""
@@ -108,10 +97,7 @@ def check_ranking_path(path: Path) -> None:
 
 
 def rank_cases(
-    unlabeled: Sequence[Observation],
-    labeled: Sequence[Observation],
-    classes: Sequence[str],
-    by: Order = DEFAULT_ORDER,
+    unlabeled: Observations, labeled: Observations, classes: Sequence[str], by: Order = DEFAULT_ORDER
 ) -> tuple[Ranked, ...]:
     """Rank the unlabeled scans by score. The order of the arguments does not matter. Ties are sorted by name."""
     unlabeled = sorted(unlabeled, key=lambda scan: scan.case)
@@ -127,12 +113,15 @@ def rank_cases(
     if by == "coverage":
         places = order_by_coverage(points, np.array(uncertainties))
     else:
-        places = order_by_uncertainty(scaled, unlabeled_points)
+        # in the root mean square of the measures, one outstanding measure counts more than four average ones
+        order, scores = spread_out(np.sqrt(np.mean(scaled**2, axis=1)), unlabeled_points)
+        places = [Place(index, float(scores[index])) for index in order]
     similar = similar_above([place.index for place in places], unlabeled_points)
     ranked = []
     for place in places:
         scan = unlabeled[place.index]
-        reasons = [*map(Reason, place.reasons), *reasons_of(scan, labeled, classes, scaled[place.index])]
+        reasons = [Reason(f"represents {counted(place.represented, 'other scan')}")] if place.represented else []
+        reasons += reasons_of(scan, labeled, classes, scaled[place.index])
         if (above := similar[place.index]) is not None:
             reasons.append(Reason(f"much like {unlabeled[above].case} above"))
         uncertainty, unlike, size, speck_count = measures[place.index].tolist()
@@ -141,39 +130,14 @@ def rank_cases(
     return tuple(ranked)
 
 
-@dataclass(frozen=True)
-class Place:
-    """The index of a scan, its score, and reasons of the order for its place."""
-
-    index: int
-    score: float
-    reasons: tuple[str, ...] = ()
-
-
-def order_by_uncertainty(scaled: Floats, points: Floats) -> list[Place]:
-    """Order unlabeled scans by scaled measures ``(N, 4)`` and by the distances between their points ``(N, D)``.
-
-    The score is the root mean square of the four measures, in which one outstanding measure counts more than four
-    average ones. ``spread_out`` reduces the score of scans that are similar to a higher-ranked scan.
-    """
-    order, scores = spread_out(np.sqrt(np.mean(scaled**2, axis=1)), points)
-    return [Place(index, float(scores[index])) for index in order]
-
-
 def order_by_coverage(points: Floats, uncertainties: Floats) -> list[Place]:
     """Order N unlabeled scans. The points ``(N + L, D)`` of the unlabeled scans are followed by those of labeled scans.
 
-    The cost of a scan is its uncertainty times its distance to the nearest labeled or higher-ranked scan. The score of
-    a scan is the fraction of the initial cost of all scans that it removes.
+    The cost of a scan is its uncertainty times its distance to the nearest labeled or higher-ranked scan.
     """
     count, mean = len(uncertainties), uncertainties.mean()
     weights = uncertainties / mean if mean > 0 else np.ones(count)
-    covering = cover(points[:count], points[count:], weights)
-    places = []
-    for index, share, represented in zip(covering.order, covering.shares, covering.represented, strict=True):
-        reasons = (f"represents {counted(represented, 'other scan')}",) if represented else ()
-        places.append(Place(index, share, reasons))
-    return places
+    return cover(points[:count], points[count:], weights)
 
 
 def rank(

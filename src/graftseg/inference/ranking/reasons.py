@@ -7,16 +7,13 @@ import numpy as np
 
 from graftseg.core.phrases import counted
 from graftseg.inference.ranking.features import Floats
-from graftseg.inference.ranking.observe import Observation
+from graftseg.inference.ranking.observe import Observation, Observations
 
-MIN_REASON = 0.5
-"""A measure is listed as a reason if its scaled value, from 0 to 1, is at least this."""
+MIN_REASON = 0.5  # a measure is listed as a reason if its scaled value, from 0 to 1, is at least this
 LITTLE_FOREGROUND = 0.1
 """Fraction of the smallest foreground of the labeled scans, below which a scan has hardly any foreground."""
-COMMON = 0.5
-"""A class is common if at least this fraction of the labeled scans contains it."""
-RARE = 0.1
-"""A common class is not learned if it is found in at most this fraction of the unlabeled scans."""
+COMMON = 0.5  # a class is common if at least this fraction of the labeled scans contains it
+RARE = 0.1  # a common class is not learned if it is found in at most this fraction of the unlabeled scans
 
 
 class Reason(NamedTuple):
@@ -26,9 +23,7 @@ class Reason(NamedTuple):
     kind: str = ""
 
 
-def reasons_of(
-    scan: Observation, labeled: Sequence[Observation], classes: Sequence[str], scaled: Floats
-) -> list[Reason]:
+def reasons_of(scan: Observation, labeled: Observations, classes: Sequence[str], scaled: Floats) -> list[Reason]:
     """Return what is unusual about a scan with these scaled measures (uncertainty, unlike, size, specks)."""
     reasons = []
     if scaled[0] >= MIN_REASON:
@@ -48,7 +43,7 @@ def reasons_of(
     return reasons
 
 
-def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Sequence[str]) -> list[Reason]:
+def _size_reason(scan: Observation, labeled: Observations, classes: Sequence[str]) -> list[Reason]:
     """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
     exponents = doublings(scan, labeled)
     index = max(range(len(exponents)), key=lambda index: abs(exponents[index]))
@@ -64,11 +59,8 @@ def _size_reason(scan: Observation, labeled: Sequence[Observation], classes: Seq
     return [Reason(*(f"{name} {words} in any labeled scan" for words in (amount, kind)))]
 
 
-def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
-    """Return for each class log2(size / nearest labeled size), or 0 if the size is in the range of labeled sizes.
-
-    The size of an absent class is that of one voxel.
-    """
+def doublings(scan: Observation, labeled: Observations) -> list[float]:
+    """Return for each class log2(size / nearest labeled size). An absent class has the size of one voxel."""
     result = []
     for index in range(len(scan.sizes)):
         labeled_sizes = [max(other.sizes[index], other.voxel_size) for other in labeled]
@@ -77,19 +69,14 @@ def doublings(scan: Observation, labeled: Sequence[Observation]) -> list[float]:
     return result
 
 
-def specks(scan: Observation, labeled: Sequence[Observation]) -> list[int]:
+def specks(scan: Observation, labeled: Observations) -> list[int]:
     """Return for each class the number of components beyond the maximum of the labeled scans, which is at least 1."""
     maxima = [max(1, *counts) for counts in zip(*(other.parts for other in labeled), strict=True)]
     return [max(0, count - maximum) for count, maximum in zip(scan.parts, maxima, strict=True)]
 
 
-def describe_unlearned(
-    unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
-) -> tuple[str, ...]:
-    """Return a sentence for each labeled class that the network finds in no or hardly any unlabeled scan.
-
-    A single unlabeled scan shows nothing about a class.
-    """
+def describe_unlearned(unlabeled: Observations, labeled: Observations, classes: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence for each labeled class that is found in hardly any of several unlabeled scans."""
     sentences = []
     for index, name in enumerate(classes[1:] if len(unlabeled) > 1 else ()):
         found_count, labeled_count = (sum(case.sizes[index] > 0 for case in cases) for cases in (unlabeled, labeled))

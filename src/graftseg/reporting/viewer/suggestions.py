@@ -13,7 +13,7 @@ from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.inference.ensemble import Ensemble, folder_of_network
 from graftseg.inference.label_maps import ExtraMaps, ScanMaps
-from graftseg.inference.ranking.orders import DEFAULT_ORDER
+from graftseg.inference.ranking import DEFAULT_ORDER
 from graftseg.inference.ranking.rank import rank_run
 
 MAPS = ExtraMaps(uncertainty=True)

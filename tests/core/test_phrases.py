@@ -2,7 +2,7 @@
 
 import pytest
 
-from graftseg.core.durations import duration
+from graftseg.core.phrases import duration
 
 
 @pytest.mark.parametrize(
