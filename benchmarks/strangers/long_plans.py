@@ -1,8 +1,7 @@
 """Train plans of an hour on a CPU quickly on a GPU, and score the run, its baseline and their averages.
 
-``python benchmarks/strangers/long_plans.py prostate 6 --seed 0 --arm short --results RESULTS --commit COMMIT`` plans
-with the step times of a table for two cores, and trains the plan on the GPU with the same number of steps. An arm changes
-the second stage or the optimizer of the plan.
+``python benchmarks/strangers/long_plans.py prostate 6 --seed 0 --arm adam --results RESULTS --commit COMMIT`` plans
+with the step times of a table for two cores, and trains the plan on the GPU. An arm changes some settings of the plan.
 """
 
 import argparse
