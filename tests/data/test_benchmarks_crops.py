@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.data.benchmarks.pancreas_files import cropped, widened
+from graftseg.data.benchmarks.pancreas import cropped, widened
 from graftseg.data.pieces import foreground_box
 
 

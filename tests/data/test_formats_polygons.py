@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from graftseg.data.formats import polygons
-from graftseg.data.formats.polygons import edges_of, fill_polygons
+from graftseg.data.formats.rtstruct import edges_of, fill_polygons
 
 Points = NDArray[np.float64]
 

@@ -24,8 +24,7 @@ from graftseg.core.settings import MAX_SIDE, Settings
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
-STRIDES = slice(10, 12)
-"""Columns of a parameter table that contain the memory strides of the scan."""
+STRIDES = slice(10, 12)  # columns of a parameter table that contain the memory strides of the scan
 
 
 class AugmentSettings(Settings):

@@ -30,8 +30,7 @@ from graftseg.data.warp import Warp, WarpSettings, draw_warp, stretch_warp, unde
 
 Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
-FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6
-"""Numbers added to the stream number in a seed, so that foreground, warps and intensities are drawn independently."""
+FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6  # added to the stream number, for independent draws
 
 
 class BatchSettings(Settings):

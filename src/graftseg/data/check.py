@@ -12,10 +12,15 @@ from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import from_error, grouped, ordered
-from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings, value_findings
+from graftseg.data.checks.labels import (
+    class_findings,
+    island_findings,
+    side_findings,
+    tested_label_findings,
+    value_findings,
+)
 from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
-from graftseg.data.checks.sides import side_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.fix import FixedCopy

@@ -3,8 +3,8 @@
 Rounding errors in headers, mirrored label maps and gaps between label values are fixed. Broken cases can be left out.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,33 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, link_or_copy, make_folder, write_json
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.cases import ROUNDING, differs_by_rounding
+from graftseg.data.checks.findings import Finding
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.dataset_json import DatasetJson
-from graftseg.data.drop import without_broken, without_strays
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.folders import visible_entries
+from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
 from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reorientation, to_grid
+from graftseg.data.grouping import CHANNEL
+from graftseg.data.label_names import cases_of_name
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
-from graftseg.data.scans import is_dicom_scan, read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
+from graftseg.data.layouts import FOLDERS
+from graftseg.data.scans import (
+    files_of,
+    is_dicom_scan,
+    read_geometry,
+    read_label,
+    read_scan,
+    scan_stem,
+    write_label,
+    write_scan,
+)
 
 CLASS_LIST = "dataset.json"
 RECORD = "mended.json"  # the content of ``FixedCopy``
-NIFTI = (".nii", ".nii.gz")
-PNG = ".png"
+NAME_PROBLEMS = (Code.CASE_DUPLICATE, Code.CASE_NAME, Code.CHANNELS_MISMATCH, Code.FILE_MISSING, Code.LABEL_UNMATCHED)
+"""Problems of a layout that disappear if the named files are left out."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +64,8 @@ class FileFix:
     def name(self) -> str:
         """Name of the new file: NIfTI, or PNG for a PNG label map whose geometry is unchanged."""
         lower, values = self.path.name.lower(), (self.values or {}).values()
-        stays_png = lower.endswith(PNG) and self.geometry is None and max(values, default=256) <= 255
-        return self.path.name if lower.endswith(NIFTI) or stays_png else f"{scan_stem(self.path)}.nii.gz"
+        stays_png = lower.endswith(".png") and self.geometry is None and max(values, default=256) <= 255
+        return self.path.name if is_nifti(self.path) or stays_png else f"{scan_stem(self.path)}.nii.gz"
 
     @property
     def description(self) -> str:
@@ -247,3 +260,50 @@ def _new_list(dataset: Dataset, classes: dict[int, str], *, is_restricted: bool)
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())
     new = {str(value): name for value, name in classes.items()}
     return content | {"labels": new if by_value else {name: value for value, name in classes.items()}}
+
+
+def find_broken(dataset: Dataset, findings: Iterable[Finding]) -> dict[str, str]:
+    """Return the cases to leave out, and the files to leave out that belong to no case, each with the reason."""
+    broken: dict[str, str] = {}
+    for finding in findings:
+        if finding.fixed_by == "--drop":
+            broken |= {name: finding.what for name in finding.cases if name not in broken}
+    for problem in dataset.problems:
+        if problem.code in NAME_PROBLEMS:
+            path = Path(problem.where)
+            file = path.relative_to(dataset.root).as_posix() if path.is_relative_to(dataset.root) else problem.where
+            for name in _cases_of(dataset, problem) or [file]:
+                broken.setdefault(name, problem.finding)
+    return broken
+
+
+def without_broken(dataset: Dataset, broken: dict[str, str]) -> Dataset:
+    """Return a data set without broken cases. Refuse to leave out all labeled cases."""
+    intact = replace(dataset, cases=tuple(case for case in dataset.cases if case.name not in broken))
+    if not intact.of("labeled"):
+        finding = "all labeled cases are broken, so --drop would leave no labeled case"
+        raise UserError(Code.TOO_FEW_CASES, dataset.root, finding, "correct at least one of the labeled cases")
+    return intact
+
+
+def without_strays(files: Iterable[Path], dataset: Dataset) -> Iterator[Path]:
+    """Yield the files of the cases, and all files outside of the folders of images and labels."""
+    scans = {path for case in dataset.cases for path in (*case.images, case.label) if path is not None}
+    used = scans | {file for path in scans if not path.is_dir() for file in files_of(path)}
+    folders = {dataset.root / name for images, labels, _ in FOLDERS for name in (images, labels) if name is not None}
+    for file in files:
+        if folders.isdisjoint(file.parents) or not used.isdisjoint((file, *file.parents)):
+            yield file
+
+
+def _cases_of(dataset: Dataset, problem: UserError) -> list[str]:
+    """Return the cases that a problem concerns: the case of the named file, or the cases with the name of the file."""
+    path, stem = Path(problem.where), scan_stem(Path(problem.where))
+    if by_file := [case.name for case in dataset.cases if path in (*case.images, case.label)]:
+        return by_file
+    if problem.code is not Code.CASE_DUPLICATE:
+        return []
+    # an error about a duplicate case may name the case instead of a file
+    stems = {problem.where, stem, *(match["case"] for match in [CHANNEL.fullmatch(stem)] if match)}
+    names = [case.name for case in dataset.cases]
+    return sorted({name for stem in stems for name in cases_of_name(stem, names)})

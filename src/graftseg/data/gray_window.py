@@ -6,11 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 PERCENTILES = (1.0, 25.0, 75.0, 99.0)
-MAX_REACH = 3.0
-"""Largest distance of the window from the quartiles, in interquartile ranges."""
-MAX_VALUES = 1_000_000
-"""Number of voxels above which percentiles are computed from evenly spaced voxels."""
-
+MAX_REACH = 3.0  # largest distance of the window from the quartiles, in interquartile ranges
+MAX_VALUES = 1_000_000  # number of voxels above which percentiles are computed from evenly spaced voxels
 Window = tuple[float, float]
 
 

@@ -14,11 +14,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import MILLIMETERS, Geometry
 
-MAX_VOXELS = 2**31
-"""Maximum number of voxels of a resampled channel. A spacing that needs more voxels is refused."""
-
-GRID_TOLERANCE = 0.01
-"""Tolerance for equal grids, in voxels: larger than rounding errors in headers, smaller than a real shift."""
+MAX_VOXELS = 2**31  # maximum number of voxels of a resampled channel. A spacing that needs more voxels is refused
+GRID_TOLERANCE = 0.01  # for equal grids, in voxels: above rounding errors in headers, below a real shift
 
 
 @dataclass(frozen=True)

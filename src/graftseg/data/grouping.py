@@ -1,19 +1,21 @@
 """Group files into cases: one case per file, or one case for all files that differ only in the channel number."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import ENCODED_DIFFERENTLY, nfc, original_name
+from graftseg.core.phrases import and_more
 from graftseg.core.predictions import extra_files
 from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible_entries, with_children
-from graftseg.data.scans import is_label_map, is_scan, scan_stem
+from graftseg.data.formats.dicom import series_of_slices
+from graftseg.data.scans import is_dicom_file, is_label_map, is_scan, scan_stem
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)  # case name and channel number
-Files = dict[str, dict[int, Path]]
-"""Files by case name and channel number."""
+Files = dict[str, dict[int, Path]]  # files by case name and channel number
+NAMED_SERIES = 3  # at most this many series are named in an error
 
 
 def group_scans(
@@ -114,3 +116,20 @@ def label_maps_by_case(folder: Path) -> dict[str, Path]:
         if path.name not in extras and (other := maps.setdefault(scan_stem(path), path)) != path:
             raise duplicate_case_error(path, other)
     return maps
+
+
+def refuse_loose_slices(folder: Path, scans: Sequence[Path], labels: Collection[str]) -> None:
+    """Raise a UserError if a folder directly contains several slices of a DICOM series.
+
+    Each slice would become a case, because neither the slices nor their headers contain the name of the case.
+    If a slice has its own label map (``labels`` are their names), each slice is a valid case.
+    """
+    files = [path for path in scans if is_dicom_file(path)]
+    if len(files) < 2 or any(scan_stem(path) in labels for path in files) or not (series := series_of_slices(files)):
+        return
+    named = [and_more(slices[0].name, len(slices)) for slices in series[:NAMED_SERIES]]
+    listed = ", ".join(named) + (", ..." if len(series) > NAMED_SERIES else "")
+    count = sum(map(len, series))
+    finding = f"{count} DICOM slices of {len(series)} series lie directly in the folder ({listed})"
+    remedy = f"move the slices of each series into a subfolder with the name of its case, such as {folder.name}/case_01"
+    raise UserError(Code.DICOM_SERIES, folder, finding, remedy)

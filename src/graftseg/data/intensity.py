@@ -9,8 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from graftseg.core.settings import Settings
 
 Floats = npt.NDArray[np.float32]
-Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]
-"""An intensity. Within these limits, all differences are finite in float32."""
+Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]  # all differences are finite in float32
 
 
 class IntensitySettings(Settings):

@@ -16,10 +16,8 @@ from torch.nn import functional as F
 from graftseg.core.settings import Settings
 from graftseg.data.augment import Table
 
-COLUMNS = 7
-"""Columns per image: blur, low resolution, brightness, contrast, gamma, noise, and the seed of the noise."""
-RADIUS = 3
-"""Radius of the blur in voxels."""
+COLUMNS = 7  # columns per image: blur, low resolution, brightness, contrast, gamma, noise, and the seed of the noise
+RADIUS = 3  # radius of the blur in voxels
 EPSILON = 1e-6
 
 

@@ -1,15 +1,17 @@
 """Match label maps with cases by name: ``Liver_01.seg.nrrd`` and ``liver_01-label.nii.gz`` belong to ``liver_01``."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from difflib import SequenceMatcher
+from pathlib import Path
 
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
+from graftseg.data.grouping import CHANNEL
+from graftseg.data.scans import scan_stem
 
-ENDING = re.compile(r"[_\-. ](seg|segmentation|labels?|mask|gt)$", re.IGNORECASE)
-"""Word at the end of a name that marks a file as a label map."""
-MIN_SIMILARITY = 0.6
-"""Names below this ratio of ``SequenceMatcher`` are not suggested."""
+ENDING = re.compile(r"[_\-. ](seg|segmentation|labels?|mask|gt)$", re.IGNORECASE)  # marks label maps
+MIN_SIMILARITY = 0.6  # names below this ratio of ``SequenceMatcher`` are not suggested
 
 
 def without_label_ending(name: str) -> str:
@@ -63,3 +65,20 @@ def _bare(name: str) -> str:
 
 def _numbers(name: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"[0-9]+", name)]
+
+
+def numbers_on_labels(images: Iterable[Path], labels: Iterable[Path]) -> dict[Path, Path]:
+    """Return label maps with a channel number, and for each the image of the same name, which has no number."""
+    image_of = {scan_stem(path): path for path in images if not CHANNEL.fullmatch(scan_stem(path))}
+    matches = ((path, CHANNEL.fullmatch(scan_stem(path))) for path in labels)
+    return {path: image_of[match["case"]] for path, match in matches if match and match["case"] in image_of}
+
+
+def swapped_names(images: Path, labels: Path, swapped: Collection[Path], total: int) -> UserError:
+    """Return the error for the ``swapped`` of ``total`` label maps. They have channel numbers, but their images not."""
+    which = "the label maps have" if len(swapped) == total else f"{len(swapped)} of {total} label maps have"
+    remedy = f"if the folders {images.name} and {labels.name} are swapped, exchange their names"
+    if len(swapped) < total:
+        remedy = f"if these files are in the wrong folder, exchange them with their images in {images.name}"
+    finding = f"{which} a channel number, and the images of the same name have none"
+    return UserError(Code.CASE_NAME, min(swapped), finding, remedy)

@@ -20,7 +20,7 @@ from graftseg.data.folders import (
     visible_entries,
 )
 from graftseg.data.formats.dicom_labels import common_classes
-from graftseg.data.gray_pictures import are_gray
+from graftseg.data.formats.pictures import are_gray
 from graftseg.data.grouping import (
     CHANNEL,
     Files,
@@ -31,13 +31,19 @@ from graftseg.data.grouping import (
     labels_in,
     make_case,
     nested_scans,
+    refuse_loose_slices,
     scans_in,
 )
-from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
-from graftseg.data.loose_slices import refuse_loose_slices
+from graftseg.data.label_names import (
+    cases_of_name,
+    match_labels,
+    most_similar_case,
+    numbers_on_labels,
+    swapped_names,
+    without_label_ending,
+)
 from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, may_be_dicom, scan_stem
 from graftseg.data.sources import Data, Sources
-from graftseg.data.swapped import numbers_on_labels, swapped_names
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
 # imagesUn has no folder of labels: an image in it with a label map in labelsTr is labeled

@@ -68,29 +68,23 @@ class Cut:
         """
         if self.axis is None:
             return 0
-        source = self.grid.order[self.axis]
-        others = tuple(axis for axis in range(3) if axis != source)
-        for labels in label_maps:
-            counts = np.count_nonzero(labels, axis=others)
-            if counts.any():
-                counts = counts[::-1] if self.grid.flips[self.axis] else counts
-                return int(counts.argmax())
-        return int(self.grid.source_shape[source] // 2)
+        counts = next((counts for labels in label_maps if (counts := self._foreground(labels)).any()), None)
+        return self.grid.oriented_shape[self.axis] // 2 if counts is None else int(counts.argmax())
 
     def through(self, shown: int, count: int, *label_maps: NDArray[Any]) -> list[int]:
         """Return up to ``count`` evenly spaced indices of slices through the foreground, including ``shown``."""
-        if self.axis is None:
+        filled = np.flatnonzero(sum(map(self._foreground, label_maps))) if self.axis is not None else []
+        if not len(filled):
             return [shown]
-        source = self.grid.order[self.axis]
-        others = tuple(axis for axis in range(3) if axis != source)
-        filled = np.any([np.any(labels, axis=others) for labels in label_maps], axis=0)
-        filled_indices = np.flatnonzero(filled[::-1] if self.grid.flips[self.axis] else filled)
-        if not filled_indices.size:
-            return [shown]
-        indices = sorted({round(float(index)) for index in np.linspace(filled_indices[0], filled_indices[-1], count)})
+        indices = sorted({round(float(index)) for index in np.linspace(filled[0], filled[-1], count)})
         nearest = min(range(len(indices)), key=lambda number: abs(indices[number] - shown))
         indices[nearest] = shown
         return indices
+
+    def _foreground(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of foreground voxels of each slice of a volume."""
+        others = tuple(axis for axis in range(3) if axis != self.axis)
+        return np.asarray(np.count_nonzero(self.oriented(labels), axis=others))
 
     def count(self, array: NDArray[Any]) -> int:
         """Return the number of slices."""

@@ -179,8 +179,7 @@ def image_checksum(image: npt.NDArray[Any]) -> str:
     return hashlib.sha256(stream.getbuffer()).hexdigest()
 
 
-ADAPTER = TypeAdapter(StoredCase)
-"""Converts a case to JSON values and back."""
+ADAPTER = TypeAdapter(StoredCase)  # converts a case to JSON values and back
 _STORE = TypeAdapter(Store)
 
 

@@ -14,11 +14,10 @@ from graftseg.core.types import Geometry
 from graftseg.data.folders import require_folder
 from graftseg.data.formats.scan import guess_lines
 from graftseg.data.grouping import CHANNEL
-from graftseg.data.labels import check_label_values
+from graftseg.data.labels import GRAY_VALUES, check_label_values, refuse_image, refuse_many_values
 from graftseg.data.scans import Scan, grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import check_channels, scan_cases
 from graftseg.data.store import Store, find_store, is_store, open_store
-from graftseg.data.swapped import GRAY_VALUES, refuse_image, refuse_many_values
 from graftseg.evaluation.references import Reference, references_in
 
 IMAGES, LABELS = "imagesTs", "labelsTs"

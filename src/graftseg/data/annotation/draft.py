@@ -1,5 +1,8 @@
 """The draft of a label map: the drawing it starts from, and a journal of all strokes since then.
 
+A drawing is a flat array of class numbers in the voxel order of the browser. A stroke is a list of runs of voxels that
+get a new value. A run is nine bytes, little endian: the first voxel, the number of voxels and the new value.
+
 Each stroke is on disk before it is confirmed, so a draft survives a crash of the browser, the server or the machine.
 A stroke that was cut off at the end of the journal was never confirmed and is dropped.
 """
@@ -14,18 +17,21 @@ from pathlib import Path
 from threading import RLock
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, read_object, write_errors, write_json
 from graftseg.core.reading import read_bytes
 from graftseg.core.types import Geometry
-from graftseg.data.annotation.strokes import RUN, Drawing, Runs, apply_runs, runs_between
 from graftseg.data.scans import read_label, write_label
 
 START, JOURNAL, ABOUT, TIME = "start.nii.gz", "strokes.bin", "about.json", "time.json"
 MAGIC = b"GSST"
-HEAD = struct.Struct("<4sIII")
-"""Head of a stroke in the journal: magic bytes, number of the stroke, number of runs, CRC-32 of the runs."""
+HEAD = struct.Struct("<4sIII")  # of a stroke: magic bytes, number of the stroke, number of runs, CRC-32 of the runs
+RUN = np.dtype([("first", "<u4"), ("length", "<u4"), ("value", "u1")])
+Drawing = NDArray[np.uint8]
+Runs = NDArray[np.void]
+RELOAD = "reload the page"
 
 
 @dataclass(frozen=True)
@@ -158,3 +164,37 @@ def _strokes(content: bytes) -> Iterator[tuple[int, Runs, int]]:
             return
         yield number, np.frombuffer(runs, RUN), end
         at = end
+
+
+def parse_runs(content: bytes, voxels: int, classes: int) -> Runs:
+    """Return the runs of a stroke. Raise a UserError for runs outside the scan, unknown classes or too many voxels."""
+    if not content or len(content) % RUN.itemsize:
+        raise _invalid(f"{len(content)} bytes are not a list of runs")
+    runs = np.frombuffer(content, RUN)
+    first, length = runs["first"].astype(np.int64), runs["length"].astype(np.int64)
+    if length.min() < 1 or (first + length).max() > voxels or length.sum() > voxels:
+        raise _invalid(f"a run is empty or outside the scan, or the stroke has more than {voxels} voxels")
+    if runs["value"].max() >= classes:
+        raise _invalid(f"class {runs['value'].max()} does not exist")
+    return runs
+
+
+def apply_runs(drawing: Drawing, runs: Runs) -> None:
+    """Set the voxels of all runs, in order."""
+    for first, length, value in runs.tolist():
+        drawing[first : first + length] = value
+
+
+def runs_between(before: Drawing, after: Drawing) -> Runs:
+    """Return the runs that turn one drawing into another."""
+    values = np.where(before != after, after.astype(np.int16), np.int16(-1))  # -1: unchanged
+    edges = np.flatnonzero(np.diff(values, prepend=np.int16(-1), append=np.int16(-1)))
+    is_run = values[edges[:-1]] >= 0
+    starts, ends = edges[:-1][is_run], edges[1:][is_run]
+    runs = np.empty(len(starts), RUN)
+    runs["first"], runs["length"], runs["value"] = starts, ends - starts, after[starts]
+    return runs
+
+
+def _invalid(finding: str) -> UserError:
+    return UserError(Code.LABEL_INVALID, "stroke", finding, RELOAD)

@@ -83,22 +83,14 @@ class AnnotationFolder:
         return case.label is None or is_nifti(case.label)
 
     def save(self, case: Case, labels: NDArray[np.uint8], geometry: Geometry) -> Path:
-        """Write a label map on the grid of its scan and keep the previous version. Return the file.
-
-        The file is replaced atomically.
-        """
-        target = self.target(case)
-        self._keep_previous(case.name, target)
+        """Write a label map atomically on the grid of its scan, and keep the previous version. Return the file."""
+        target, folder = self.target(case), self.path / "previous" / case.name
+        if target.is_file():
+            number = len(list(folder.glob("*"))) + 1
+            with atomic_path(folder / f"{number:04d}-{target.name}") as partial:
+                partial.write_bytes(read_bytes(target))
         write_label(target, labels, geometry)
         return target
-
-    def _keep_previous(self, case: str, target: Path) -> None:
-        if not target.is_file():
-            return
-        folder = self.path / "previous" / case
-        number = len(list(folder.glob("*"))) + 1 if folder.is_dir() else 1
-        with atomic_path(folder / f"{number:04d}-{target.name}") as partial:
-            partial.write_bytes(read_bytes(target))
 
     def is_saved(self, case: Case, draft: Draft) -> bool:
         """Return whether the label map equals the draft. It does if a save ended before the draft was deleted."""

@@ -8,7 +8,7 @@ from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.copies import Floats, coarse_view
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
-from graftseg.data.checks.sides import left_right_centers
+from graftseg.data.checks.labels import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
 from graftseg.data.grid import (
@@ -18,17 +18,12 @@ from graftseg.data.grid import (
     in_one_orientation,
     lossless_reorientation,
 )
-from graftseg.data.labels import GRID_REMEDY
+from graftseg.data.labels import GRID_REMEDY, looks_like_labels, read_label_of
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
-from graftseg.data.swapped import looks_like_labels, read_label_of
 
-MIN_SIZE = 16
-"""Scans below this many voxels along at least two axes are too small for a network that downsamples several times."""
-
-ROUNDING = 0.1
-"""Grids whose corners differ by less than this many voxels are considered equal up to header rounding."""
-
+MIN_SIZE = 16  # smaller scans (along two axes) do not fit a network that downsamples several times
+ROUNDING = 0.1  # grids whose corners differ by less than this many voxels are considered equal up to header rounding
 FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 
 

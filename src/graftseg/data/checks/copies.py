@@ -11,14 +11,10 @@ from graftseg.core.phrases import and_more
 from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.fingerprint import CaseFingerprint
 
-SIMILAR = 0.999
-"""Correlation on the coarse grid above which two scans may be copies."""
-SMALL_GROUP = 3
-"""In a cluster of at most this many similar scans, all similar scans are reported as copies."""
-EXACT = 1 - 1e-5
-"""Minimum correlation of copies that differ only in scaling and rounding."""
-MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64
-"""Maximum number of blocks along an axis of the coarse grid, and minimum total number of blocks."""
+SIMILAR = 0.999  # correlation on the coarse grid above which two scans may be copies
+SMALL_GROUP = 3  # in a cluster of at most this many similar scans, all similar scans are reported as copies
+EXACT = 1 - 1e-5  # minimum correlation of copies that differ only in scaling and rounding
+MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64  # of the coarse grid: largest number along an axis, smallest total number
 Floats = NDArray[np.float32]
 Seen = tuple[CaseFingerprint, Floats | None]  # a case and its coarse view
 

@@ -12,12 +12,8 @@ from graftseg.data.folders import visible_entries
 Severity = Literal["error", "warning", "note"]
 FixedBy = Literal["", "--fix", "--drop"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-MAX_LISTED = 4
-"""More than ``MAX_LISTED`` findings of one kind are combined into one finding."""
-
-FIX = "`graftseg check DATA --fix OUT`"
-"""The command that writes a fixed copy. Findings contain no absolute path, so the caller replaces ``DATA``."""
-
+MAX_LISTED = 4  # more than ``MAX_LISTED`` findings of one kind are combined into one finding
+FIX = "`graftseg check DATA --fix OUT`"  # findings contain no absolute path, so the caller replaces DATA
 ENVIRONMENT = (Code.PACKAGE_MISSING, Code.OUT_OF_MEMORY, Code.PERMISSION_DENIED, Code.READ_FAILED)
 """Errors that may disappear on another computer, so the case is not broken."""
 

@@ -18,21 +18,14 @@ from graftseg.data.grid import grid_difference
 
 SPACING_FACTOR = 2.0  # a spacing that differs from the median by a larger factor is reported
 SCALE_FACTOR = 20.0  # intensity ranges that differ by a larger factor are reported
-THICK_SLICES = 3.0
-"""Volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices."""
-
+THICK_SLICES = 3.0  # volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices
 SLICES_LAST = ("ASR", "RSA", "RAS")
 """Orientations whose last axis is right-left, anterior-posterior and superior-inferior, respectively."""
 
-AIR_LIMIT = -200.0
-"""A CT scan whose lowest value is below this (in HU) contains air. ``offset_findings`` expects air in most scans."""
-ZERO_TOLERANCE = 100.0
-"""If the rescale intercept of a CT scan is missing, the lowest value is within this distance of 0."""
-TISSUE_LIMIT = 700.0
-"""If the rescale intercept of a CT scan is missing, the highest value is above this. Water is then at about 1000."""
-
-MAX_CHANNELS = 8
-"""If more scans than this have the same name prefix, they are slices, time frames or visits, not channels."""
+AIR_LIMIT = -200.0  # HU; a CT scan with a lower value contains air, as ``offset_findings`` expects of most scans
+ZERO_TOLERANCE = 100.0  # without the rescale intercept, the lowest value of CT is within this distance of 0
+TISSUE_LIMIT = 700.0  # without the rescale intercept, the highest value of CT is above this (water: about 1000)
+MAX_CHANNELS = 8  # more scans with the same name prefix are slices, time frames or visits, not channels
 
 
 def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:

@@ -15,8 +15,7 @@ from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint,
 
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
 Other = Literal["unlabeled", "test"]
-MIN_CASES = 3
-"""Minimum number of cases in each of the two splits to call them similar."""
+MIN_CASES = 3  # minimum number of cases in each of the two splits to call them similar
 MIN_TOTAL = 4  # minimum number of all cases to report a difference
 SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
 SENTENCES: dict[Kind, str] = {

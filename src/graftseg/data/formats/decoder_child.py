@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-SPARE_BYTES = 512 * 2**20
-"""Memory for a request in addition to a few times the size of the decoded pixels."""
+SPARE_BYTES = 512 * 2**20  # memory for a request in addition to a few times the size of the decoded pixels
 COPIES = 3  # arrays of the size of the decoded pixels that decoders may hold at once
 
 

@@ -30,9 +30,7 @@ PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
 SLICE_MODALITIES = ("CT", "MR", "PT")
 SHORT_SERIES = 5  # maximum number of slices of a short series
-VOLUME_RATIO = 4
-"""A short series is skipped if the longest series has at least ``VOLUME_RATIO`` times as many slices."""
-
+VOLUME_RATIO = 4  # a short series is skipped if the longest series has at least ``VOLUME_RATIO`` times as many slices
 log = logging.getLogger(__name__)
 
 

@@ -17,17 +17,13 @@ from graftseg.core.phrases import counted
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats import dicom_seg, rtstruct
 from graftseg.data.formats.dicom_members import is_dicom
-from graftseg.data.formats.dicom_planes import Planes, read_planes
+from graftseg.data.formats.dicom_planes import Mask, Planes, Structure, read_planes
 from graftseg.data.formats.dicom_tags import AGAIN, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
-from graftseg.data.formats.structures import Mask, Structure
 
-BACKGROUND = "background"
-"""Class name of the value 0. A segment or ROI with this name belongs to no other class."""
-MAX_NAME = 64
-"""Length of the longest name in DICOM. Of longer class names, only the beginning is compared."""
-NAMED_STRUCTURES = 5
-"""At most this many structures are named in a message."""
+BACKGROUND = "background"  # class name of the value 0. A segment or ROI with this name belongs to no other class
+MAX_NAME = 64  # length of the longest name in DICOM. Of longer class names, only the beginning is compared
+NAMED_STRUCTURES = 5  # at most this many structures are named in a message
 
 
 def is_dicom_label(path: Path) -> bool:

@@ -20,9 +20,7 @@ from graftseg.core.reading import open_regular
 from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
 
 MAX_FILES = 100_000
-PROBED_FILES = 64
-"""If none of the first ``PROBED_FILES`` files of a folder is DICOM, the folder is not considered a DICOM scan."""
-
+PROBED_FILES = 64  # a folder is no DICOM scan if none of its first files, at most this many, is DICOM
 _MAGIC = b"DICM"
 _HEAD_BYTES = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
 _ENCRYPTED = 0x1  # flag of a zip member

@@ -19,16 +19,10 @@ from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, rea
 from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes, refuse_memory
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
-POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
-"""The tags with position and orientation of a slice, and the number of values of each tag."""
-
-SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")
-"""Tags for the distance between slices without positions, in order of preference."""
-
+POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}  # position and orientation: number of values by tag
+SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")  # without positions, in order of preference
 HEADER = ("Rows", "Columns", "InstanceNumber", "FrameOfReferenceUID", *SPACINGS, *SLICE_DISTANCES, *POSE)
-GAP = 1.5
-"""If a distance between slices exceeds ``GAP`` times the median distance, a slice is missing."""
-
+GAP = 1.5  # if a distance between slices exceeds ``GAP`` times the median distance, a slice is missing
 ONE_SERIES = "keep the slices of one series only"
 
 

@@ -18,14 +18,11 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import open_regular
-from graftseg.data.formats.inflate import decompressed
-from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, refuse_bytes, refuse_memory
+from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, decompressed, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
-COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")
-"""Tags whose product is the number of values in a file."""
-MAX_LENGTH = 1e9
-"""Limit of coordinates and distances, in mm."""
+COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")  # their product is the number of values
+MAX_LENGTH = 1e9  # limit of coordinates and distances, in mm
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
 Floats = NDArray[np.float64]
 

@@ -23,8 +23,7 @@ _NAMES = {
 TYPES = {name: dtype for dtype, names in _NAMES.items() for name in names.split(", ")}
 ENCODINGS = {"raw": "raw", "gzip": "zlib", "gz": "zlib", "bzip2": "bzip2", "bz2": "bzip2"}
 ENCODINGS |= dict.fromkeys(("text", "txt", "ascii"), "text")
-NON_CHANNEL_KINDS = ("domain", "space", "time", "none", "???")
-"""Kinds of axes that are not channels."""
+NON_CHANNEL_KINDS = ("domain", "space", "time", "none", "???")  # kinds of axes that are not channels
 _ANATOMICAL = re.compile(r"(?i)(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?")
 """Values of the field ``space`` that define the axes in the patient, such as right-anterior-superior."""
 _OTHER_SPACES = {"scanner-xyz": 3, "3d-right-handed": 3, "3d-left-handed": 3}

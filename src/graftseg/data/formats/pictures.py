@@ -6,8 +6,10 @@ As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, 
 
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import lru_cache
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -19,7 +21,8 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.packages import import_optional
-from graftseg.core.types import Geometry
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import Case, Geometry
 from graftseg.data.formats import tiff_segments
 from graftseg.data.formats.decoder import DecodingError, decode
 from graftseg.data.formats.png_chunks import Chunks, Header, read_chunks, read_header
@@ -40,6 +43,7 @@ _GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
 _UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by photometric interpretation
 _TIFF_MAX_EXPANSION = (8, 50_000)  # maximum decoded bytes per file byte: 8 if uncompressed (1-bit pixels), else 50,000
 _ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which store the slice spacing"
+MAX_REMEMBERED = 100_000
 
 
 def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
@@ -231,3 +235,41 @@ def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
     if pixels.shape != page.shape:
         raise ValueError(f"pixels of shape {pixels.shape}, expected {page.shape}")
     return pixels
+
+
+def are_gray(cases: Sequence[Case], named_channels: int | None) -> bool:
+    """Return whether all training scans are gray pictures, and at least one of them is stored with three colors.
+
+    Colors are kept if ``dataset.json`` names another number of channels than a case has files. Test scans are not read.
+    A damaged picture does not count, because reading it is an error anyway.
+    """
+    training = [case for case in cases if case.split in ("labeled", "unlabeled")]
+    images = [path for case in training for path in case.images]
+    if not images or not all(path.name.lower().endswith(SUFFIXES) for path in images):
+        return False
+    if named_channels not in (None, len(training[0].images)):
+        return False
+    colored = [path for path in images if _stores_colors(path)]
+    # a data set of colors is recognized by its first picture
+    return bool(colored) and _is_gray(colored[0]) and all(in_parallel(_is_gray, colored[1:], "Reading pictures"))
+
+
+def _stores_colors(path: Path) -> bool:
+    try:
+        return stores_colors(path)
+    except UserError:
+        return False
+
+
+def _is_gray(path: Path) -> bool:
+    try:
+        stat = path.stat()
+        return _is_gray_version(path, stat.st_size, stat.st_mtime_ns)
+    except (OSError, UserError):
+        return True
+
+
+@lru_cache(MAX_REMEMBERED)
+def _is_gray_version(path: Path, size: int, mtime_ns: int) -> bool:
+    """Remember the result as long as the file does not change, because a command may read the folder several times."""
+    return has_equal_colors(path)

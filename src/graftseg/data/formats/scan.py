@@ -17,32 +17,19 @@ from graftseg.core.reading import read_start
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
-MAX_BYTES = 16 * 2**30
-"""Largest size of the voxels of one file, in bytes: above any real scan, within the memory of a large machine."""
-
-FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100
-"""Compressed voxels may expand to ``FREE_EXPANSION`` bytes, or to ``MAX_EXPANSION`` times their stored size."""
-
-MAX_GUESS_LINES = 4
-"""More than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line."""
-
-MAX_REASON = 120
-"""Maximum length of the message of another package in an error."""
-
-MAX_VOLUMES = 16
-"""A file with more volumes than this is a time series, unless ``dataset.json`` names the same number of channels."""
-
-USUAL_CHANNELS = 8
-"""More volumes than this in one file are reported as a guess, because they may be time points."""
-
-VOLUMES_ARE_CHANNELS = -1
-"""Passed as ``channel_count`` if the volumes of a file are known to be channels."""
-
+MAX_BYTES = 16 * 2**30  # of the voxels of one file: above any real scan, within the memory of a large machine
+FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100  # compressed voxels may expand to so many bytes, or by this factor
+MAX_GUESS_LINES = 4  # more than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line
+MAX_REASON = 120  # maximum length of the message of another package in an error
+MAX_VOLUMES = 16  # more volumes are a time series, unless ``dataset.json`` names as many channels
+USUAL_CHANNELS = 8  # more volumes than this in one file are reported as a guess, because they may be time points
+VOLUMES_ARE_CHANNELS = -1  # passed as ``channel_count`` if the volumes of a file are known to be channels
 KEEP_ONE = "if it is a time series, keep one volume"
 NAME_CHANNELS = 'if the volumes are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
 SAVE_VOLUME = "save the volume to segment, or save the channels of a case as CASE_0000, CASE_0001"
 AGAIN = "copy or export the file again"
 EMPTY = "the file is empty (0 bytes)"
+CHUNK = 2**20  # maximum number of bytes that are decompressed at once
 
 
 @dataclass(frozen=True)
@@ -217,3 +204,27 @@ def without_folder(text: str, path: Path) -> str:
     for folder in sorted(spellings, key=len, reverse=True):
         text = re.sub(rf"(?<![\w.-]){re.escape(folder)}[/\\]+", "", text)
     return text
+
+
+def decompressed(decompressor: Any, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the content in parts of at most ``CHUNK`` bytes. Raise EOFError after the last part if it is truncated.
+
+    ``decompressor`` is a new decompressor of zlib, bz2 or lzma. It verifies the checksum at the end of the content.
+    """
+    for chunk in chunks:
+        while not decompressor.eof and (part := decompressor.decompress(chunk, CHUNK)):
+            yield part
+            chunk = getattr(decompressor, "unconsumed_tail", b"")  # bz2 and lzma keep the rest themselves
+        if decompressor.eof:
+            return
+    raise EOFError("truncated")
+
+
+def decompress_up_to(limit: int, decompressor: Any, chunks: Iterable[bytes]) -> bytearray:
+    """Return the content. Stop after the first part that exceeds ``limit`` bytes. Raise EOFError if it is truncated."""
+    content = bytearray()
+    for part in decompressed(decompressor, chunks):
+        content += part
+        if len(content) > limit:
+            break
+    return content

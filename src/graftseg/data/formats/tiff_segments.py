@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.reading import open_regular
-from graftseg.data.formats.inflate import decompress_up_to
+from graftseg.data.formats.scan import decompress_up_to
 
 _UNCOMPRESSED, _PACKBITS, _LZMA, _DEFLATE = 1, 32773, 34925, (8, 32946, 50013)  # numbers of compressions
 _SIGNATURES = {b"II*\0": ("<", 42), b"MM\0*": (">", 42), b"II+\0": ("<", 43), b"MM\0+": (">", 43)}
