@@ -24,7 +24,7 @@ from graftseg.core.settings import MAX_SIDE, Settings
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
-STRIDES = slice(10, 12)  # columns of a parameter table that contain the memory strides of the scan
+STRIDES = 10  # first column of a parameter table that contains the memory strides of the scan
 
 
 class AugmentSettings(Settings):
@@ -180,13 +180,6 @@ def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
         rows = [(columns.depth + shift).clamp(min=0).minimum(columns.last[:, 2:] + 1) for shift in (0, patch[2])]
         first, end = torch.cat([first, rows[0]], dim=1), torch.cat([end, rows[1]], dim=1)
     return first.numpy(), (end - first).numpy()
-
-
-def with_strides(table: Table, strides: Integers) -> Table:
-    """Return a copy of the table with new memory strides."""
-    changed = table.copy()
-    changed[:, STRIDES] = strides
-    return changed
 
 
 @dataclass(frozen=True)

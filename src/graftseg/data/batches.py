@@ -261,7 +261,9 @@ class Batches:
         count = len(self._stream(number)) if used is None else len(used)
         size = self.settings.labeled if number == LABELED else self.settings.unlabeled
         if self.settings.order == "mirrored":
-            units = _mirrored(step, count, size)
+            # half from the list and half from the reversed list, both repeated without end
+            forward = (step * (size // 2) + np.arange(size // 2)) % count
+            units = np.concatenate([forward, count - 1 - forward])
         else:
             epoch, group = divmod(step, self.steps_per_epoch)
             units = _shuffled((self.seed, stage, epoch, number), count, group, size)
@@ -281,8 +283,7 @@ class Batches:
 def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
     """Return a batch of gathered images. Without ``unlabeled``, its unlabeled part is empty."""
     images, labels = labeled
-    if labels is None:
-        raise RuntimeError("the labeled stream has no labels")
+    assert labels is not None
     return Batch(Labeled(images, labels), images[:0] if unlabeled is None else unlabeled[0])
 
 
@@ -297,9 +298,3 @@ def _shuffled(key: tuple[int, ...], count: int, group: int, size: int) -> Intege
     numbers = range(first // count, (end - 1) // count + 1)
     items = np.concatenate([np.random.default_rng((*key, number)).permutation(count) for number in numbers])
     return items[first - numbers[0] * count :][:size]
-
-
-def _mirrored(step: int, count: int, size: int) -> Integers:
-    """Return ``size`` units, half from the list and half from the reversed list. Both lists repeat without end."""
-    forward = (step * (size // 2) + np.arange(size // 2)) % count
-    return np.concatenate([forward, count - 1 - forward])

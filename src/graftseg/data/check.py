@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from graftseg.core.phrases import counted
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
-from graftseg.data.checks.cases import CaseCheck, CaseResult, label_map_findings
+from graftseg.data.checks.cases import CaseResult, check_case, label_map_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
@@ -108,9 +109,13 @@ def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
 
 def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = None) -> Examination:
     """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
-    results = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
+    results = in_parallel(partial(check_case, dataset, pictures=pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(result.summary for result in results if result.summary is not None))
-    results = _with_value_findings(dataset, summaries, results)
+    # findings about the values of a label map depend on the values of all others
+    found = iter(value_findings(summaries.cases, dataset.classes))
+    results = [
+        each if each.summary is None else replace(each, findings=each.findings + next(found)) for each in results
+    ]
     likeness, test_likeness = compare_splits(summaries), compare_splits(summaries, "test")
     findings = [
         *(finding for result in results for finding in result.findings),
@@ -121,15 +126,6 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     ]
     thumbnails = {result.case.name: result.thumbnail for result in results if result.thumbnail is not None}
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
-
-
-def _with_value_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> list[CaseResult]:
-    """Add the findings about the values of each label map, which depend on the values of all others."""
-    found = iter(value_findings(summaries.cases, dataset.classes))
-    return [
-        result if result.summary is None else replace(result, findings=result.findings + next(found))
-        for result in results
-    ]
 
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:

@@ -150,7 +150,7 @@ def _hash(voxels: npt.NDArray[np.float32]) -> str:
 
 def _count(labels: npt.NDArray[np.generic]) -> dict[int, int]:
     values, counts = np.unique(labels, return_counts=True)
-    return {int(value): int(count) for value, count in zip(values, counts, strict=True)}
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _curves(cases: Sequence[CaseFingerprint], standardized: bool) -> Floats:

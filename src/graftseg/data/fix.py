@@ -26,7 +26,7 @@ from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reori
 from graftseg.data.grouping import CHANNEL
 from graftseg.data.label_names import cases_of_name
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
-from graftseg.data.layouts import FOLDERS
+from graftseg.data.layouts import FOLDER_NAMES
 from graftseg.data.scans import (
     files_of,
     is_dicom_scan,
@@ -290,7 +290,7 @@ def without_strays(files: Iterable[Path], dataset: Dataset) -> Iterator[Path]:
     """Yield the files of the cases, and all files outside of the folders of images and labels."""
     scans = {path for case in dataset.cases for path in (*case.images, case.label) if path is not None}
     used = scans | {file for path in scans if not path.is_dir() for file in files_of(path)}
-    folders = {dataset.root / name for images, labels, _ in FOLDERS for name in (images, labels) if name is not None}
+    folders = {dataset.root / name for name in FOLDER_NAMES}
     for file in files:
         if folders.isdisjoint(file.parents) or not used.isdisjoint((file, *file.parents)):
             yield file

@@ -32,12 +32,6 @@ class Grid:
     prepared_shape: tuple[int, ...]
     prepared_spacing: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        axes = len(self.source_shape)
-        parts = (self.order, self.flips, self.prepared_shape, self.prepared_spacing)
-        if sorted(self.order) != list(range(axes)) or any(len(part) != axes for part in parts):
-            raise ValueError("the fields have different numbers of axes")
-
     @property
     def oriented_shape(self) -> tuple[int, ...]:
         """Shape of the source with its axes in prepared order, before resampling."""
@@ -209,12 +203,9 @@ def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
     differences = [f"{len(first)} and {len(second)} axes"]
     if len(first) == len(second):
         added = ((axis, m - n) for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1) if n != m)
-        differences = [f"{_voxels_more_or_fewer(count)} along axis {axis}" for axis, count in added]
+        voxels = ((axis, counted(abs(n), "voxel"), "more" if n > 0 else "fewer") for axis, n in added)
+        differences = [f"{count} {change} along axis {axis}" for axis, count, change in voxels]
     return f"shape {_shape_text(first)} and {_shape_text(second)} ({', '.join(differences)})"
-
-
-def _voxels_more_or_fewer(count: int) -> str:
-    return f"{counted(abs(count), 'voxel')} {'more' if count > 0 else 'fewer'}"
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

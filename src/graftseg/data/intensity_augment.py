@@ -72,15 +72,9 @@ def augment_intensities(images: Tensor, table: Tensor, *, everywhere: bool | Non
         if everywhere:
             images = torch.where(_per_image(drawn, images), operation(images, table), images)
         elif drawn.any():
-            images = _on_drawn(operation, images, table, drawn)
+            chosen = drawn.nonzero().flatten()
+            images = images.index_copy(0, chosen, operation(images[chosen], table[chosen]))
     return images
-
-
-def _on_drawn(operation: "Operation", images: Tensor, table: Tensor, drawn: Tensor) -> Tensor:
-    """Apply an operation only to the images for which it was drawn."""
-    chosen, changed = drawn.nonzero().flatten(), images.clone()
-    changed[chosen] = operation(images[chosen], table[chosen])
-    return changed
 
 
 def _per_image(values: Tensor, images: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
     ("imagesUn", None, "unlabeled"),
     ("imagesTs", "labelsTs", "test"),
 )
+FOLDER_NAMES = tuple(name for images, labels, _ in FOLDERS for name in (images, labels) if name is not None)
 Places = tuple[tuple[Path, Path | None, Split], ...]  # folder of images, folder of labels, split
 
 
@@ -63,8 +64,7 @@ def read_layout(data: Data) -> Dataset:
     if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
         return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
     content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
-    known = {name for names in FOLDERS for name in names[:2] if name}
-    is_incomplete = any((data / name).is_dir() for name in known)
+    is_incomplete = any((data / name).is_dir() for name in FOLDER_NAMES)
     finding = "imagesTr is missing" if is_incomplete else "unknown layout"
     remedy = _nearby_folder(data) or f"arrange the scans as {EXPECTED}"
     raise UserError(Code.LAYOUT_UNKNOWN, data, f"{finding}, the folder contains {content}", remedy)
@@ -72,15 +72,12 @@ def read_layout(data: Data) -> Dataset:
 
 def misnamed_folders(root: Path) -> dict[Path, str]:
     """Return the folders whose names differ from a known name only in case, ``_`` or ``-``, with the known name."""
-    known = {name.lower(): name for names in FOLDERS for name in names[:2] if name}
+    known = {name.lower(): name for name in FOLDER_NAMES}
     folders = [path for path in visible_entries(root) if path.is_dir()]
     meant = {path: known.get(path.name.lower().replace("_", "").replace("-", "")) for path in folders}
-    return {path: name for path, name in meant.items() if name and not _is_same(path, root / name)}
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    """Return whether two paths are the same folder, as in a file system that ignores case."""
-    return other.exists() and path.samefile(other)
+    # a file system that ignores case shows one folder under both names
+    is_same = {path: name and (root / name).exists() and path.samefile(root / name) for path, name in meant.items()}
+    return {path: name for path, name in meant.items() if name and not is_same[path]}
 
 
 def _misnamed_errors(root: Path) -> list[UserError]:
@@ -103,8 +100,8 @@ def _nearby_folder(folder: Path) -> str:
     for path, name in misnamed_folders(folder).items():
         if name == "imagesTr":
             return f"rename the folder {path.name} to {name}"
-    resolved, names = folder.resolve(), {name for folders in FOLDERS for name in folders[:2]}
-    if resolved.name in names and (resolved.parent / "imagesTr").is_dir():
+    resolved = folder.resolve()
+    if resolved.name in FOLDER_NAMES and (resolved.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {resolved.parent}"
     inside = [path for path in visible_entries(folder) if path.is_dir() and (path / "imagesTr").is_dir()]
     return f"pass the subfolder that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
@@ -182,7 +179,11 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
         if labels is not None:
             others = _images_to_annotate(split, places, grouped)
             label_of, label_of_unlabeled = _match(images, labels, files, others, problems)
-        cases += (_pair(name, files[name], label_of.get(name), split) for name in files)
+        for name, by_channel in files.items():
+            label = label_of.get(name)
+            # a training image is labeled if it has a label map
+            role: Split = split if split == "test" else "unlabeled" if label is None else "labeled"
+            cases.append(make_case(name, by_channel, label, role))
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     for name, times in Counter(case.name for case in cases).items():
         if times > 1:
@@ -202,13 +203,6 @@ def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict
     classes, invalid = common_classes(labels)
     problems += invalid
     return classes
-
-
-def _pair(name: str, files: dict[int, Path], label: Path | None, split: Split) -> Case:
-    """Return a case with its label. A training image is labeled if it has a label, and else unlabeled."""
-    if split == "test":
-        return make_case(name, files, label, split)
-    return make_case(name, files, label, "unlabeled" if label is None else "labeled")
 
 
 def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, Files]) -> Files:
@@ -261,11 +255,11 @@ def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
     A DICOM file that is not a label is included because reading it reports the error. Otherwise its case would be
     unlabeled.
     """
-    return [path for path in visible_entries(folder) if is_label_map(path) or _is_named_dicom(path, cases)]
-
-
-def _is_named_dicom(path: Path, cases: Collection[str]) -> bool:
-    return bool(cases_of_name(scan_stem(path), cases)) and may_be_dicom(path)
+    return [
+        path
+        for path in visible_entries(folder)
+        if is_label_map(path) or (cases_of_name(scan_stem(path), cases) and may_be_dicom(path))
+    ]
 
 
 def _unmatched(label: Path, name: str, images: Path, files: Files, label_of: dict[str, Path]) -> UserError:

@@ -17,6 +17,7 @@ from scipy import ndimage
 
 from graftseg.core.files import write_json
 from graftseg.core.types import Geometry, Split
+from graftseg.data.layouts import FOLDERS
 from graftseg.data.scans import write_label, write_scan
 
 CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
@@ -50,14 +51,9 @@ def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shif
 
 def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, int], seed: int, shift: float) -> None:
     """Write a data set of phantoms as NIfTI files in nnU-Net layout."""
-    folders: dict[Split, tuple[str, str | None]] = {
-        "labeled": ("imagesTr", "labelsTr"),
-        "unlabeled": ("imagesUn", None),
-        "test": ("imagesTs", "labelsTs"),
-    }
     affine = tuple(tuple(row) for row in np.diag([1.5, 1.5, 1.5, 1.0]).tolist())
     geometry = Geometry(tuple(shape), affine)
-    for split, (images, labels) in folders.items():
+    for images, labels, split in FOLDERS:
         for index in range(counts[split]):
             phantom = make_phantom(seed, split, index, shape, shift)
             name = f"{split}_{index:03d}"
@@ -77,7 +73,8 @@ def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, in
 
 def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint8], Floats]:
     """Draw the label map and a map of relative brightness: 0 for air, 1 for body, 0.3 to 2.2 for other organs."""
-    space = _coordinates(shape)
+    lines = [(np.arange(n) + 0.5) / n * 2 - 1 for n in shape]
+    space = np.stack(np.meshgrid(*lines, indexing="ij"))  # coordinates from -1 to 1, (axes, *shape)
     body = _ellipsoid(space, rng.normal(0, 0.03, len(shape)), rng.uniform(0.80, 0.95, len(shape))) < 1
     organs = np.where(body, 1.0, 0.0)
     for _ in range(int(rng.integers(4, 8))):
@@ -116,12 +113,6 @@ def _draw_look(rng: np.random.Generator, label: npt.NDArray[np.uint8], organs: F
     image = image * (1 + 0.35 * _smooth_field(rng, image.shape))
     image = image + rng.normal(0, rng.uniform(0.03, 0.06) + 0.03 * drift, image.shape)
     return np.asarray(np.clip(image, 0, 4), dtype=np.float32)
-
-
-def _coordinates(shape: tuple[int, ...]) -> Floats:
-    """Return coordinates from -1 to 1 along every axis, ``(axes, *shape)``."""
-    lines = [(np.arange(n) + 0.5) / n * 2 - 1 for n in shape]
-    return np.stack(np.meshgrid(*lines, indexing="ij"))
 
 
 def _ellipsoid(space: Floats, center: Floats, radii: Floats) -> Floats:

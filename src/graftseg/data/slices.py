@@ -73,8 +73,7 @@ class Cut:
 
     def through(self, shown: int, count: int, *label_maps: NDArray[Any]) -> list[int]:
         """Return up to ``count`` evenly spaced indices of slices through the foreground, including ``shown``."""
-        filled = np.flatnonzero(sum(map(self._foreground, label_maps))) if self.axis is not None else []
-        if not len(filled):
+        if self.axis is None or not (filled := np.flatnonzero(sum(map(self._foreground, label_maps)))).size:
             return [shown]
         indices = sorted({round(float(index)) for index in np.linspace(filled[0], filled[-1], count)})
         nearest = min(range(len(indices)), key=lambda number: abs(indices[number] - shown))

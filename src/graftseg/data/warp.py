@@ -261,11 +261,3 @@ def boxes_of_warp(table: Table, patch: Sequence[int], distance: int) -> tuple[In
     first = (warp.center - reach).floor().sub(1).clamp(min=0).minimum(warp.last.float()).to(torch.int64)
     stop = (warp.center + reach).ceil().add(2).to(torch.int64).maximum(zero.long() + 1).minimum(end.long())
     return first.numpy(), (stop.maximum(first + 1) - first).numpy()
-
-
-def with_warp_strides(table: Table, strides: Integers, axes: int) -> Table:
-    """Return the table with other memory strides along the first two axes."""
-    first = axes * (axes + 2)
-    changed = table.copy()
-    changed[:, first : first + 2] = strides
-    return changed

@@ -45,41 +45,34 @@ class CaseResult:
     centers: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class CaseCheck:
-    """Checks one case of a data set. ``pictures`` adds a thumbnail."""
-
-    dataset: Dataset
-    pictures: bool = False
-
-    def __call__(self, case: Case) -> CaseResult:
-        """Read the files of a case and return all findings."""
-        findings: list[Finding] = []
+def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseResult:
+    """Read the files of a case once and return all findings. ``pictures`` adds a thumbnail."""
+    findings: list[Finding] = []
+    try:
+        scan = dataset.reader.image(case)
+    except UserError as error:
+        if not isinstance(dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
+            return CaseResult(case, findings=[from_error(dataset.root, error, case.name)])
+        fixable = UserError(error.code, error.where, error.finding, f"{FIX_GEOMETRY}first channel")
+        findings.append(replace(from_error(dataset.root, fixable, case.name), fixed_by="--fix"))
+        scan = read_case(case.images, same_grid=False)
+    label = None
+    if case.label is not None:
         try:
-            scan = self.dataset.reader.image(case)
+            label = read_label_of(dataset, case, scan)
         except UserError as error:
-            if not isinstance(self.dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
-                return CaseResult(case, findings=[from_error(self.dataset.root, error, case.name)])
-            fixable = UserError(error.code, error.where, error.finding, f"{FIX_GEOMETRY}first channel")
-            findings.append(replace(from_error(self.dataset.root, fixable, case.name), fixed_by="--fix"))
-            scan = read_case(case.images, same_grid=False)
-        label = None
-        if case.label is not None:
-            try:
-                label = read_label_of(self.dataset, case, scan)
-            except UserError as error:
-                findings.append(from_error(self.dataset.root, error, case.name))
-        summary = fingerprint_case(case, scan, label)
-        findings += _image_findings(case, scan, summary)
-        centers: dict[int, float] = {}
-        if label is not None:
-            findings += _guess_findings(case, label)
-            findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
-            centers = {} if different else left_right_centers(summary, label.array)
-        thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
-        coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
-        is_labels = looks_like_labels(scan)
-        return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
+            findings.append(from_error(dataset.root, error, case.name))
+    summary = fingerprint_case(case, scan, label)
+    findings += _image_findings(case, scan, summary)
+    centers: dict[int, float] = {}
+    if label is not None:
+        findings += _guess_findings(case, label)
+        findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
+        centers = {} if different else left_right_centers(summary, label.array)
+    thumbnail = _thumbnail(scan, label, summary) if pictures else None
+    coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
+    is_labels = looks_like_labels(scan)
+    return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
 
 
 def differs_by_rounding(first: Geometry, second: Geometry) -> bool:

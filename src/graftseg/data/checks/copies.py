@@ -36,7 +36,11 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
     There, copies must have a correlation above ``EXACT``, or their differences from the cluster mean must be similar.
     Groups of more than half of the scans are not reported as copies.
     """
-    for comparable in _by_shape(seen).values():
+    shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}  # by number of channels and shape
+    for case, view in seen:
+        if view is not None:
+            shapes.setdefault((len(case.mean), *case.canonical_shape), []).append((case, view))
+    for comparable in shapes.values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)
         for cluster in _connected(vectors @ vectors.T > SIMILAR):
             cases, views = [comparable[member][0] for member in cluster], vectors[cluster]
@@ -83,15 +87,6 @@ def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
         keys = {key for member in merged for key in (member.content, member.oriented or member.content)}
         groups |= dict.fromkeys(keys, merged)
     return list({id(group): group for group in groups.values()}.values())
-
-
-def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]]:
-    """Group cases by shape and number of channels. Drop groups of one case."""
-    shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}
-    for case, vector in seen:
-        if vector is not None:
-            shapes.setdefault((len(case.mean), *case.canonical_shape), []).append((case, vector))
-    return {shape: group for shape, group in shapes.items() if len(group) > 1}
 
 
 def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:

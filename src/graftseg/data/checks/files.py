@@ -18,7 +18,7 @@ from graftseg.data.folders import (
 )
 from graftseg.data.grouping import nested_scans, scans_in
 from graftseg.data.labels import FIXABLE_LAYOUTS
-from graftseg.data.layouts import FOLDERS, misnamed_folders
+from graftseg.data.layouts import FOLDER_NAMES, misnamed_folders
 
 
 def file_findings(dataset: Dataset) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def _unused_folders(root: Path) -> Iterator[Finding]:
 
     Folders with misspelled names are reported as problems of the data set.
     """
-    named = {root / name for names in FOLDERS for name in names[:2] if name} | misnamed_folders(root).keys()
+    named = {root / name for name in FOLDER_NAMES} | misnamed_folders(root).keys()
     for folder in visible_entries(root):
         if not folder.is_dir() or folder in named or (folder / MANIFEST).exists():
             continue

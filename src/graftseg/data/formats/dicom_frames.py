@@ -1,6 +1,6 @@
 """Read the frames of an enhanced DICOM file (CT or MR) as slices."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,14 +45,14 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
     if len(groups) != count:
         raise UserError(Code.SCAN_HEADER, where, f"{count} frames, but positions for {len(groups)}", AGAIN)
     shared = (header.get(SHARED) or [{}])[0]
-    decoded = _DecodedPixels(where, header, count)
+    decode = cache(partial(_decoded_frames, where, header, count))
     slices = []
     for index, frame in enumerate(groups):
         merged = dict(_merged_tags(where, header, shared, frame, is_single=count == 1))
         if count > 1 and any(tag not in merged for tag in POSE):
             finding = f"frame {index + 1} of {count} has no position or orientation"
             raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
-        slices.append(Slice(where, merged, partial(decoded.frame, index, merged)))
+        slices.append(Slice(where, merged, partial(_frame_pixels, where, decode, index, merged)))
     return slices
 
 
@@ -72,25 +72,21 @@ def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single
                 yield from ((tag, content) for tag, content in values if content is not None)
 
 
-class _DecodedPixels:
-    """The pixels of all frames, decoded once on first use."""
+def _frame_pixels(
+    where: Path, decode: Callable[[], NDArray[Any]], index: int, merged: dict[str, Any]
+) -> NDArray[np.float32]:
+    """Return the rescaled pixels ``(columns, rows)`` of a frame. ``decode`` decodes all frames on the first call."""
+    with user_errors(where):
+        return rescale(where, np.asarray(decode()[index], np.float32).T, merged)
 
-    def __init__(self, where: Path, header: Any, count: int) -> None:
-        self.where, self.header, self.count = where, header, count
-        self.decode = cache(self._decode)
 
-    def frame(self, index: int, merged: Any) -> NDArray[np.float32]:
-        """Return the pixels ``(columns, rows)`` of a frame, rescaled."""
-        with user_errors(self.where):
-            return rescale(self.where, np.asarray(self.decode()[index], np.float32).T, merged)
-
-    def _decode(self) -> NDArray[Any]:
-        try:
-            pixels = decoded(self.where, self.header)
-        except UserError:
-            raise
-        except Exception as error:
-            remedy = "export the series uncompressed or as single slices"
-            raise decoding_error(self.where, self.header, error, remedy) from None
-        # pydicom returns a single frame without a frame axis
-        return pixels[None] if self.count == 1 else pixels
+def _decoded_frames(where: Path, header: Any, count: int) -> NDArray[Any]:
+    try:
+        pixels = decoded(where, header)
+    except UserError:
+        raise
+    except Exception as error:
+        remedy = "export the series uncompressed or as single slices"
+        raise decoding_error(where, header, error, remedy) from None
+    # pydicom returns a single frame without a frame axis
+    return pixels[None] if count == 1 else pixels

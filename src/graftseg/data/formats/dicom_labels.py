@@ -77,8 +77,10 @@ def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserErr
             structures = structures_of(path)
         except UserError:
             continue
-        invalid = [structure for structure in structures if _name_problem(structure)]
-        problems += [_invalid_name(path, structure) for structure in invalid]
+        invalid = {structure: problem for structure in structures if (problem := _name_problem(structure))}
+        for structure, problem in invalid.items():
+            remedy = f"rename the {structure.kind}, or list the classes to use in dataset.json"
+            problems.append(UserError(Code.LABEL_INVALID, _label_file(path), problem, remedy))
         valid = {_key(structure.name): structure.name for structure in structures if structure not in invalid}
         valid.pop(BACKGROUND, None)
         names |= {key: name for key, name in valid.items() if key not in names}
@@ -87,7 +89,12 @@ def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserErr
             differing = differing or (path if {*valid} != first[1] else None)
     classes = {0: BACKGROUND, **dict(enumerate(names.values(), start=1))} if names else {}
     if first is not None and differing is not None:
-        problems.append(_differing_names(differing, first[0], classes))
+        values = {name: value for value, name in classes.items()}
+        # escape unprintable characters as JSON does, because the error would escape them differently
+        listed = json.dumps({"labels": values}, ensure_ascii=not all(map(str.isprintable, values)))
+        finding = f"the names of its segments or ROIs differ from those of {first[0].name}"
+        remedy = f"list the classes to use in dataset.json, as in {listed}"
+        problems.append(UserError(Code.LABEL_INVALID, differing, finding, remedy))
     return classes, problems
 
 
@@ -98,20 +105,6 @@ def _name_problem(structure: Structure) -> str:
     if has_control_characters(structure.name):
         return f"the name of {structure} ({structure.name!a:.60}) contains control characters"
     return ""
-
-
-def _invalid_name(path: Path, structure: Structure) -> UserError:
-    remedy = f"rename the {structure.kind}, or list the classes to use in dataset.json"
-    return UserError(Code.LABEL_INVALID, _label_file(path), _name_problem(structure), remedy)
-
-
-def _differing_names(path: Path, first: Path, classes: Mapping[int, str]) -> UserError:
-    values = {name: value for value, name in classes.items()}
-    # escape unprintable characters as JSON does, because the error would escape them differently
-    is_printable = all(map(str.isprintable, values))
-    listed = json.dumps({"labels": values}, ensure_ascii=not is_printable)
-    finding = f"the names of its segments or ROIs differ from those of {first.name}"
-    return UserError(Code.LABEL_INVALID, path, finding, f"list the classes to use in dataset.json, as in {listed}")
 
 
 def _painted(

@@ -1,4 +1,4 @@
-"""The slice planes of a DICOM image, on which DICOM segmentations and contours lie."""
+"""The structures of a DICOM label (segments, or regions of interest), and the slice planes on which they lie."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -7,7 +7,6 @@ refused.
 import bz2
 import os
 import zlib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -77,7 +76,8 @@ def read_itk(path: Path, channel_count: int | None = None) -> Scan:
 
 def _read_header(path: Path, channel_count: int | None) -> Header:
     refuse_absent(path)
-    header = _parse(path)
+    head = read_head(path, MAX_HEADER_BYTES)
+    header = (read_nrrd if head.startswith(MAGIC) else read_metaimage)(path, head)
     refuse_size(path, header)
     if not 2 <= len(header.sizes) <= MAX_AXES:
         finding = f"the header lists {len(header.sizes)} axes"
@@ -85,11 +85,6 @@ def _read_header(path: Path, channel_count: int | None) -> Header:
     for axis in (_fourth_axis(header), FourthAxis(header.channels, 1.0)):
         axis.refuse_time(path, channel_count)
     return header
-
-
-def _parse(path: Path) -> Header:
-    head = read_head(path, MAX_HEADER_BYTES)
-    return (read_nrrd if head.startswith(MAGIC) else read_metaimage)(path, head)
 
 
 def _fourth_axis(header: Header) -> FourthAxis:
@@ -127,12 +122,11 @@ def refuse_size(path: Path, header: Header) -> None:
 def read_voxels(path: Path, header: Header) -> NDArray[Any]:
     """Return all numbers in stored order, in the byte order of this machine."""
     refuse_memory(path, header.size)
-    read: dict[str, Callable[[Path, Header, BinaryIO], NDArray[Any]]]
-    read = {"raw": _read_raw, "text": _read_text, "zlib": _read_compressed, "bzip2": _read_compressed}
+    read = {"raw": _read_raw, "text": _read_text}.get(header.voxels.encoding, _read_compressed)
     try:
         with open_regular(header.voxels.path) as stream:
             stream.seek(header.voxels.offset)
-            numbers = read[header.voxels.encoding](path, header, stream)
+            numbers = read(path, header, stream)
     except OSError as error:
         if error.strerror is None:  # raised by bz2
             raise damaged(path, f"the compressed data is damaged ({error})") from None

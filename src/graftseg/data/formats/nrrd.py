@@ -51,12 +51,9 @@ def read_nrrd(path: Path, head: bytes) -> Header:
         raise fields.unsupported(finding, "save one real number per voxel and channel")
     sizes = tuple(all_sizes[axis] for axis in spatial)
     channels, channel_axis = (all_sizes[vector_axes[0]], vector_axes[0]) if vector_axes else (1, 0)
+    is_placed = "spacedirections" in fields.values and bool(_ANATOMICAL.fullmatch(fields.text("space")))
     grid = _grid(fields, count, spatial)
-    return Header(voxels, sizes, channels, channel_axis, *grid, _is_placed(fields), "time" in kinds)
-
-
-def _is_placed(fields: Fields) -> bool:
-    return "spacedirections" in fields.values and bool(_ANATOMICAL.fullmatch(fields.text("space")))
+    return Header(voxels, sizes, channels, channel_axis, *grid, is_placed, "time" in kinds)
 
 
 def nrrd_fields(path: Path, head: bytes) -> tuple[Fields, int]:

@@ -89,7 +89,10 @@ def _segments(path: Path, page: Any) -> Iterator[bytes]:
                     raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")
                 stream.seek(offset)
                 content = stream.read(count)
-                content = decompress(_reversed_bits(content) if is_reversed else content, whole)
+                if is_reversed:
+                    bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
+                    content = np.packbits(bits).tobytes()
+                content = decompress(content, whole)
                 if not needed <= len(content) <= whole:
                     more = "more than " if len(content) > whole else ""
                     raise ValueError(f"{more}{min(len(content), whole)} of {needed} bytes of a strip found")
@@ -141,7 +144,3 @@ def _unpack_bits(content: bytes, limit: int) -> bytes:
         unpacked += part if mark < 128 else part * (257 - mark)
         place += count
     return bytes(unpacked)
-
-
-def _reversed_bits(content: bytes) -> bytes:
-    return np.packbits(np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")).tobytes()
