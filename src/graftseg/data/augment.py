@@ -46,16 +46,11 @@ class AugmentSettings(Settings):
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn parameters of a batch of B scans.
+    """Drawn parameters of a batch of B scans."""
 
-    - ``linear`` ``(B, 2, 2)``: the matrix ``A`` of the module docstring.
-    - ``start`` ``(B, axes)``: the first voxel of the crop.
-    - ``scale`` ``(B, 2)``: the number of slice voxels per patch voxel, or None if slices are not stretched.
-    """
-
-    linear: Floats
-    start: Integers
-    scale: Table | None = None
+    linear: Floats  # (B, 2, 2), the matrix ``A`` of the module docstring
+    start: Integers  # (B, axes), the first voxel of the crop
+    scale: Table | None = None  # (B, 2), slice voxels per patch voxel, or None if slices are not stretched
 
 
 def draw(

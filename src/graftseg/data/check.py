@@ -30,21 +30,15 @@ from graftseg.data.slices import Thumbnail
 
 @dataclass(frozen=True)
 class Examination:
-    """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings.
-
-    - ``fingerprint``: summaries of the readable cases.
-    - ``likeness``, ``test_likeness``: comparison of labeled with unlabeled scans, and of labeled with test scans.
-    - ``thumbnails``: pictures by case name, if requested.
-    - ``mended``: description of the fixed copy, if requested.
-    """
+    """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings."""
 
     dataset: Dataset
-    fingerprint: Fingerprint
+    fingerprint: Fingerprint  # summaries of the readable cases
     findings: tuple[Finding, ...]
-    likeness: Likeness
-    test_likeness: Likeness
-    thumbnails: dict[str, Thumbnail] = field(default_factory=dict)
-    mended: FixedCopy | None = None
+    likeness: Likeness  # of labeled and unlabeled scans
+    test_likeness: Likeness  # of labeled and test scans
+    thumbnails: dict[str, Thumbnail] = field(default_factory=dict)  # by case name, if requested
+    mended: FixedCopy | None = None  # the fixed copy, if requested
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)

@@ -20,14 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CaseFingerprint:
-    """Summary of one case.
-
-    - ``percentiles``, ``mean``, ``std``: of the intensities, with an entry per channel.
-    - ``label_counts``: number of voxels per label value, empty without a label.
-    - ``content``: hash of the voxels as stored, independent of the file format.
-    - ``pieces``: connected components per class.
-    - ``oriented``: hash of the voxels with axes permuted and flipped to RAS. Without orientation, equal to ``content``.
-    """
+    """Summary of one case, with an entry per channel in ``percentiles``, ``mean`` and ``std`` of the intensities."""
 
     name: str
     split: Split
@@ -37,10 +30,10 @@ class CaseFingerprint:
     percentiles: tuple[tuple[float, ...], ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    label_counts: dict[int, int]
-    content: str
-    pieces: dict[int, Pieces] = field(default_factory=dict)
-    oriented: str = ""
+    label_counts: dict[int, int]  # number of voxels per label value, empty without a label
+    content: str  # hash of the voxels as stored, independent of the file format
+    pieces: dict[int, Pieces] = field(default_factory=dict)  # connected components per class
+    oriented: str = ""  # hash of the voxels in RAS orientation, or equal to ``content``
 
     @property
     def class_sizes(self) -> dict[int, float]:

@@ -46,19 +46,13 @@ NAME_PROBLEMS = (Code.CASE_DUPLICATE, Code.CASE_NAME, Code.CHANNELS_MISMATCH, Co
 
 @dataclass(frozen=True)
 class FileFix:
-    """A file to rewrite with a new geometry, new label values, or both.
-
-    - ``what``: description of the change.
-    - ``geometry``: the new geometry, or None.
-    - ``values``: new label values by old value, or None.
-    - ``grid``: how the axes are permuted and flipped before the new geometry is written, or None.
-    """
+    """A file to rewrite with a new geometry, new label values, or both."""
 
     path: Path
-    what: str
+    what: str  # description of the change
     geometry: Geometry | None = None
-    values: dict[int, int] | None = None
-    grid: Grid | None = None
+    values: dict[int, int] | None = None  # new label values by old value
+    grid: Grid | None = None  # how axes are permuted and flipped before the new geometry is written
 
     @property
     def name(self) -> str:
@@ -75,24 +69,15 @@ class FileFix:
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """Description of a fixed copy.
+    """Description of a fixed copy."""
 
-    - ``folder``: folder of the copy, or None if nothing needed fixing.
-    - ``files``: changes of rewritten files, by path.
-    - ``values``: new label values by old value.
-    - ``classes``: new class list, empty if unchanged.
-    - ``unchanged``: number of linked files.
-    - ``left``: problems that were not fixed.
-    - ``dropped``: cases, and files without a case, that are not in the copy, with the reasons.
-    """
-
-    folder: Path | None
-    files: dict[str, str]
-    values: dict[int, int]
-    classes: dict[int, str]
-    unchanged: int
-    left: tuple[str, ...]
-    dropped: dict[str, str] = field(default_factory=dict)
+    folder: Path | None  # None if nothing needed fixing
+    files: dict[str, str]  # changes of rewritten files, by path
+    values: dict[int, int]  # new label values by old value
+    classes: dict[int, str]  # new class list, empty if unchanged
+    unchanged: int  # number of linked files
+    left: tuple[str, ...]  # problems that were not fixed
+    dropped: dict[str, str] = field(default_factory=dict)  # cases, and files without a case, with the reasons
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values without the path of the folder."""

@@ -26,15 +26,12 @@ MAX_SAMPLES = 65536  # number of voxels in which values are counted
 
 @dataclass(frozen=True)
 class LabelProblem:
-    """A class list or a label value that cannot be used: what is wrong, the extent, and what to do.
-
-    ``fixed_values`` are the values in the copy that ``check --fix`` writes, or empty if it cannot fix the problem.
-    """
+    """A class list or a label value that cannot be used."""
 
     what: str
     remedy: str
-    size: str = ""
-    fixed_values: str = ""
+    size: str = ""  # extent of the problem
+    fixed_values: str = ""  # the values after ``check --fix``, empty if it cannot fix the problem
 
 
 def class_problem(classes: Collection[int]) -> LabelProblem | None:

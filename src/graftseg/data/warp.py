@@ -54,15 +54,11 @@ class WarpSettings(Settings):
 
 @dataclass(frozen=True)
 class Warp:
-    """Drawn maps of a batch.
+    """Drawn maps of a batch."""
 
-    ``center`` ``(B, axes)`` is the scan position of the patch center, ``linear`` ``(B, axes, axes)`` is A, and
-    ``control`` ``(B, axes, *points)`` are the vectors at the control points, in scan voxels.
-    """
-
-    center: Reals
-    linear: Reals
-    control: Reals
+    center: Reals  # (B, axes), scan position of the patch center
+    linear: Reals  # (B, axes, axes), the matrix A
+    control: Reals  # (B, axes, *points), vectors at the control points in scan voxels
 
 
 def control_points(patch: Sequence[int], distance: int) -> tuple[int, ...]:
@@ -140,16 +136,12 @@ def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
 
 @dataclass(frozen=True)
 class WarpColumns:
-    """The columns of a table, in the order of ``warp_table``.
-
-    ``center``, ``linear`` and ``control`` are those of ``Warp``. ``last`` is the index of the last voxel of the scan
-    along each axis, and ``stride`` is the distance of neighboring voxels in memory.
-    """
+    """The columns of a table, in the order of ``warp_table``: those of ``Warp``, and the memory of the scan."""
 
     center: Tensor
     linear: Tensor
-    last: Tensor
-    stride: Tensor
+    last: Tensor  # index of the last voxel along each axis
+    stride: Tensor  # distance of neighboring voxels in memory
     control: Tensor
 
     @classmethod

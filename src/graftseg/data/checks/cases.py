@@ -29,20 +29,16 @@ FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The result of reading a case once. ``summary`` is None if reading failed. ``coarse`` is used to detect copies.
-
-    ``is_labels`` means that the image looks like a label map. ``centers`` are the centers of the classes from left to
-    right, if image and label have one grid.
-    """
+    """The result of reading a case once."""
 
     case: Case
-    summary: CaseFingerprint | None = None
+    summary: CaseFingerprint | None = None  # None if reading failed
     findings: list[Finding] = field(default_factory=list)
-    coarse: Floats | None = None
+    coarse: Floats | None = None  # to detect copies
     thumbnail: Thumbnail | None = None
     geometry: Geometry | None = None
-    is_labels: bool = False
-    centers: dict[int, float] = field(default_factory=dict)
+    is_labels: bool = False  # whether the image looks like a label map
+    centers: dict[int, float] = field(default_factory=dict)  # of classes, from left to right, on a common grid
 
 
 def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseResult:

@@ -20,21 +20,16 @@ ENVIRONMENT = (Code.PACKAGE_MISSING, Code.OUT_OF_MEMORY, Code.PERMISSION_DENIED,
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check. An ``error`` makes the data unusable or the results worthless.
-
-    ``size`` is the extent of the problem, and ``cases`` are the names of the affected cases. ``fixed_by`` is the option
-    of ``graftseg check`` that fixes the problem in a copy, or leaves the cases out. ``unit`` is what ``size`` counts if
-    similar findings are to be counted.
-    """
+    """One result of a check. An ``error`` makes the data unusable or the results worthless."""
 
     severity: Severity
     what: str
     where: str
-    size: str
+    size: str  # extent of the problem
     remedy: str
-    cases: tuple[str, ...] = ()
-    fixed_by: FixedBy = ""
-    unit: Literal["", "file", "case"] = ""
+    cases: tuple[str, ...] = ()  # names of the affected cases
+    fixed_by: FixedBy = ""  # option of ``graftseg check`` that fixes the problem in a copy, or leaves the cases out
+    unit: Literal["", "file", "case"] = ""  # what ``size`` counts if similar findings are counted
 
 
 def from_error(root: Path, error: UserError, case: str | None = None) -> Finding:

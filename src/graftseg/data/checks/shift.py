@@ -31,19 +31,14 @@ CAN: dict[Other, str] = {"unlabeled": "can be used together", "test": "fit toget
 
 @dataclass(frozen=True)
 class Likeness:
-    """Similarity of labeled scans and scans of the split ``other``: a sentence and the measured shifts.
-
-    ``stored`` and ``standardised`` are the intensity shifts before and after z-score normalization. ``spacing`` is the
-    shift of the voxel spacing along each canonical axis. A shift above 1 is larger than chance explains.
-    ``labeled_spacing`` and ``other_spacing`` are medians in mm.
-    """
+    """Similarity of labeled scans and scans of the split ``other``. A shift above 1 is larger than chance explains."""
 
     kind: Kind
     sentence: str
-    stored: float = 0.0
-    standardised: float = 0.0
-    spacing: tuple[float, ...] = ()
-    labeled_spacing: tuple[float, ...] = ()
+    stored: float = 0.0  # intensity shift before z-score normalization
+    standardised: float = 0.0  # intensity shift after it
+    spacing: tuple[float, ...] = ()  # shift of the voxel spacing along each canonical axis
+    labeled_spacing: tuple[float, ...] = ()  # medians in mm
     other_spacing: tuple[float, ...] = ()
     other: Other = "unlabeled"
 

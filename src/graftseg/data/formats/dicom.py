@@ -36,11 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _ImageFile:
-    """A DICOM file with pixels.
-
-    ``patient`` and ``name`` are hashes of the patient's ID and name, or None if the tag is empty. ``is_slice`` means
-    that the file is one slice of a volume, and ``is_enhanced`` that the header contains functional groups.
-    """
+    """A DICOM file with pixels."""
 
     member: Member
     series: str
@@ -48,10 +44,10 @@ class _ImageFile:
     number: str
     is_localizer: bool
     frames: int
-    is_slice: bool
-    is_enhanced: bool
-    patient: int | None
-    name: int | None
+    is_slice: bool  # one slice of a volume
+    is_enhanced: bool  # the header contains functional groups
+    patient: int | None  # hash of the ID, None if the tag is empty
+    name: int | None  # hash of the patient's name, None if the tag is empty
 
     def slices(self, *, pixels: bool) -> list[Slice]:
         """Read the slices of the file, with or without their pixels."""

@@ -25,15 +25,11 @@ TAGS = {SEGMENTS: ("segment", "SegmentNumber", "SegmentLabel"), ROIS: ("ROI", "R
 
 @dataclass(frozen=True)
 class Planes:
-    """The slices of an image in the order of its volume.
-
-    ``positions`` are the centers of the first pixel of each slice in LPS coordinates. ``frame_of_reference`` is the UID
-    of the coordinate system, empty if unknown.
-    """
+    """The slices of an image in the order of its volume."""
 
     geometry: Geometry
-    positions: Floats
-    frame_of_reference: str
+    positions: Floats  # centers of the first pixel of each slice in LPS coordinates
+    frame_of_reference: str  # UID of the coordinate system, empty if unknown
 
     @cached_property
     def axes(self) -> Floats:

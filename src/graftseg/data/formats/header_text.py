@@ -120,38 +120,29 @@ class Fields:
 
 @dataclass(frozen=True)
 class VoxelFile:
-    """The file with the voxels: encoding (raw, zlib, bzip2 or text), type, and the place of the first voxel.
-
-    ``offset`` is the end of the header. After it, ``lines`` and then ``skip`` bytes are skipped. If ``skip`` is -1, the
-    voxels are the last bytes of the file.
-    """
+    """The file with the voxels, and the place of the first voxel."""
 
     path: Path
-    encoding: str
+    encoding: str  # raw, zlib, bzip2 or text
     dtype: np.dtype
-    offset: int = 0
-    lines: int = 0
-    skip: int = 0
+    offset: int = 0  # end of the header
+    lines: int = 0  # to skip after the header
+    skip: int = 0  # bytes to skip after these lines; -1: the voxels are the last bytes of the file
 
 
 @dataclass(frozen=True)
 class Header:
-    """A checked header. ``sizes`` are the numbers of voxels along the two to four axes, the fastest axis first.
-
-    ``spacing`` is in mm. ``origin`` and ``directions`` (matrix columns) are in LPS coordinates. ``is_placed`` says that
-    the header contains the directions, and ``says_time`` that an axis is time. ``channels`` is the number of values per
-    voxel, and ``channel_axis`` the position of their axis in the file.
-    """
+    """A checked header. ``origin`` and ``directions`` (matrix columns) are in LPS coordinates."""
 
     voxels: VoxelFile
-    sizes: tuple[int, ...]
-    channels: int
-    channel_axis: int
-    spacing: Floats
+    sizes: tuple[int, ...]  # along two to four axes, the fastest axis first
+    channels: int  # values per voxel
+    channel_axis: int  # position of their axis in the file
+    spacing: Floats  # in mm
     origin: Floats
     directions: Floats
-    is_placed: bool
-    says_time: bool = False
+    is_placed: bool  # whether the header contains the directions
+    says_time: bool = False  # whether an axis is time
 
     @property
     def size(self) -> int:
