@@ -115,7 +115,7 @@ class DiskBatches(Batches):
     ) -> None:
         super().__init__(store, settings, seed=seed, device=device, unlabeled=unlabeled)
         self._prefetcher: Prefetcher[BatchKey, tuple[list[Boxes], Table]] = Prefetcher(
-            self._read, _next_step, ahead=STEPS_AHEAD
+            self._read, lambda key: (key[0], key[1] + 1, key[2]), ahead=STEPS_AHEAD
         )
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
@@ -134,11 +134,6 @@ class DiskBatches(Batches):
 
     def _streams(self, unlabeled: bool) -> list[DiskStream]:
         return [self.labeled, self.unlabeled] if unlabeled and self.unlabeled else [self.labeled]
-
-
-def _next_step(key: BatchKey) -> BatchKey:
-    stage, step, unlabeled = key
-    return stage, step + 1, unlabeled
 
 
 Key = TypeVar("Key", bound=Hashable)

@@ -76,19 +76,15 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     """Return the sorted values of a label map. Refuse invalid values, or a grid other than the grid of the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
+        advice = "`graftseg check` lists all problems of the data"
+        if dataset.layout in FIXABLE_LAYOUTS:
+            advice = f"`graftseg check {quote(str(dataset.root))}` lists all problems of the data"
+            advice += ", and --fix corrects mirrored or exchanged axes if the header is right"
         finding = f"image and label lie on different grids: {difference}"
-        raise UserError(Code.GEOMETRY_MISMATCH, path, finding, f"{GRID_REMEDY}; {_check_advice(dataset)}")
+        raise UserError(Code.GEOMETRY_MISMATCH, path, finding, f"{GRID_REMEDY}; {advice}")
     values = tuple(int(value) for value in np.unique(label.array))
     refuse_values(dataset, case, values)
     return values
-
-
-def _check_advice(dataset: Dataset) -> str:
-    """Return what ``graftseg check`` does about label maps on other grids. ``--fix`` needs a known layout."""
-    if dataset.layout not in FIXABLE_LAYOUTS:
-        return "`graftseg check` lists all problems of the data"
-    fixes = "--fix corrects mirrored or exchanged axes if the header is right"
-    return f"`graftseg check {quote(str(dataset.root))}` lists all problems of the data, and {fixes}"
 
 
 def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None:
@@ -146,8 +142,10 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     must be a listed class, because it often marks voxels to ignore.
     """
     present = {value for label_map in counts for value in label_map}
-    if not _consecutive(present | {0}) and MASK_VALUE in present and (mask := _mask(classes, counts)):
-        return mask
+    masks = ({0}, {0, 1}, {0, MASK_VALUE}, {1}, {MASK_VALUE})
+    are_masks = set(classes) in (set(), {0, 1}) and all(set(label_map) in masks for label_map in counts)
+    if not _consecutive(present | {0}) and MASK_VALUE in present and are_masks:
+        return Renumbering({0: 0, 1: 1, MASK_VALUE: 1}, {})
     if classes:
         if unlisted := sorted(present - classes.keys()):
             return f"the label value {unlisted[0]} has no class: name it in dataset.json or correct the label maps"
@@ -157,15 +155,6 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     if MASK_VALUE in present:
         return "255 occurs with other label values: name it in dataset.json, or set these voxels to 0"
     return _in_order({value: f"label {value}" if value else "background" for value in present | {0}})
-
-
-def _mask(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumbering | None:
-    """Return the renumbering of 255 to 1, or None if a label map or the class list has other classes."""
-    if set(classes) not in (set(), {0, 1}):
-        return None
-    if any(set(label_map) not in ({0}, {0, 1}, {0, MASK_VALUE}, {1}, {MASK_VALUE}) for label_map in counts):
-        return None
-    return Renumbering({0: 0, 1: 1, MASK_VALUE: 1}, {})
 
 
 def _in_order(classes: dict[int, str]) -> Renumbering:

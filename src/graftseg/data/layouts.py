@@ -59,10 +59,15 @@ Places = tuple[tuple[Path, Path | None, Split], ...]  # folder of images, folder
 def read_layout(data: Data) -> Dataset:
     """Find the cases of one folder in any known layout, or of separate folders."""
     if isinstance(data, Sources):
-        return _require_labeled(_separate_folders(data), data.labeled_images, data.labels)
+        for folder in data.folders:
+            require_folder(folder, "pass a folder of scans")
+        description = DatasetJson.read(data.labels.parent)  # may name classes and channels
+        is_numbered = _has_channel_numbers(data.places, description)
+        dataset = _collect(data.root, "plain", data.places, description, is_numbered=is_numbered)
+        return _require_labeled(dataset, data.labeled_images, data.labels)
     require_folder(data, f"pass a folder with {EXPECTED}")
-    if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
-        return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
+    if (known := _image_folders(data) or recognize_benchmark(data)) is not None:
+        return _require_labeled(known, data / "imagesTr", data / "labelsTr")
     content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
     is_incomplete = any((data / name).is_dir() for name in FOLDER_NAMES)
     finding = "imagesTr is missing" if is_incomplete else "unknown layout"
@@ -123,15 +128,6 @@ def _image_folders(folder: Path) -> Dataset | None:
     return replace(dataset, problems=(*dataset.problems, *missing, *_misnamed_errors(folder)))
 
 
-def _separate_folders(sources: Sources) -> Dataset:
-    """Read separate folders. ``dataset.json`` next to the folder of labels may name classes and channels."""
-    for folder in sources.folders:
-        require_folder(folder, "pass a folder of scans")
-    description = DatasetJson.read(sources.labels.parent)
-    is_numbered = _has_channel_numbers(sources.places, description)
-    return _collect(sources.root, "plain", sources.places, description, is_numbered=is_numbered)
-
-
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     """Return whether image names end in channel numbers. Numbers in label names are not channel numbers."""
     if description.has_channel_files:
@@ -190,19 +186,13 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
             shared = " and ".join(case.images[0].parent.name for case in cases if case.name == name)
             finding = f"{times} cases have this name, in {shared}"
             problems.append(UserError(Code.CASE_DUPLICATE, name, finding, "give every case a unique name"))
-    classes = description.classes() or _classes_of_labels(cases, problems)
+    classes = description.classes()
+    labels_of_cases = [case.label for case in cases if case.split == "labeled" and case.label is not None]
+    if not classes and all(map(is_dicom_scan, labels_of_cases)):  # other label maps contain no class names
+        classes, invalid = common_classes(labels_of_cases)
+        problems += invalid
     reader = ScanFiles(description.named_channels, classes, are_gray(cases, description.named_channels))
     return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places, grouped), reader)
-
-
-def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict[int, str]:
-    """Return the classes that the names in DICOM labels define. Other label maps contain no names."""
-    labels = [case.label for case in cases if case.split == "labeled" and case.label is not None]
-    if not all(map(is_dicom_scan, labels)):
-        return {}
-    classes, invalid = common_classes(labels)
-    problems += invalid
-    return classes
 
 
 def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, Files]) -> Files:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -111,7 +110,8 @@ def prepare(
     refuse_class_list(dataset)
     check_target(out, dataset.root, overwrite=overwrite)
     with locked(out / LOCK, "another prepare is writing this store"):
-        task = partial(_prepare_group, replace(dataset, cases=()), out, settings, workers or executor.workers)
+        preparer = _CasePreparer(replace(dataset, cases=()), out, settings)
+        task = partial(in_parallel, preparer, description="Preparing scans", workers=workers or executor.workers)
         work = Work("Preparing scans", (dataset.root,), (out,))
         with executor.running(task, executor.groups(dataset.cases), work) as finished:
             prepared = [result for wait in finished for result in wait()]
@@ -133,13 +133,6 @@ def prepare(
     new = sum(result.is_new for result in prepared)
     log.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
     return open_store(out)
-
-
-def _prepare_group(
-    dataset: Dataset, out: Path, settings: PrepareSettings, workers: int | None, cases: Sequence[Case]
-) -> "list[_PreparedCase]":
-    """Prepare some cases of a data set."""
-    return in_parallel(_CasePreparer(dataset, out, settings), cases, "Preparing scans", workers)
 
 
 def link_cases(source: Path, out: Path) -> None:

@@ -130,21 +130,20 @@ def read_label(path: Path, image: Path | None = None, classes: Mapping[int, str]
     A DICOM segmentation or structure set needs its DICOM image, which has the grid, and the class names by value.
     """
     read = _format(path).label
-    scan = _read_dicom_label(path, image, classes or {}) if read is None else read(path)
+    if read is not None:
+        scan = read(path)
+    elif image is not None and is_dicom_scan(image) and is_label_map(path):
+        scan = read_dicom_label(path, image, classes or {})
+    else:
+        finding = "not a DICOM segmentation or structure set"
+        if is_label_map(path):
+            finding = "a DICOM label can be read only on the grid of its DICOM image"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save it as NIfTI, NRRD or MHA")
     refuse_non_finite(path, scan.array)
     if len(scan.array) != 1:
         finding = f"a label map with {len(scan.array)} channels"
         raise UserError(Code.LABEL_INVALID, path, finding, "save one class number per voxel")
     return replace(scan, array=class_numbers(path, scan.array[0]))
-
-
-def _read_dicom_label(path: Path, image: Path | None, classes: Mapping[int, str]) -> Scan:
-    if image is not None and is_dicom_scan(image) and is_label_map(path):
-        return read_dicom_label(path, image, classes)
-    finding = "not a DICOM segmentation or structure set"
-    if is_label_map(path):
-        finding = "a DICOM label can be read only on the grid of its DICOM image"
-    raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save it as NIfTI, NRRD or MHA")
 
 
 def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:

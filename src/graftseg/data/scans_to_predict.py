@@ -4,7 +4,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError, in_one_line
@@ -37,7 +37,10 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     stems, absent = scans_below(path)
     scans = list(stems)
     _warn_of_single_slice(path)
-    _warn_of_copies(stems)
+    for scan, original in ((scan, original_name(stem)) for scan, stem in stems.items()):
+        if original:
+            where = in_one_line(str(scan))
+            log.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
     if not scans and not absent:
         kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
@@ -71,14 +74,6 @@ def _warn_of_single_slice(path: Path) -> None:
         count = "1 other slice" if others == 1 else f"{others} other slices"
         finding = f"predicting a single slice, but {count} of its series are in the same folder"
         log.warning("%s: %s; pass the folder to predict the volume", in_one_line(str(path)), finding)
-
-
-def _warn_of_copies(stems: Mapping[Path, str]) -> None:
-    """Warn of scans whose names look like second copies, such as ``case_05_0000 (1)``."""
-    for path, stem in stems.items():
-        if original := original_name(stem):
-            where = in_one_line(str(path))
-            log.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
 
 
 def _prefixes(names: Collection[str]) -> set[str]:

@@ -156,7 +156,11 @@ class WarpColumns:
     def positions(self, patch: Sequence[int]) -> list[Tensor]:
         """Return the scan position of every patch voxel along each axis, ``(B, *patch)`` float32."""
         device, axes = self.center.device, len(patch)
-        displacement = self._displacement(patch)
+        displacement = self.control
+        for n in patch:
+            # each product contracts the first remaining axis of control points and appends an axis of voxels
+            weights = spline_weights(n, displacement.shape[2], device)
+            displacement = torch.tensordot(displacement, weights, dims=([2], [1]))
         from_center = []  # distance of patch voxels from the patch center along each axis, broadcast to the patch
         for axis, n in enumerate(patch):
             steps = torch.arange(n, device=device, dtype=torch.float32) - (n - 1) / 2
@@ -169,15 +173,6 @@ class WarpColumns:
                 position = position + self.linear[:, axis, other].view(per_sample) * from_center[other]
             positions.append(position)
         return positions
-
-    def _displacement(self, patch: Sequence[int]) -> Tensor:
-        """Return the displacement of every patch voxel, ``(B, axes, *patch)``."""
-        values = self.control
-        for n in patch:
-            # each product contracts the first remaining axis of control points and appends an axis of voxels
-            weights = spline_weights(n, values.shape[2], values.device)
-            values = torch.tensordot(values, weights, dims=([2], [1]))
-        return values
 
 
 def spline_weights(size: int, points: int, device: torch.device) -> Tensor:

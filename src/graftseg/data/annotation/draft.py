@@ -11,7 +11,7 @@ import os
 import shutil
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -140,30 +140,20 @@ class Draft:
                 raise
 
     def _replay(self) -> None:
-        """Apply all complete strokes, and cut off an incomplete stroke at the end of the journal."""
+        """Apply all complete strokes, and cut off the rest of the journal."""
         path = self._folder / JOURNAL
         content, end = read_bytes(path), 0
-        for number, runs, after in _strokes(content):
-            if number != self.count + 1:
+        while end + HEAD.size <= len(content):
+            magic, number, count, crc = HEAD.unpack_from(content, end)
+            after = end + HEAD.size + count * RUN.itemsize
+            runs = content[end + HEAD.size : after]
+            if magic != MAGIC or after > len(content) or zlib.crc32(runs) != crc or number != self.count + 1:
                 break
-            apply_runs(self.drawing, runs)
+            apply_runs(self.drawing, np.frombuffer(runs, RUN))
             self.count, end = number, after
         if end < len(content):
             with write_errors(path):
                 os.truncate(path, end)
-
-
-def _strokes(content: bytes) -> Iterator[tuple[int, Runs, int]]:
-    """Yield number, runs and end of each stroke, up to the first one that is incomplete or damaged."""
-    at = 0
-    while at + HEAD.size <= len(content):
-        magic, number, count, crc = HEAD.unpack_from(content, at)
-        end = at + HEAD.size + count * RUN.itemsize
-        runs = content[at + HEAD.size : end]
-        if magic != MAGIC or end > len(content) or zlib.crc32(runs) != crc:
-            return
-        yield number, np.frombuffer(runs, RUN), end
-        at = end
 
 
 def parse_runs(content: bytes, voxels: int, classes: int) -> Runs:

@@ -43,7 +43,6 @@ AXES = "LPS"
 WINDOW = (-125.0, 275.0)  # HU
 MARGIN = 25  # voxels around the label
 MIN_SIZE = 96  # voxels per side
-Spacing = tuple[float, float, float]
 Number = TypeVar("Number", bound=np.generic)
 Bounds = tuple[tuple[int, int], ...]  # start and stop voxel along each axis. The stop voxel is not included
 
@@ -182,20 +181,19 @@ class PancreasFiles:
         if oriented.shape != shape:
             finding = f"the label map has {oriented.shape} voxels, but the scan {paths[0].name} has {shape}"
             raise UserError(Code.BENCHMARK_MISMATCH, label, finding, "keep the label map of the same scan")
-        affine = np.diag([*self._spacing(image, scan.geometry), 1.0])
+        spacing = _lps_grid(scan.geometry).prepared_spacing
+        if self.protocol == "pancreas":
+            spacing = (_lps_grid(image).prepared_spacing[0],) * 3
+        affine = np.diag([*spacing, 1.0])
         grid = plan_grid(Geometry(shape, tuple(map(tuple, affine.tolist()))), orientation=None, spacing=(1, 1, 1))
         resampled = to_grid(oriented, grid, labels=True)
         box = foreground_box(resampled)
         if box is None:
             raise UserError(Code.LABELS_EMPTY, label, "the label map for the crop is empty", "restore the file")
-        return resampled, grid, self._box([(part.start, part.stop) for part in box], resampled.shape)
-
-    def _spacing(self, image: Geometry, label: Geometry) -> Spacing:
+        bounds, size = [(part.start, part.stop) for part in box], resampled.shape
         if self.protocol == "pancreas":
-            pixel = _lps_grid(image).prepared_spacing[0]
-            return pixel, pixel, pixel
-        x, y, z = _lps_grid(label).prepared_spacing
-        return x, y, z
+            return resampled, grid, widened(bounds, size, MARGIN, MIN_SIZE)
+        return resampled, grid, (_in_plane(bounds[0], size[0]), _in_plane(bounds[1], size[1]), (0, size[2]))
 
     def _resampled(self, oriented: NDArray[Any], grid: Grid) -> NDArray[Any]:
         if self.protocol == "pancreas":
@@ -204,11 +202,6 @@ class PancreasFiles:
 
         factors = [new / old for new, old in zip(grid.prepared_shape, oriented.shape, strict=True)]
         return np.asarray(zoom(oriented.astype(np.float32), factors, order=3, mode="nearest", grid_mode=True))
-
-    def _box(self, box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Bounds:
-        if self.protocol == "pancreas":
-            return widened(box, shape, MARGIN, MIN_SIZE)
-        return (*(_in_plane(bounds, size) for bounds, size in zip(box[:2], shape[:2], strict=True)), (0, shape[2]))
 
     def _crop(self, array: NDArray[Any], box: Bounds) -> NDArray[Any]:
         return cropped(array, box, MIN_SIZE if self.protocol == "pancreas" else 0)

@@ -7,7 +7,7 @@ checked.
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -62,43 +62,31 @@ def can_decompress(page: Any) -> bool:
 
 def read_pixels(path: Path, page: Any) -> NDArray[Any]:
     """Read the pixels of a page. Raise ValueError if a strip or tile has more or fewer bytes than expected."""
-    segments = _segments(path, page)
-    # page.decode must not decompress the segments again
-    page.compression, page.fillorder = _UNCOMPRESSED, 1
-    pixels = np.zeros(page.shaped, page.dtype)
-    for index, content in enumerate(segments):
-        part, (plane, depth, top, left, _), _ = page.decode(content, index)
-        space = pixels[plane, depth : depth + len(part), top : top + part.shape[1], left : left + part.shape[2]]
-        space[:] = part[: space.shape[0], : space.shape[1], : space.shape[2]]
-    return pixels.reshape(page.shape)
-
-
-def _segments(path: Path, page: Any) -> Iterator[bytes]:
-    """Return an iterator over the decompressed strips or tiles, after a check of their total size."""
     sizes = [_segment_bytes(page, index) for index in range(len(page.dataoffsets))]
     factor, margin = _MAX_PADDING
     if sum(needed for needed, _ in sizes) > factor * page.nbytes + margin:
         raise ValueError("the tiles are larger than the picture")
+    segments = zip(page.dataoffsets, page.databytecounts, sizes, strict=True)
     decompress, is_reversed = _decompressor(int(page.compression)), page.fillorder == 2
-    stored = list(zip(page.dataoffsets, page.databytecounts, sizes, strict=True))
-
-    def read() -> Iterator[bytes]:
-        with open_regular(path) as stream:
-            for offset, count, (needed, whole) in stored:
-                if count > 2 * whole + 1024:
-                    raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")
-                stream.seek(offset)
-                content = stream.read(count)
-                if is_reversed:
-                    bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
-                    content = np.packbits(bits).tobytes()
-                content = decompress(content, whole)
-                if not needed <= len(content) <= whole:
-                    more = "more than " if len(content) > whole else ""
-                    raise ValueError(f"{more}{min(len(content), whole)} of {needed} bytes of a strip found")
-                yield content[:needed]
-
-    return read()
+    # page.decode must not decompress the segments again
+    page.compression, page.fillorder = _UNCOMPRESSED, 1
+    pixels = np.zeros(page.shaped, page.dtype)
+    with open_regular(path) as stream:
+        for index, (offset, count, (needed, whole)) in enumerate(segments):
+            if count > 2 * whole + 1024:
+                raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")
+            stream.seek(offset)
+            content = stream.read(count)
+            if is_reversed:
+                content = np.packbits(np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")).tobytes()
+            content = decompress(content, whole)
+            if not needed <= len(content) <= whole:
+                more = "more than " if len(content) > whole else ""
+                raise ValueError(f"{more}{min(len(content), whole)} of {needed} bytes of a strip found")
+            part, (plane, depth, top, left, _), _ = page.decode(content[:needed], index)
+            space = pixels[plane, depth : depth + len(part), top : top + part.shape[1], left : left + part.shape[2]]
+            space[:] = part[: space.shape[0], : space.shape[1], : space.shape[2]]
+    return pixels.reshape(page.shape)
 
 
 def _segment_bytes(page: Any, index: int) -> tuple[int, int]:
