@@ -216,7 +216,6 @@ class Batches:
         return max(1, len(self.labeled) // self.settings.labeled)
 
     def _table(self, stage: int, step: int, number: int, positions: Positions | None) -> Table:
-        """Draw the random parameters of a step for stream ``number``."""
         settings, stream, units = self.settings, self._stream(number), self._units(stage, step, number)
         if number == UNLABELED and settings.unlabeled_crop == "centre":
             return stream.table(units, self._centered(stream.shapes[units]))
@@ -235,10 +234,7 @@ class Batches:
         return self._augmented_table((self.seed, stage, step, number), stream, units, drawn)
 
     def _augmented_table(self, key: tuple[int, int, int, int], stream: Stream, units: Integers, drawn: Draw) -> Table:
-        """Return the table of the units, with warps and intensities from separate random generators.
-
-        ``key`` contains the seed of the run, the stage, the step and the number of the stream.
-        """
+        """Return the table of the units. ``key`` contains the seed of the run, the stage, the step and the stream."""
         settings, (*seed, number) = self.settings, key
         if settings.warp is None:
             table = stream.table(units, drawn)
@@ -252,7 +248,6 @@ class Batches:
         return np.concatenate([draw_intensities(rng, len(units), settings.intensity), table], axis=1)
 
     def _centered(self, shapes: Integers) -> Draw:
-        """Return center crops of scans with these shapes."""
         return centered(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
 
     def _units(self, stage: int, step: int, number: int) -> Integers:

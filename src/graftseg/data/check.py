@@ -123,7 +123,6 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
 
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:
-    """Yield findings that concern several cases."""
     yield from file_findings(dataset)
     yield from class_findings(dataset, summaries)
     yield from tested_label_findings(dataset, summaries)

@@ -1,7 +1,4 @@
-"""Write a fixed copy of a data set.
-
-Rounding errors in headers, mirrored label maps and gaps between label values are fixed. Broken cases can be left out.
-"""
+"""Write a fixed copy of a data set, without rounding errors in headers, mirrored label maps and broken cases."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -154,7 +151,6 @@ def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumb
 
 
 def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
-    """Yield the files of a case to rewrite."""
     try:
         # a case with an unreadable file is skipped, because the check has already reported the file
         grids = {path: read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
@@ -233,10 +229,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _new_list(dataset: Dataset, classes: dict[int, str], *, is_restricted: bool) -> dict[str, Any] | None:
-    """Return the new content of dataset.json, or None if it does not change.
-
-    New labels have the form of the old labels: values to names, or names to values.
-    """
+    """Return the new content of dataset.json, with labels in their old form, or None if it does not change."""
     old = DatasetJson.read(dataset.root)
     content = old.restricted(dataset.cases) if is_restricted else old.content
     if not classes:

@@ -115,10 +115,7 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
 
 
 def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-    """Return a view of ``(C, *space)`` with axes nearest to RAS, so that reoriented copies of a scan become equal.
-
-    Pictures, and volumes of unknown orientation, are unchanged.
-    """
+    """Return a view of ``(C, *space)`` with axes nearest to RAS, unless the orientation is unknown."""
     if not geometry.is_placed:
         return array
     return to_oriented_axes(array, plan_grid(geometry, orientation="RAS", spacing=None))
@@ -139,7 +136,6 @@ def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float)
 
 
 def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
-    """Return the geometry of a volume after permuting and flipping its axes."""
     old = geometry.matrix
     new = old.copy()
     for axis, (source, flip) in enumerate(zip(grid.order, grid.flips, strict=True)):
@@ -149,10 +145,7 @@ def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
 
 
 def to_oriented_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
-    """Return a view of ``(C, *space)`` or ``(*space)`` with axes in prepared order and direction.
-
-    The array may have another size than the source of the grid.
-    """
+    """Return a view of an array of any size, ``(C, *space)`` or ``(*space)``, with axes as in the prepared grid."""
     lead = array.ndim - len(grid.order)
     order = (*range(lead), *(axis + lead for axis in grid.order))
     return np.flip(array.transpose(order), _flipped(grid, lead))

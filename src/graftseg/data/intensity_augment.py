@@ -78,7 +78,6 @@ def augment_intensities(images: Tensor, table: Tensor, *, everywhere: bool | Non
 
 
 def _per_image(values: Tensor, images: Tensor) -> Tensor:
-    """Return a value per image with the axes of the images."""
     return values.view(-1, *[1] * (images.dim() - 1))
 
 

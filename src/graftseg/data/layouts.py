@@ -98,10 +98,7 @@ def _misnamed_errors(root: Path) -> list[UserError]:
 
 
 def _nearby_folder(folder: Path) -> str:
-    """Suggest a folder that has or should have the name ``imagesTr``, or its parent. Otherwise return an empty string.
-
-    This is a misnamed folder, the parent folder or the only subfolder that contains ``imagesTr``.
-    """
+    """Suggest a misnamed folder, the parent folder or the only subfolder with ``imagesTr``, or return ""."""
     for path, name in misnamed_folders(folder).items():
         if name == "imagesTr":
             return f"rename the folder {path.name} to {name}"
@@ -240,11 +237,7 @@ def _report_swapped(
 
 
 def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
-    """Return the label maps in a folder, and other DICOM files with the name of a case.
-
-    A DICOM file that is not a label is included because reading it reports the error. Otherwise its case would be
-    unlabeled.
-    """
+    """Return the label maps in a folder, and other DICOM files named like a case, whose reading reports an error."""
     return [
         path
         for path in visible_entries(folder)
@@ -319,7 +312,6 @@ def _refuse_unread(folder: Path) -> None:
 
 
 def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
-    """Return the error for a data set without a labeled case. Only names of images in ``images`` are suggested."""
     finding = f"none of the {len(dataset.cases)} cases is labeled"
     remedy = f"put label maps with the names of their images into {labels.name}/"
     unmatched = [Path(problem.where) for problem in dataset.problems if problem.code is Code.LABEL_UNMATCHED]

@@ -179,10 +179,7 @@ def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
 
 
 def write_scan(path: Path, array: NDArray[Any], geometry: Geometry, *, slope: float = 1.0) -> None:
-    """Write ``(C, *space)`` or ``(*space)`` as NIfTI. Readers multiply the voxels by ``slope``.
-
-    Booleans become uint8 and float16 becomes float32.
-    """
+    """Write ``(C, *space)`` or ``(*space)`` as NIfTI (float16 as float32). Readers multiply the voxels by ``slope``."""
     channels = array[None] if array.ndim == len(geometry.shape) else array
     if channels.shape[1:] != geometry.shape:
         raise ValueError(f"voxels of shape {array.shape} on a grid of {geometry.shape}")

@@ -83,10 +83,7 @@ def _prefixes(names: Collection[str]) -> set[str]:
 
 
 def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
-    """Yield the name and the error of each case with the wrong channels.
-
-    If all cases have only the file ``CASE_0000``, that file may contain all channels, so nothing is yielded.
-    """
+    """Yield name and error of cases with the wrong channels. A single ``CASE_0000`` may contain all channels."""
     if channels > 1 and all(set(by_channel) == {0} for by_channel in files.values()):
         return
     remedy = "pass a folder that contains exactly the files CASE_0000, CASE_0001, ... of the case"

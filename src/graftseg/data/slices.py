@@ -62,10 +62,7 @@ class Cut:
         return to_oriented_axes(array, self.grid)
 
     def fullest(self, *label_maps: NDArray[Any]) -> int:
-        """Return the index of the slice with the most foreground in the first label map that has foreground.
-
-        Without foreground, return the index of the middle slice.
-        """
+        """Return the slice with the most foreground of the first label map that has any, else the middle slice."""
         if self.axis is None:
             return 0
         counts = next((counts for labels in label_maps if (counts := self._foreground(labels)).any()), None)

@@ -62,10 +62,7 @@ class Warp:
 
 
 def control_points(patch: Sequence[int], distance: int) -> tuple[int, ...]:
-    """Return the number of control points along each axis, at most ``distance`` voxels apart.
-
-    A cubic B-spline needs three more control points than it has cells.
-    """
+    """Return the number of control points of a cubic B-spline per axis: three more than its cells."""
     return tuple(ceil(n / distance) + 3 for n in patch)
 
 
@@ -125,10 +122,7 @@ def _rotation(axes: int, plane: tuple[int, int], angle: float) -> Reals:
 
 
 def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
-    """Return the table that ``WarpColumns.of`` splits, with one row per sample.
-
-    ``shapes`` are the shapes of the scans or slices, and ``strides`` are their memory strides ``(B, axes)``.
-    """
+    """Return the table that ``WarpColumns.of`` splits, from shapes and memory strides ``(B, axes)`` of the scans."""
     count = len(shapes)
     columns = (warp.center, warp.linear.reshape(count, -1), shapes - 1, strides, warp.control.reshape(count, -1))
     return np.concatenate(columns, axis=1, dtype=np.float64)
@@ -209,10 +203,7 @@ def sample_image(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions: 
 
 
 def _neighbors(position: Tensor, last: Tensor, stride: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return memory offset and weight, along one axis, of the voxels below and above every position.
-
-    Weights outside the scan are 0.
-    """
+    """Return memory offset and weight (0 outside the scan) of the voxels below and above every position."""
     per_sample = [-1] + [1] * (position.dim() - 1)
     last, stride = last.long().view(per_sample), stride.long().view(per_sample)
     below = position.floor()

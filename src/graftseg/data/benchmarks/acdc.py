@@ -142,7 +142,6 @@ def _find_gaps(paths: tuple[Path, ...]) -> list[UserError]:
 
 
 def _stacked(case: Case, name: Literal["image", "label"]) -> NDArray[Any]:
-    """Read a volume with its slices along the last axis."""
     if len(case.images) == 1 and not SLICE.fullmatch(case.images[0].stem):
         return np.moveaxis(read_h5(case.images[0], name, 3), 0, -1)
     slices = [read_h5(path, name, 2) for path in case.images]

@@ -60,7 +60,6 @@ def read_la(root: Path) -> Dataset:
 
 
 def _folder_name(source: Path, entry: str) -> str:
-    """Return the name of the case folder in a list entry."""
     name = entry.removesuffix(f"/{FILE}")
     if Path(name).name != name or name == "..":
         finding = f"{entry!r} is not the name of a case"

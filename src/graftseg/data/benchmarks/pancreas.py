@@ -49,8 +49,6 @@ Bounds = tuple[tuple[int, int], ...]  # start and stop voxel along each axis. Th
 
 @dataclass(frozen=True)
 class _Files:
-    """The scans and label maps of a folder by case number."""
-
     images: dict[str, Path]
     labels: dict[str, Path]
     problems: tuple[UserError, ...]
@@ -228,7 +226,6 @@ def _lps_grid(geometry: Geometry) -> Grid:
 
 
 def _to_lps(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-    """Reorient voxels to left, posterior, superior, according to the header."""
     return to_grid(array, _lps_grid(geometry), labels=True)
 
 

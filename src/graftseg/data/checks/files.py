@@ -45,10 +45,7 @@ def _strays(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _unused_folders(root: Path) -> Iterator[Finding]:
-    """Report folders of scans next to ``imagesTr`` that are not read, except for predictions.
-
-    Folders with misspelled names are reported as problems of the data set.
-    """
+    """Report folders of scans that are not read, except for predictions and misspelled names, which are errors."""
     named = {root / name for name in FOLDER_NAMES} | misnamed_folders(root).keys()
     for folder in visible_entries(root):
         if not folder.is_dir() or folder in named or (folder / MANIFEST).exists():

@@ -50,10 +50,7 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
-    """Combine more than ``MAX_LISTED`` findings of one kind into one finding.
-
-    Errors at the same place in several cases, such as a missing package, are always combined.
-    """
+    """Combine more than ``MAX_LISTED`` findings of one kind, and errors at the same place in several cases."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in _without_repetitions(findings):
         groups.setdefault((finding.severity, finding.what, finding.remedy), []).append(finding)

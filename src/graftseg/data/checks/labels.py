@@ -82,10 +82,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
 
 
 def tested_label_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
-    """Compare the classes of the test labels with those of the labeled cases.
-
-    Nothing is reported if a label map cannot be read, because it may contain any class.
-    """
+    """Compare the classes of the test labels with those of the labeled cases, if all label maps can be read."""
     tested, trained = summaries.of("test"), {0, *summaries.label_counts}
     labeled_tests = [case for case in tested if case.label_counts]
     if not labeled_tests or not all(case.label_counts for case in summaries.of("labeled")) or is_mask(trained):
@@ -186,10 +183,7 @@ def side_findings(centers: Centers, classes: Mapping[int, str]) -> Iterator[Find
 
 
 def _odd_case(gaps: Mapping[str, float]) -> str | None:
-    """Return the only case with the opposite order, or None.
-
-    Overlapping classes have no order. Neither have classes at random places, such as tumors, whose distances vary.
-    """
+    """Return the only case with the opposite order, or None if classes overlap or lie at varying distances."""
     sizes = [abs(gap) for gap in gaps.values()]
     if len(sizes) <= MIN_OTHERS or min(sizes) <= MIN_GAP or max(sizes) > MAX_RATIO * min(sizes):
         return None

@@ -43,7 +43,6 @@ def gray_findings(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Report differing numbers of axes or channels."""
     axes, channels = {case.name: len(case.shape) for case in cases}, {case.name: len(case.mean) for case in cases}
     for singular, plural, counts, remedy in (
         ("axis", "axes", axes, "keep 2-D and 3-D scans in separate data sets"),

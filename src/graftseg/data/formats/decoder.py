@@ -87,10 +87,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def decode(where: Path, decoder: str, needed: int, content: bytes = b"", **request: Any) -> NDArray[Any]:
-    """Return the pixels of a file. ``needed`` is their size in bytes.
-
-    ``decoder`` is ``pydicom``, ``gdcm`` or ``tifffile``.
-    """
+    """Return the pixels of a file, decoded by ``pydicom``, ``gdcm`` or ``tifffile``. They need ``needed`` bytes."""
     refuse_bytes(where, needed)
     refuse_memory(where, needed)
     limits = {"bytes": needed, "seconds": SECONDS + needed // BYTES_PER_SECOND}

@@ -165,7 +165,6 @@ def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
 
 
 def _image_file(member: Member) -> _ImageFile | None:
-    """Read the tags of a file. Return None if it contains no image."""
     header = read_tags(
         member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME)
     )
@@ -198,7 +197,6 @@ def _image_file(member: Member) -> _ImageFile | None:
 
 
 def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]:
-    """Return the files of the series that is the volume."""
     if not images:
         raise UserError(Code.NOT_A_SCAN, path, "no DICOM images found", "pass the folder or zip of one series")
     if (patients := _count_patients(images)) > 1:

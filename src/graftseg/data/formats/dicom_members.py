@@ -109,10 +109,7 @@ def _open_zip(path: Path) -> Iterator[ZipFile]:
 
 
 def _listed_members(path: Path) -> int:
-    """Return the number of members in the end record. Raise a UserError if the central directory is too long to read.
-
-    ``zipfile`` ignores this number, and creates an object for each entry of the central directory.
-    """
+    """Return the number of members in the end record, which ``zipfile`` ignores. Refuse too many entries."""
     file_size = path.stat().st_size
     with open_regular(path) as stream:
         tail_start = stream.seek(max(0, file_size - _MAX_END_BYTES))
@@ -133,10 +130,7 @@ def _listed_members(path: Path) -> int:
 
 
 def _check_members(archive: ZipFile, listed: int) -> None:
-    """Raise BadZipFile if members are missing, overlap or have no name.
-
-    A damaged length in the central directory hides the members after it.
-    """
+    """Raise BadZipFile if members are missing (hidden by a damaged length), overlap or have no name."""
     members = sorted(archive.infolist(), key=lambda member: member.header_offset)
     if listed not in (len(members), _ZIP64):
         raise BadZipFile(f"{len(members)} of {listed} members found")
@@ -149,7 +143,6 @@ def _check_members(archive: ZipFile, listed: int) -> None:
 
 
 def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
-    """Yield the DICOM files of a zip, sorted by name."""
     members = [member for member in archive.infolist() if not member.is_dir()]
     size = sum(member.file_size for member in members)
     if size > min(MAX_BYTES, _MAX_EXPANSION * path.stat().st_size + _ALWAYS_ALLOWED) or len(members) > MAX_FILES:

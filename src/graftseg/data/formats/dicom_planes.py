@@ -45,10 +45,7 @@ class Planes:
         return abs(float(step @ self.axes[:, 2]))
 
     def locate(self, where: Path, what: str, points: Floats) -> tuple[int, Floats]:
-        """Return the slice that contains all points ``(n, 3)``, and their (column, row) coordinates.
-
-        Raise a UserError if the points do not lie on one slice. ``what`` names the object with these points.
-        """
+        """Return the slice that contains all points ``(n, 3)`` of ``what``, and their (column, row) coordinates."""
         heights = points @ self.axes[:, 2]
         planes = self.positions @ self.axes[:, 2]
         number = int(np.abs(planes - heights.mean()).argmin())

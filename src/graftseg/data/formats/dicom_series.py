@@ -82,10 +82,7 @@ def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
 
 
 def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
-    """Return the order of slices along their normal, and the geometry of the volume.
-
-    If no slice has a position, slices are ordered by instance number, or by file name if instance numbers repeat.
-    """
+    """Return the order of slices (without positions: by instance number or name) and the geometry of the volume."""
     columns, rows = _common_size(slices)
     shape = (columns, rows, len(slices))
     refuse_bytes(slices[0].where.parent, 4 * prod(shape))
@@ -123,7 +120,6 @@ def _common_size(slices: Sequence[Slice]) -> tuple[int, int]:
 
 
 def _common_spacing(slices: Sequence[Slice]) -> Floats:
-    """Return the distances between rows and between columns."""
     first = pixel_spacing(slices[0])
     for slice_ in slices[1:]:
         if not np.allclose(spacing := pixel_spacing(slice_), first, rtol=1e-3):

@@ -29,10 +29,7 @@ Floats = NDArray[np.float64]
 
 @contextmanager
 def user_errors(where: Path) -> Iterator[None]:
-    """Turn every exception about a file's content into a UserError.
-
-    The original message is dropped because it may quote the header, including a patient's name.
-    """
+    """Turn exceptions about a file into UserErrors without their text, which may quote a patient's name."""
     try:
         yield
     except (UserError, MemoryError):

@@ -1,8 +1,4 @@
-"""NRRD and MetaImage files (``.nrrd``, ``.nhdr``, ``.mha``, ``.mhd``), the formats of ITK.
-
-All numbers of a header are checked before voxels are read. A header that refers to a file outside of its folder is
-refused.
-"""
+"""NRRD and MetaImage files, the formats of ITK. All numbers of a header are checked before voxels are read."""
 
 import bz2
 import os

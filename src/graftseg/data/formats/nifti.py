@@ -1,8 +1,4 @@
-"""NIfTI files, ``.nii`` and ``.nii.gz``.
-
-The size in the header is compared with the size of the file and with ``MAX_BYTES`` before memory is allocated. A
-compressed file is read to its end to verify its checksum.
-"""
+"""NIfTI files. Sizes are checked before memory is allocated. Compressed files are read to their checksum."""
 
 import gzip
 import itertools
@@ -47,8 +43,6 @@ def is_nifti(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Header:
-    """The checked content of a NIfTI header."""
-
     geometry: Geometry
     channels: int
     dtype: np.dtype[Any]

@@ -1,8 +1,4 @@
-"""The strips and tiles of a TIFF file, decompressed within the size that the header asks for.
-
-The checksums of Deflate and xz are verified. Other compressions have no checksum, so only the number of bytes is
-checked.
-"""
+"""The strips and tiles of a TIFF file, decompressed within the size that the header asks for."""
 
 import lzma
 import struct
@@ -27,10 +23,7 @@ _MAX_PADDING = (4, 2**20)  # tiles may contain 4 times the bytes of the picture,
 
 
 def has_more_pages(path: Path) -> bool:
-    """Check the size of the tags of the first page. Return whether the file has more pages.
-
-    Raise ValueError if there are too many tags, or if they claim more bytes than the file has.
-    """
+    """Return whether a file has several pages. Raise ValueError if the tags of the first page are too large."""
     with open_regular(path) as stream:
         start = stream.read(4)
         if start not in _SIGNATURES:
