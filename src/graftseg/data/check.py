@@ -20,8 +20,14 @@ from graftseg.data.checks.labels import (
     tested_label_findings,
     value_findings,
 )
-from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
-from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
+from graftseg.data.checks.sets import (
+    Likeness,
+    channel_findings,
+    compare_splits,
+    gray_findings,
+    set_findings,
+    shift_findings,
+)
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.fix import FixedCopy
@@ -94,11 +100,6 @@ class Examination:
             ],
             "mended": None if self.mended is None else self.mended.to_json(),
         }
-
-
-def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
-    """Read every file of a data set once and report all findings, errors first."""
-    return list(examine(dataset, workers=workers).findings)
 
 
 def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = None) -> Examination:

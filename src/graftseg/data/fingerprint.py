@@ -1,21 +1,45 @@
-"""Summaries of the cases of a data set: shapes, voxel spacings, intensities and classes."""
+"""Summaries of the cases of a data set: shapes, voxel spacings, intensities, classes and their connected pieces."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 
-from graftseg.core.types import Case, Split
+from graftseg.core.types import NEIGHBORS, Case, Split
 from graftseg.data.grid import axis_codes, in_one_orientation
-from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
 
 PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
 SHIFT_LIMIT = 1.0  # larger values of ``intensity_shift`` are reported
 Floats = npt.NDArray[np.float64]
+SIZES_KEPT = 16
+ISLAND_SHARE = 0.01  # of the largest piece
+ISLAND_VOXELS = 10
+ISLAND_CLASS_SHARE = 0.001  # of all voxels of the class
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The connected components (pieces) of one class in one label map. Voxels connect at faces, edges and corners.
+
+    ``sizes`` are the voxel counts of the ``SIZES_KEPT`` largest pieces. An island, usually an annotation error, is
+    smaller than ``ISLAND_SHARE`` of the largest piece. It also has at most ``ISLAND_VOXELS`` voxels or at most
+    ``ISLAND_CLASS_SHARE`` of the class. ``island_sizes`` are the sizes of the smallest and the largest island, and
+    ``island_at`` is a voxel of the largest island.
+    """
+
+    voxels: int
+    count: int
+    sizes: tuple[int, ...]
+    islands: int = 0
+    island_voxels: int = 0
+    island_sizes: tuple[int, int] = (0, 0)
+    island_at: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -171,3 +195,51 @@ def _shift(first: Floats, second: Floats) -> float:
     if tolerance == 0:
         return 0.0 if distance == 0 else float("inf")
     return distance / tolerance
+
+
+def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
+    """Return the pieces of every class of a label map ``(*space)``, by label value."""
+    import cc3d
+
+    box = foreground_box(labels)
+    if box is None:
+        return {}
+    inner, corner = labels[box], tuple(part.start for part in box)
+    numbered = cc3d.connected_components(np.ascontiguousarray(inner), connectivity=NEIGHBORS[inner.ndim, inner.ndim])
+    inside = inner > 0
+    numbers, values = numbered[inside], inner[inside]
+    sizes = np.bincount(numbers)
+    class_of = np.zeros(len(sizes), dtype=np.int64)
+    class_of[numbers] = values
+    pieces = {}
+    for value in np.unique(class_of[1:]):
+        members = np.flatnonzero(class_of == value)
+        members = members[np.argsort(-sizes[members], kind="stable")]
+        pieces[int(value)] = _pieces(members, sizes[members], numbered, corner)
+    return pieces
+
+
+def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], corner: tuple[int, ...]) -> Pieces:
+    """Describe the pieces numbered ``members``, which are sorted by size, largest first."""
+    total = int(sizes.sum())
+    kept = tuple(int(size) for size in sizes[:SIZES_KEPT])
+    small = (sizes < ISLAND_SHARE * sizes[0]) & (sizes <= max(ISLAND_VOXELS, ISLAND_CLASS_SHARE * total))
+    if not small.any():
+        return Pieces(total, len(members), kept)
+    first = np.unravel_index(int((numbered == members[small][0]).argmax()), numbered.shape)
+    largest_island_at = tuple(int(index) + offset for index, offset in zip(first, corner, strict=True))
+    islands = sizes[small]
+    extremes = (int(sizes[-1]), int(islands[0]))
+    return Pieces(total, len(members), kept, len(islands), int(islands.sum()), extremes, largest_island_at)
+
+
+def foreground_box(labels: NDArray[Any]) -> tuple[slice, ...] | None:
+    """Return the smallest box that contains all foreground of a label map ``(*space)``, or None without foreground."""
+    inside = labels > 0
+    box = []
+    for axis in range(labels.ndim):
+        filled = np.flatnonzero(inside.any(axis=tuple(other for other in range(labels.ndim) if other != axis)))
+        if not len(filled):
+            return None
+        box.append(slice(int(filled[0]), int(filled[-1]) + 1))
+    return tuple(box)

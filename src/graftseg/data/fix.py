@@ -20,8 +20,7 @@ from graftseg.data.folders import visible_entries
 from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
 from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reorientation, to_grid
-from graftseg.data.grouping import CHANNEL
-from graftseg.data.label_names import cases_of_name
+from graftseg.data.grouping import CHANNEL, cases_of_name
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
 from graftseg.data.layouts import FOLDER_NAMES
 from graftseg.data.scans import (

@@ -24,21 +24,19 @@ from graftseg.data.formats.pictures import are_gray
 from graftseg.data.grouping import (
     CHANNEL,
     Files,
+    cases_of_name,
     channel_count_of,
     duplicate_case_error,
     find_incomplete,
     group_scans,
     labels_in,
     make_case,
-    nested_scans,
-    refuse_loose_slices,
-    scans_in,
-)
-from graftseg.data.label_names import (
-    cases_of_name,
     match_labels,
     most_similar_case,
+    nested_scans,
     numbers_on_labels,
+    refuse_loose_slices,
+    scans_in,
     swapped_names,
     without_label_ending,
 )

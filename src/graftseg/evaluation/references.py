@@ -16,8 +16,7 @@ from graftseg.core.phrases import and_more
 from graftseg.core.predictions import find_manifest
 from graftseg.data.folders import visible_entries
 from graftseg.data.grid import to_source_axes
-from graftseg.data.grouping import label_maps_by_case
-from graftseg.data.label_names import match_labels
+from graftseg.data.grouping import label_maps_by_case, match_labels
 from graftseg.data.scans import Scan, may_be_dicom, read_label
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 

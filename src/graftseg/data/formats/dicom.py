@@ -17,9 +17,19 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
-from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
 from graftseg.data.formats.dicom_members import PROBED_FILES, Member, files_below, is_dicom, members_of
-from graftseg.data.formats.dicom_series import POSE, SPACINGS, Slice, arranged, pixel_spacing, read_slice, volume_of
+from graftseg.data.formats.dicom_series import (
+    PER_FRAME,
+    POSE,
+    SHARED,
+    SPACINGS,
+    Slice,
+    arranged,
+    pixel_spacing,
+    read_frames,
+    read_slice,
+    volume_of,
+)
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 

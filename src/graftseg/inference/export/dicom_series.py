@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom import NON_IMAGE_MODALITIES
-from graftseg.data.formats.dicom_frames import PER_FRAME, read_frames
 from graftseg.data.formats.dicom_members import Member, members_of
-from graftseg.data.formats.dicom_series import slice_order
+from graftseg.data.formats.dicom_series import PER_FRAME, read_frames, slice_order
 from graftseg.data.formats.dicom_tags import pydicom_package, user_errors
 from graftseg.data.formats.scan import lps_geometry
 
