@@ -74,6 +74,8 @@ class BatchSettings(Settings):
             raise ValueError("order: mirrored needs an even number of labeled and of unlabeled images")
         if self.unlabeled_crop == "centre" and (self.foreground or self.intensity):
             raise ValueError("foreground and intensity cannot be combined with unlabeled_crop: centre")
+        if self.warp is not None:
+            self._check_warp(self.warp)
         return self
 
     @property
@@ -88,17 +90,13 @@ class BatchSettings(Settings):
             return (0, 1)
         return () if self.warp is None else self.warp.mirror
 
-    @model_validator(mode="after")
-    def _check_warp(self) -> Self:
-        if self.warp is None:
-            return self
+    def _check_warp(self, warp: WarpSettings) -> None:
         if self.augment.rotate_flip or self.augment.rotate:
             raise ValueError("warp also rotates and mirrors; set augment.rotate_flip and augment.rotate to 0")
         if self.unlabeled_crop == "centre":
             raise ValueError("warp needs unlabeled_crop: random")
-        if any(axis >= len(self.patch) for axis in self.warp.mirror):
-            raise ValueError(f"warp.mirror has axis {max(self.warp.mirror)}, but a patch has {len(self.patch)} axes")
-        return self
+        if any(axis >= len(self.patch) for axis in warp.mirror):
+            raise ValueError(f"warp.mirror has axis {max(warp.mirror)}, but a patch has {len(self.patch)} axes")
 
 
 @dataclass(frozen=True)

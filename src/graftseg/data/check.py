@@ -8,26 +8,12 @@ from typing import Any
 from graftseg.core.phrases import counted
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
+from graftseg.data.checks import labels, sets
 from graftseg.data.checks.cases import CaseResult, check_case, label_map_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import from_error, grouped, ordered
-from graftseg.data.checks.labels import (
-    class_findings,
-    island_findings,
-    side_findings,
-    tested_label_findings,
-    value_findings,
-)
-from graftseg.data.checks.sets import (
-    Likeness,
-    channel_findings,
-    compare_splits,
-    gray_findings,
-    set_findings,
-    shift_findings,
-)
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.fix import FixedCopy
@@ -41,8 +27,8 @@ class Examination:
     dataset: Dataset
     fingerprint: Fingerprint  # summaries of the readable cases
     findings: tuple[Finding, ...]
-    likeness: Likeness  # of labeled and unlabeled scans
-    test_likeness: Likeness  # of labeled and test scans
+    likeness: sets.Likeness  # of labeled and unlabeled scans
+    test_likeness: sets.Likeness  # of labeled and test scans
     thumbnails: dict[str, Thumbnail] = field(default_factory=dict)  # by case name, if requested
     mended: FixedCopy | None = None  # the fixed copy, if requested
 
@@ -107,17 +93,17 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     results = in_parallel(partial(check_case, dataset, pictures=pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(result.summary for result in results if result.summary is not None))
     # findings about the values of a label map depend on the values of all others
-    found = iter(value_findings(summaries.cases, dataset.classes))
+    found = iter(labels.value_findings(summaries.cases, dataset.classes))
     results = [
         each if each.summary is None else replace(each, findings=each.findings + next(found)) for each in results
     ]
-    likeness, test_likeness = compare_splits(summaries), compare_splits(summaries, "test")
+    likeness, test_likeness = sets.compare_splits(summaries), sets.compare_splits(summaries, "test")
     findings = [
         *(finding for result in results for finding in result.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
         *_set_findings(dataset, summaries, results),
-        *shift_findings(summaries, likeness),
-        *shift_findings(summaries, test_likeness),
+        *sets.shift_findings(summaries, likeness),
+        *sets.shift_findings(summaries, test_likeness),
     ]
     thumbnails = {result.case.name: result.thumbnail for result in results if result.thumbnail is not None}
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
@@ -125,14 +111,16 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:
     yield from file_findings(dataset)
-    yield from class_findings(dataset, summaries)
-    yield from tested_label_findings(dataset, summaries)
-    yield from side_findings({result.case.name: result.centers for result in results}, dataset.classes)
-    yield from island_findings(summaries.cases, dataset.classes)
+    yield from labels.class_findings(dataset, summaries)
+    yield from labels.tested_label_findings(dataset, summaries)
+    yield from labels.side_findings({result.case.name: result.centers for result in results}, dataset.classes)
+    yield from labels.island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
     coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
     yield from rescaled_copy_findings(coarse)
     yield from label_map_findings(results)
-    yield from channel_findings([(result.case, result.geometry) for result in results if result.geometry is not None])
-    yield from gray_findings(dataset)
-    yield from set_findings(summaries.cases)
+    yield from sets.channel_findings(
+        [(result.case, result.geometry) for result in results if result.geometry is not None]
+    )
+    yield from sets.gray_findings(dataset)
+    yield from sets.set_findings(summaries.cases)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, link_or_copy, make_folder, write_json
 from graftseg.core.types import Case, Geometry
+from graftseg.data import scans
 from graftseg.data.checks.cases import ROUNDING, differs_by_rounding
 from graftseg.data.checks.findings import Finding
 from graftseg.data.dataset import Dataset, ScanFiles
@@ -23,16 +24,6 @@ from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reori
 from graftseg.data.grouping import CHANNEL, cases_of_name
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
 from graftseg.data.layouts import FOLDER_NAMES
-from graftseg.data.scans import (
-    files_of,
-    is_dicom_scan,
-    read_geometry,
-    read_label,
-    read_scan,
-    scan_stem,
-    write_label,
-    write_scan,
-)
 
 CLASS_LIST = "dataset.json"
 RECORD = "mended.json"  # the content of ``FixedCopy``
@@ -55,7 +46,7 @@ class FileFix:
         """Name of the new file: NIfTI, or PNG for a PNG label map whose geometry is unchanged."""
         lower, values = self.path.name.lower(), (self.values or {}).values()
         stays_png = lower.endswith(".png") and self.geometry is None and max(values, default=256) <= 255
-        return self.path.name if is_nifti(self.path) or stays_png else f"{scan_stem(self.path)}.nii.gz"
+        return self.path.name if is_nifti(self.path) or stays_png else f"{scans.scan_stem(self.path)}.nii.gz"
 
     @property
     def description(self) -> str:
@@ -152,7 +143,7 @@ def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumb
 def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
     try:
         # a case with an unreadable file is skipped, because the check has already reported the file
-        grids = {path: read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
+        grids = {path: scans.read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
     except UserError:
         return
     image = grids[case.images[0]]
@@ -160,9 +151,9 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
         if differs_by_rounding(image, grids[path]):
             yield FileFix(path, _geometry_change(case.images[0].name, image, grids[path]), image)
     # a DICOM label is read on the grid of its image, and names instead of values decide its classes
-    if case.label is None or not counts or is_dicom_scan(case.label):
+    if case.label is None or not counts or scans.is_dicom_scan(case.label):
         return
-    label_grid = read_geometry(case.label)
+    label_grid = scans.read_geometry(case.label)
     descriptions, geometry, values = [], None, None
     grid = lossless_reorientation(label_grid, image, ROUNDING)
     if grid is not None:
@@ -200,15 +191,15 @@ def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix]) 
 def _write(file_fix: FileFix, destination: Path) -> None:
     destination = destination.with_name(file_fix.name)
     if file_fix.values is None:
-        scan = read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
-        write_scan(destination, _reoriented(scan.array, file_fix.grid), file_fix.geometry or scan.geometry)
+        scan = scans.read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
+        scans.write_scan(destination, _reoriented(scan.array, file_fix.grid), file_fix.geometry or scan.geometry)
         return
-    scan = read_label(file_fix.path)
+    scan = scans.read_label(file_fix.path)
     table = np.arange(int(scan.array.max(initial=0)) + 1, dtype=np.uint16)
     for old, new in file_fix.values.items():
         if old < len(table):
             table[old] = new
-    write_label(destination, _reoriented(table[scan.array], file_fix.grid), file_fix.geometry or scan.geometry)
+    scans.write_label(destination, _reoriented(table[scan.array], file_fix.grid), file_fix.geometry or scan.geometry)
 
 
 def _reoriented(array: NDArray[Any], grid: Grid | None) -> NDArray[Any]:
@@ -265,8 +256,8 @@ def without_broken(dataset: Dataset, broken: dict[str, str]) -> Dataset:
 
 def without_strays(files: Iterable[Path], dataset: Dataset) -> Iterator[Path]:
     """Yield the files of the cases, and all files outside of the folders of images and labels."""
-    scans = {path for case in dataset.cases for path in (*case.images, case.label) if path is not None}
-    used = scans | {file for path in scans if not path.is_dir() for file in files_of(path)}
+    paths = {path for case in dataset.cases for path in (*case.images, case.label) if path is not None}
+    used = paths | {file for path in paths if not path.is_dir() for file in scans.files_of(path)}
     folders = {dataset.root / name for name in FOLDER_NAMES}
     for file in files:
         if folders.isdisjoint(file.parents) or not used.isdisjoint((file, *file.parents)):
@@ -275,7 +266,7 @@ def without_strays(files: Iterable[Path], dataset: Dataset) -> Iterator[Path]:
 
 def _cases_of(dataset: Dataset, problem: UserError) -> list[str]:
     """Return the cases that a problem concerns: the case of the named file, or the cases with the name of the file."""
-    path, stem = Path(problem.where), scan_stem(Path(problem.where))
+    path, stem = Path(problem.where), scans.scan_stem(Path(problem.where))
     if by_file := [case.name for case in dataset.cases if path in (*case.images, case.label)]:
         return by_file
     if problem.code is not Code.CASE_DUPLICATE:

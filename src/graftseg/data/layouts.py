@@ -8,6 +8,7 @@ from pathlib import Path
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import names_extending
 from graftseg.core.types import Case, Split
+from graftseg.data import grouping
 from graftseg.data.benchmarks import recognize_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
@@ -21,25 +22,6 @@ from graftseg.data.folders import (
 )
 from graftseg.data.formats.dicom_labels import common_classes
 from graftseg.data.formats.pictures import are_gray
-from graftseg.data.grouping import (
-    CHANNEL,
-    Files,
-    cases_of_name,
-    channel_count_of,
-    duplicate_case_error,
-    find_incomplete,
-    group_scans,
-    labels_in,
-    make_case,
-    match_labels,
-    most_similar_case,
-    nested_scans,
-    numbers_on_labels,
-    refuse_loose_slices,
-    scans_in,
-    swapped_names,
-    without_label_ending,
-)
 from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, may_be_dicom, scan_stem
 from graftseg.data.sources import Data, Sources
 
@@ -87,7 +69,7 @@ def _misnamed_errors(root: Path) -> list[UserError]:
     """Return an error for every folder of scans that would be ignored because of its name."""
     errors = []
     for path, name in misnamed_folders(root).items():
-        if scans_in(path) or labels_in(path):
+        if grouping.scans_in(path) or grouping.labels_in(path):
             content = "label maps" if name.startswith("labels") else "scans"
             finding = f"the {content} in this folder are not used, because of its name"
             remedy = f"move the {content} into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
@@ -129,10 +111,10 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
         return True
     _, labels, _ = places[0]
     folders = [images for images, _, split in places if split != "test"]
-    stems_of_folders = ({scan_stem(path) for path in scans_in(images)} for images in folders)
+    stems_of_folders = ({scan_stem(path) for path in grouping.scans_in(images)} for images in folders)
     stems = next((stems for stems in stems_of_folders if stems), set())
     labeled = _label_names(labels)
-    numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
+    numbered = {stem: match["case"] for stem in stems if (match := grouping.CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
     cases, unnumbered = {*numbered.values()}, len(stems) - len(numbered)
@@ -142,22 +124,22 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
 
 def _label_names(labels: Path | None) -> set[str]:
     """Return the names of the label maps in a folder, with and without label endings such as ``_seg``."""
-    stems = {scan_stem(path) for path in labels_in(labels)} if labels else set()
-    return stems | {without_label_ending(stem) for stem in stems}
+    stems = {scan_stem(path) for path in grouping.labels_in(labels)} if labels else set()
+    return stems | {grouping.without_label_ending(stem) for stem in stems}
 
 
 def _collect(folder: Path, layout: str, places: Places, description: DatasetJson, *, is_numbered: bool) -> Dataset:
     """Group the images of every folder into cases and find their labels."""
     problems: list[UserError] = []
     label_names = set().union(*(_label_names(labels) for _, labels, _ in places))
-    scans = {images: scans_in(images) for images, _, _ in places}
+    scans = {images: grouping.scans_in(images) for images, _, _ in places}
     for images, paths in scans.items():
-        refuse_loose_slices(images, paths, label_names)
+        grouping.refuse_loose_slices(images, paths, label_names)
     channels = description.named_channels if is_numbered else 1
     if channels is None:
-        channels = channel_count_of(path for paths in scans.values() for path in paths)
+        channels = grouping.channel_count_of(path for paths in scans.values() for path in paths)
     grouped = {
-        images: group_scans(paths, problems, is_numbered=is_numbered, channels=channels)
+        images: grouping.group_scans(paths, problems, is_numbered=is_numbered, channels=channels)
         for images, paths in scans.items()
     }
     cases: list[Case] = []
@@ -165,7 +147,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
     label_of_unlabeled: dict[str, Path] = {}
     for images, labels, split in places:
         files = grouped[images]
-        problems += [error for _, error in find_incomplete(files, channels, remedy)]
+        problems += [error for _, error in grouping.find_incomplete(files, channels, remedy)]
         label_of = label_of_unlabeled
         if labels is not None:
             others = _images_to_annotate(split, places, grouped)
@@ -174,7 +156,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
             label = label_of.get(name)
             # a training image is labeled if it has a label map
             role: Split = split if split == "test" else "unlabeled" if label is None else "labeled"
-            cases.append(make_case(name, by_channel, label, role))
+            cases.append(grouping.make_case(name, by_channel, label, role))
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     for name, times in Counter(case.name for case in cases).items():
         if times > 1:
@@ -190,7 +172,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
     return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places, grouped), reader)
 
 
-def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, Files]) -> Files:
+def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, grouping.Files]) -> grouping.Files:
     """Return the images in other folders that the label maps of a split may belong to.
 
     A new label map in ``labelsTr`` makes an image in ``imagesUn`` labeled, so that annotating moves no scan.
@@ -200,36 +182,38 @@ def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, Fil
 
 
 def _match(
-    images: Path, labels: Path, files: Files, others: Files, problems: list[UserError]
+    images: Path, labels: Path, files: grouping.Files, others: grouping.Files, problems: list[UserError]
 ) -> tuple[dict[str, Path], dict[str, Path]]:
     """Return the label maps of the images in ``files`` and of those in ``others``, by case.
 
     Images in ``files`` come first. A label map that belongs to no image is added to ``problems``.
     """
-    unmatched = group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
+    unmatched = grouping.group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
     label_of, label_of_others = (
-        {case: unmatched.pop(label)[0] for label, case in match_labels(unmatched, names).items()}
+        {case: unmatched.pop(label)[0] for label, case in grouping.match_labels(unmatched, names).items()}
         for names in (files, others)
     )
-    image_files = scans_in(images) if unmatched else []
+    image_files = grouping.scans_in(images) if unmatched else []
     _report_swapped(images, labels, image_files, unmatched, problems)
     # an image without a channel number is already reported, so its label is not reported as unmatched
     image_stems = {scan_stem(path) for path in image_files}
     for name, label_files in unmatched.items():
-        if name not in image_stems or CHANNEL.fullmatch(name):
+        if name not in image_stems or grouping.CHANNEL.fullmatch(name):
             problems.append(_unmatched(label_files[0], name, images, {**others, **files}, label_of_others | label_of))
     return label_of, label_of_others
 
 
 def _report_swapped(
-    images: Path, labels: Path, image_files: Sequence[Path], unmatched: Files, problems: list[UserError]
+    images: Path, labels: Path, image_files: Sequence[Path], unmatched: grouping.Files, problems: list[UserError]
 ) -> None:
     """Replace the errors of images without a channel number by one error, if their label maps have these numbers."""
     unnumbered = {Path(problem.where) for problem in problems if problem.code is Code.CASE_NAME}
-    swapped = numbers_on_labels(unnumbered.intersection(image_files), [files[0] for files in unmatched.values()])
+    swapped = grouping.numbers_on_labels(
+        unnumbered.intersection(image_files), [files[0] for files in unmatched.values()]
+    )
     if swapped:
         problems[:] = [problem for problem in problems if Path(problem.where) not in swapped.values()]
-        problems.append(swapped_names(images, labels, swapped, len(labels_in(labels))))
+        problems.append(grouping.swapped_names(images, labels, swapped, len(grouping.labels_in(labels))))
         for label in swapped:
             del unmatched[scan_stem(label)]
 
@@ -239,23 +223,23 @@ def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
     return [
         path
         for path in visible_entries(folder)
-        if is_label_map(path) or (cases_of_name(scan_stem(path), cases) and may_be_dicom(path))
+        if is_label_map(path) or (grouping.cases_of_name(scan_stem(path), cases) and may_be_dicom(path))
     ]
 
 
-def _unmatched(label: Path, name: str, images: Path, files: Files, label_of: dict[str, Path]) -> UserError:
+def _unmatched(label: Path, name: str, images: Path, files: grouping.Files, label_of: dict[str, Path]) -> UserError:
     """Return the error for a label map without an image, or for the image whose name causes the error."""
-    numbered = CHANNEL.fullmatch(name)
+    numbered = grouping.CHANNEL.fullmatch(name)
     if numbered and label.name in {path.name for path in files.get(numbered["case"], {}).values()}:
         finding = f"the label map has the name of an image in {images.name}"
         remedy = f"remove it, and put the label map {numbered['case']} into {label.parent.name}"
         return UserError(Code.LABEL_UNMATCHED, label, finding, remedy)
-    if taken := cases_of_name(name, label_of):
-        return duplicate_case_error(label, label_of[taken[0]])
+    if taken := grouping.cases_of_name(name, label_of):
+        return grouping.duplicate_case_error(label, label_of[taken[0]])
     unlabeled = files.keys() - label_of.keys()
     for case in sorted(unlabeled):
-        numbered, path = CHANNEL.fullmatch(case), min(files[case].items())[1]
-        if numbered and numbered["case"] == without_label_ending(name) and scan_stem(path) == case:
+        numbered, path = grouping.CHANNEL.fullmatch(case), min(files[case].items())[1]
+        if numbered and numbered["case"] == grouping.without_label_ending(name) and scan_stem(path) == case:
             finding = "the name has a channel number, but most other images have none"
             return UserError(Code.CASE_NAME, path, finding, f"name the image {numbered['case']}, or number all images")
     if unread := [file for file in visible_entries(images) if file.stem == name and unsupported_ending(file.name)]:
@@ -274,7 +258,7 @@ def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
         return f", but {len(similar)} images begin with its name ({names})", remedy
     if similar:
         return "", f"if the label belongs to {similar[0]}, give it that name"
-    if meant := most_similar_case(label, images):
+    if meant := grouping.most_similar_case(label, images):
         return f" (did you mean {meant}?)", "give the label the name of its image"
     return "", "add the image, remove the label or rename the label to match its image"
 
@@ -293,7 +277,7 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
         for problem in dataset.problems:
             if problem.code is Code.LAYOUT_UNKNOWN:
                 raise problem
-        for folder, found in ((images, scans_in(images)), (labels, labels_in(labels))):
+        for folder, found in ((images, grouping.scans_in(images)), (labels, grouping.labels_in(labels))):
             if not found:
                 _refuse_unread(folder)
         raise _none_labeled(dataset, images, labels)
@@ -304,7 +288,7 @@ def _refuse_unread(folder: Path) -> None:
     """Raise a UserError if a folder has images in an unsupported format, or scans in a subfolder."""
     if unread := unsupported_images_in(folder):
         raise UserError(Code.NOT_A_SCAN, folder, f"contains {unread[0]}", unread[1])
-    if nested := [path for path in visible_entries(folder) if nested_scans(path)]:
+    if nested := [path for path in visible_entries(folder) if grouping.nested_scans(path)]:
         finding = f"the scans are in the subfolder {nested[0].name}"
         raise UserError(Code.NOT_A_SCAN, folder, finding, f"move the scans up into {folder.name}")
 
@@ -316,7 +300,7 @@ def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
     if unmatched:
         finding += f", and {len(unmatched)} labels match no image, such as {unmatched[0].name}"
         names = {case.name: scan_stem(case.images[0]) for case in dataset.cases if case.images[0].parent == images}
-        numbered = [CHANNEL.fullmatch(scan_stem(label)) for label in unmatched]
+        numbered = [grouping.CHANNEL.fullmatch(scan_stem(label)) for label in unmatched]
         similar, advice = _similar_images(scan_stem(unmatched[0]), names)
         if all(match and match["case"] in names.values() for match in numbered):
             finding += f", but the names in {images.name} are the same without a channel number"
@@ -326,11 +310,11 @@ def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
     return UserError(Code.TOO_FEW_CASES, dataset.root, finding, remedy)
 
 
-def _ignored(places: Places, grouped: Mapping[Path, Files]) -> tuple[str, ...]:
+def _ignored(places: Places, grouped: Mapping[Path, grouping.Files]) -> tuple[str, ...]:
     """Return the files in the folders that are neither images nor labels."""
     ignored = []
     for images, labels, split in places:
-        folders = [(images, scans_in(images))]
+        folders = [(images, grouping.scans_in(images))]
         if labels is not None:
             names = {*grouped[images], *_images_to_annotate(split, places, grouped)}
             folders.append((labels, _labels_of(labels, names)))

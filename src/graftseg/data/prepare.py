@@ -208,11 +208,13 @@ class _CasePreparer:
         except (UserError, ValueError, KeyError, TypeError):
             return None
         sources = self._sources(case)
-        same = (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
-        same = same and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key(case))
-        if not same or kept.sources.keys() != sources.keys():
-            return None
-        return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
+        is_same = (
+            (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
+            and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key(case))
+            and kept.sources.keys() == sources.keys()
+            and all(unchanged(path, kept.sources[name]) for name, path in sources.items())
+        )
+        return kept if is_same else None
 
     def _prepare(self, case: Case) -> _PreparedCase:
         sources = {name: source_of(path) for name, path in self._sources(case).items()}

@@ -17,17 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core import files
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import (
-    PARTIAL,
-    atomic_path,
-    check_target_file,
-    check_writable,
-    locked,
-    make_folder,
-    parse_json,
-    write_errors,
-)
 from graftseg.core.reading import read_bytes
 from graftseg.core.types import Case, Geometry
 from graftseg.data.annotation.draft import Draft
@@ -56,11 +47,11 @@ class AnnotationFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the annotations for this process, and delete temporary files of killed processes."""
-        check_writable(self.path)
-        check_writable(self.labels)
-        make_folder(self.labels)
-        with locked(self.path / LOCK, "another graftseg annotate is using this folder"):
-            for leftover in [*self.labels.glob(f"{PARTIAL}*"), *(self.path / "drafts").glob(f"{PARTIAL}*")]:
+        files.check_writable(self.path)
+        files.check_writable(self.labels)
+        files.make_folder(self.labels)
+        with files.locked(self.path / LOCK, "another graftseg annotate is using this folder"):
+            for leftover in [*self.labels.glob(f"{files.PARTIAL}*"), *(self.path / "drafts").glob(f"{files.PARTIAL}*")]:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             yield
 
@@ -87,7 +78,7 @@ class AnnotationFolder:
         target, folder = self.target(case), self.path / "previous" / case.name
         if target.is_file():
             number = len(list(folder.glob("*"))) + 1
-            with atomic_path(folder / f"{number:04d}-{target.name}") as partial:
+            with files.atomic_path(folder / f"{number:04d}-{target.name}") as partial:
                 partial.write_bytes(read_bytes(target))
         write_label(target, labels, geometry)
         return target
@@ -101,8 +92,8 @@ class AnnotationFolder:
         """Append a line to the log and flush it to disk."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, "case": case, "action": action, **facts}) + "\n"
-        check_target_file(self.log_file)
-        with write_errors(self.log_file), self.log_file.open("a", encoding="utf-8") as stream:
+        files.check_target_file(self.log_file)
+        with files.write_errors(self.log_file), self.log_file.open("a", encoding="utf-8") as stream:
             stream.write(line)
             stream.flush()
             os.fsync(stream.fileno())
@@ -112,7 +103,7 @@ class AnnotationFolder:
         states: dict[str, str] = {}
         for text in read_bytes(self.log_file).splitlines() if self.log_file.is_file() else ():
             try:
-                line = parse_json(text)
+                line = files.parse_json(text)
                 states[line["case"]] = STATES[line["action"]]
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue

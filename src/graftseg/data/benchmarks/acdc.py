@@ -132,12 +132,9 @@ def _find_gaps(paths: tuple[Path, ...]) -> list[UserError]:
         if number == next_number:
             finding = f"slice {number} of the volume has two files"
             return [UserError(Code.BENCHMARK_MISMATCH, path, finding, "keep one of them")]
-    missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
-    if numbers[0] > 1:
-        missing.insert(0, 1)
-    if not missing:
-        return []
-    return [UserError(Code.FILE_MISSING, paths[0], f"slice {missing[0]} of the volume is missing", "add the file")]
+    missing = set(range(min(numbers[0], 1), numbers[-1])) - set(numbers)  # slices are numbered from 0 or 1
+    finding = f"slice {min(missing, default=0)} of the volume is missing"
+    return [UserError(Code.FILE_MISSING, paths[0], finding, "add the file")] if missing else []
 
 
 def _stacked(case: Case, name: Literal["image", "label"]) -> NDArray[Any]:

@@ -35,9 +35,8 @@ class LaFiles:
 
 def find_la(folder: Path) -> list[Path]:
     """Return the given folder if it has the LA layout, otherwise all subfolders with this layout."""
-    return (
-        [folder] if _folder_of_cases(folder) else [child for child in with_children(folder) if _folder_of_cases(child)]
-    )
+    found = [child for child in with_children(folder) if _folder_of_cases(child)]
+    return [folder] if folder in found else found
 
 
 def read_la(root: Path) -> Dataset:

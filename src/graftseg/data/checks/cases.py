@@ -6,18 +6,12 @@ from dataclasses import dataclass, field, replace
 from graftseg.core.errors import UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
+from graftseg.data import grid
 from graftseg.data.checks.copies import Floats, coarse_view
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
 from graftseg.data.checks.labels import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
-from graftseg.data.grid import (
-    GRID_TOLERANCE,
-    corner_distance,
-    grid_difference,
-    in_one_orientation,
-    lossless_reorientation,
-)
 from graftseg.data.labels import GRID_REMEDY, looks_like_labels, read_label_of
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
@@ -66,14 +60,16 @@ def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseR
         findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
         centers = {} if different else left_right_centers(summary, label.array)
     thumbnail = _thumbnail(scan, label, summary) if pictures else None
-    coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
+    coarse = coarse_view(grid.in_one_orientation(scan.array, scan.geometry))
     is_labels = looks_like_labels(scan)
     return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
 
 
 def differs_by_rounding(first: Geometry, second: Geometry) -> bool:
     """Return whether two grids differ by less than a tenth of a voxel, but are not equal."""
-    return GRID_TOLERANCE * min(first.spacing) < corner_distance(first, second) < ROUNDING * min(first.spacing)
+    return (
+        grid.GRID_TOLERANCE * min(first.spacing) < grid.corner_distance(first, second) < ROUNDING * min(first.spacing)
+    )
 
 
 def channels_differ_by_rounding(case: Case) -> bool:
@@ -82,7 +78,7 @@ def channels_differ_by_rounding(case: Case) -> bool:
         first, *others = [read_geometry(path) for path in case.images]
     except UserError:
         return False
-    near = [corner_distance(first, other) < ROUNDING * min(first.spacing) for other in others]
+    near = [grid.corner_distance(first, other) < ROUNDING * min(first.spacing) for other in others]
     return all(near) and any(differs_by_rounding(first, other) for other in others)
 
 
@@ -122,17 +118,17 @@ def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterato
 
 
 def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
-    difference = grid_difference(image, label)
+    difference = grid.grid_difference(image, label)
     if difference is None:
         return
     what = "image and label lie on different grids"
     remedy = GRID_REMEDY
     fixed_by: FixedBy = "--fix"
     if differs_by_rounding(image, label):
-        voxels = corner_distance(image, label) / min(image.spacing)
+        voxels = grid.corner_distance(image, label) / min(image.spacing)
         what, remedy = "the grids of image and label differ by rounding", f"{FIX_GEOMETRY}image"
         difference += f", {voxels:.2f} of a voxel"
-    elif lossless_reorientation(label, image, ROUNDING):
+    elif grid.lossless_reorientation(label, image, ROUNDING):
         what = "the label map is mirrored or turned relative to the image, but lies at the same place"
         remedy = f"{FIX} writes a copy with the label in the orientation of the image"
     else:

@@ -102,11 +102,11 @@ def _untrained_values(case: CaseFingerprint, trained: set[int]) -> Iterator[Find
         yield from _value_findings(case.name, case.label_counts, dict.fromkeys(trained, ""), is_one=False)
         return
     for value in sorted(case.label_counts.keys() - trained):
-        what, size = (
-            f"no labeled case contains the value {value} of a test label",
+        what = f"no labeled case contains the value {value} of a test label"
+        size, remedy = (
             counted(case.label_counts[value], "voxel"),
+            "correct the test label, or label cases with this class",
         )
-        remedy = "correct the test label, or label cases with this class"
         yield Finding("error", what, case.name, size, remedy, (case.name,), "--drop")
 
 

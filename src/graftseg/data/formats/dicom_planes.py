@@ -12,7 +12,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom import read_slices
 from graftseg.data.formats.dicom_series import arranged
-from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, value
+from graftseg.data.formats.dicom_tags import AGAIN, number, value
+from graftseg.data.formats.scan import Floats
 
 TOLERANCE = 0.1
 """Largest distance of a label from its slice, in slice distances, and of a pixel from its voxel, in voxels."""

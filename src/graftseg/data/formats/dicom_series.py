@@ -17,17 +17,9 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import Geometry
-from graftseg.data.formats.dicom_pixels import (
-    PIXEL_VALUES,
-    PIXELS,
-    decoded,
-    decoding_error,
-    refuse_lookup_table,
-    rescale,
-    stored_pixels,
-)
-from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags, user_errors, value
-from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes, refuse_memory
+from graftseg.data.formats import dicom_pixels
+from graftseg.data.formats.dicom_tags import AGAIN, number, numbers, read_tags, user_errors, value
+from graftseg.data.formats.scan import Floats, Guess, Scan, lps_geometry, refuse_bytes, refuse_memory
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}  # position and orientation: number of values by tag
@@ -81,8 +73,8 @@ def series_geometry(files: Sequence[Path]) -> Geometry:
 
 def read_slice(where: Path, content: Path | BinaryIO, *, pixels: bool) -> Slice:
     """Read a file with one slice, with or without its pixels."""
-    header = read_tags(where, content, (*HEADER, *PIXELS) if pixels else HEADER)
-    return Slice(where, header, partial(stored_pixels, where, header))
+    header = read_tags(where, content, (*HEADER, *dicom_pixels.PIXELS) if pixels else HEADER)
+    return Slice(where, header, partial(dicom_pixels.stored_pixels, where, header))
 
 
 def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
@@ -255,9 +247,9 @@ def _step(
 
 def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
     """Return the frames of a file in stored order. Each of several frames must have a position and an orientation."""
-    header = read_tags(where, content, (*FRAMES_HEADER, *PIXELS) if pixels else FRAMES_HEADER)
+    header = read_tags(where, content, (*FRAMES_HEADER, *dicom_pixels.PIXELS) if pixels else FRAMES_HEADER)
     count = int(number(where, header, "NumberOfFrames", 1))
-    refuse_lookup_table(where, header)
+    dicom_pixels.refuse_lookup_table(where, header)
     groups = header.get(PER_FRAME) or ([{}] if count == 1 else ())
     if not groups:
         finding = f"a multi-frame file without positions for its {count} frames, such as a cine loop"
@@ -282,7 +274,7 @@ def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single
     Later values override earlier values. If the file has several frames, position and orientation of the file itself
     are ignored.
     """
-    for tag in (*HEADER, *PIXEL_VALUES):
+    for tag in (*HEADER, *dicom_pixels.PIXEL_VALUES):
         if (is_single or tag not in POSE) and (content := value(where, header, tag)) is not None:
             yield tag, content
     for group, tags in GROUPS.items():
@@ -297,16 +289,16 @@ def _frame_pixels(
 ) -> NDArray[np.float32]:
     """Return the rescaled pixels ``(columns, rows)`` of a frame. ``decode`` decodes all frames on the first call."""
     with user_errors(where):
-        return rescale(where, np.asarray(decode()[index], np.float32).T, merged)
+        return dicom_pixels.rescale(where, np.asarray(decode()[index], np.float32).T, merged)
 
 
 def _decoded_frames(where: Path, header: Any, count: int) -> NDArray[Any]:
     try:
-        pixels = decoded(where, header)
+        pixels = dicom_pixels.decoded(where, header)
     except UserError:
         raise
     except Exception as error:
         remedy = "export the series uncompressed or as single slices"
-        raise decoding_error(where, header, error, remedy) from None
+        raise dicom_pixels.decoding_error(where, header, error, remedy) from None
     # pydicom returns a single frame without a frame axis
     return pixels[None] if count == 1 else pixels

@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import open_regular
-from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, decompressed, refuse_bytes, refuse_memory
+from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, Floats, decompressed, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
 COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")  # their product is the number of values
 MAX_LENGTH = 1e9  # limit of coordinates and distances, in mm
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
-Floats = NDArray[np.float64]
 
 
 @contextmanager

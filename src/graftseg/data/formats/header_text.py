@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.scan import AGAIN, damaged
+from graftseg.data.formats.scan import AGAIN, Floats, damaged
 
 MAX_HEADER_BYTES = 2**20
 MAX_AXES = 4
 MAX_NUMBER_LENGTH = 64  # characters of the longest number
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,8 @@ class Fields:
         """Return the value of a required field as ``count`` integers."""
         words = self.text(name).split(maxsplit=count)
         if len(words) != count or not all(map(_INTEGER.fullmatch, words)):
-            raise self.invalid(
-                name, "is missing" if name not in self.values else f"is not {_numbers(count, 'integer')}"
-            )
+            expected = f"is not {_numbers(count, 'integer')}"
+            raise self.invalid(name, expected if name in self.values else "is missing")
         return tuple(map(int, words))
 
     def integer(self, name: str, default: int) -> int:

@@ -13,23 +13,10 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.reading import open_regular
 from graftseg.core.types import Geometry
+from graftseg.data.formats import scan
 from graftseg.data.formats.header_text import MAX_AXES, MAX_HEADER_BYTES, MAX_NUMBER_LENGTH, Header
 from graftseg.data.formats.metaimage import LOCAL, metaimage_fields, read_metaimage
 from graftseg.data.formats.nrrd import MAGIC, nrrd_fields, read_nrrd
-from graftseg.data.formats.scan import (
-    CHUNK,
-    FourthAxis,
-    Scan,
-    damaged,
-    decompress_up_to,
-    lps_geometry,
-    read_head,
-    refuse_absent,
-    refuse_bytes,
-    refuse_expansion,
-    refuse_memory,
-    unreadable,
-)
 
 SUFFIXES: tuple[str, ...] = (".nrrd", ".nhdr", ".mha", ".mhd")
 HEADERS = (".nhdr", ".mhd")  # suffixes of headers with the voxels in another file
@@ -41,8 +28,8 @@ _INFLATE_RATIO = 1100  # largest number of decoded bytes per compressed byte
 def itk_files(path: Path) -> list[Path]:
     """Return the file. If its voxels are in a separate file, return that file too."""
     try:
-        refuse_absent(path)
-        head = read_head(path, MAX_HEADER_BYTES)
+        scan.refuse_absent(path)
+        head = scan.read_head(path, MAX_HEADER_BYTES)
         fields, _ = (nrrd_fields if head.startswith(MAGIC) else metaimage_fields)(path, head)
         name = fields.text("datafile") or fields.text("elementdatafile", LOCAL)
         return [path] if name.upper() == LOCAL else [path, fields.data_file(name)]
@@ -56,7 +43,7 @@ def itk_geometry(path: Path, channel_count: int | None = None) -> Geometry:
     return _geometry(path, _read_header(path, channel_count))
 
 
-def read_itk(path: Path, channel_count: int | None = None) -> Scan:
+def read_itk(path: Path, channel_count: int | None = None) -> scan.Scan:
     """Read voxels ``(C, *space)`` of an image or label map. Vector components or the fourth axis become channels."""
     header = _read_header(path, channel_count)
     geometry = _geometry(path, header)
@@ -67,24 +54,24 @@ def read_itk(path: Path, channel_count: int | None = None) -> Scan:
     array = np.moveaxis(voxels.reshape(sizes[::-1]), len(sizes) - 1 - header.channel_axis, 0)
     shape = geometry.shape
     channels = array.reshape(-1, *shape[::-1]).transpose(0, *range(len(shape), 0, -1))
-    return Scan(channels, geometry, _fourth_axis(header).guesses(path, channel_count))
+    return scan.Scan(channels, geometry, _fourth_axis(header).guesses(path, channel_count))
 
 
 def _read_header(path: Path, channel_count: int | None) -> Header:
-    refuse_absent(path)
-    head = read_head(path, MAX_HEADER_BYTES)
+    scan.refuse_absent(path)
+    head = scan.read_head(path, MAX_HEADER_BYTES)
     header = (read_nrrd if head.startswith(MAGIC) else read_metaimage)(path, head)
     refuse_size(path, header)
     if not 2 <= len(header.sizes) <= MAX_AXES:
         finding = f"the header lists {len(header.sizes)} axes"
         raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three spatial axes")
-    for axis in (_fourth_axis(header), FourthAxis(header.channels, 1.0)):
+    for axis in (_fourth_axis(header), scan.FourthAxis(header.channels, 1.0)):
         axis.refuse_time(path, channel_count)
     return header
 
 
-def _fourth_axis(header: Header) -> FourthAxis:
-    return FourthAxis(header.sizes[3] if len(header.sizes) > 3 else 1, float(header.spacing[-1]), header.says_time)
+def _fourth_axis(header: Header) -> scan.FourthAxis:
+    return scan.FourthAxis(header.sizes[3] if len(header.sizes) > 3 else 1, float(header.spacing[-1]), header.says_time)
 
 
 def _geometry(path: Path, header: Header) -> Geometry:
@@ -97,7 +84,7 @@ def _geometry(path: Path, header: Header) -> Geometry:
     if not is_usable:
         finding = "the header has no valid voxel size and orientation"
         raise UserError(Code.SCAN_HEADER, path, finding, "export the scan again")
-    return lps_geometry(shape, direction, spacing, origin, is_placed=header.is_placed)
+    return scan.lps_geometry(shape, direction, spacing, origin, is_placed=header.is_placed)
 
 
 def refuse_size(path: Path, header: Header) -> None:
@@ -110,14 +97,14 @@ def refuse_size(path: Path, header: Header) -> None:
     elif voxels.encoding == "zlib":
         available *= _INFLATE_RATIO
     elif voxels.encoding == "bzip2":
-        refuse_expansion(path, header.size, available)
+        scan.refuse_expansion(path, header.size, available)
         available = header.size
-    refuse_bytes(path, header.size, available)
+    scan.refuse_bytes(path, header.size, available)
 
 
 def read_voxels(path: Path, header: Header) -> NDArray[Any]:
     """Return all numbers in stored order, in the byte order of this machine."""
-    refuse_memory(path, header.size)
+    scan.refuse_memory(path, header.size)
     read = {"raw": _read_raw, "text": _read_text}.get(header.voxels.encoding, _read_compressed)
     try:
         with open_regular(header.voxels.path) as stream:
@@ -125,8 +112,8 @@ def read_voxels(path: Path, header: Header) -> NDArray[Any]:
             numbers = read(path, header, stream)
     except OSError as error:
         if error.strerror is None:  # raised by bz2
-            raise damaged(path, f"the compressed data is damaged ({error})") from None
-        raise unreadable(path, error) from None
+            raise scan.damaged(path, f"the compressed data is damaged ({error})") from None
+        raise scan.unreadable(path, error) from None
     if numbers.dtype.isnative:
         return numbers
     return numbers.byteswap(inplace=True).view(numbers.dtype.newbyteorder("="))
@@ -135,7 +122,7 @@ def read_voxels(path: Path, header: Header) -> NDArray[Any]:
 def _read_raw(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
     voxels = header.voxels
     if voxels.lines > _MAX_LINES:
-        raise damaged(path, f"the header skips {voxels.lines} lines")
+        raise scan.damaged(path, f"the header skips {voxels.lines} lines")
     for _ in range(voxels.lines):
         stream.readline()
     if voxels.skip < 0:
@@ -144,7 +131,7 @@ def _read_raw(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
         stream.seek(voxels.skip, os.SEEK_CUR)
     numbers = np.fromfile(stream, voxels.dtype, header.size // voxels.dtype.itemsize)
     if numbers.nbytes != header.size:
-        raise damaged(path, f"truncated: {numbers.nbytes} of {header.size} bytes of voxels")
+        raise scan.damaged(path, f"truncated: {numbers.nbytes} of {header.size} bytes of voxels")
     return numbers
 
 
@@ -153,12 +140,12 @@ def _read_compressed(path: Path, header: Header, stream: BinaryIO) -> NDArray[An
     # 47: zlib or gzip
     decompressor = zlib.decompressobj(47) if header.voxels.encoding == "zlib" else bz2.BZ2Decompressor()
     try:
-        content = decompress_up_to(header.size, decompressor, iter(partial(stream.read, CHUNK), b""))
+        content = scan.decompress_up_to(header.size, decompressor, iter(partial(stream.read, scan.CHUNK), b""))
     except (zlib.error, EOFError) as error:
-        raise damaged(path, f"the compressed data is damaged ({error})") from None
+        raise scan.damaged(path, f"the compressed data is damaged ({error})") from None
     if len(content) != header.size:
         finding = f"truncated or too long: {len(content)} of {header.size} bytes of voxels"
-        raise damaged(path, f"the compressed data is {finding}")
+        raise scan.damaged(path, f"the compressed data is {finding}")
     return np.frombuffer(content, header.voxels.dtype)
 
 
@@ -176,7 +163,7 @@ def _read_text(path: Path, header: Header, stream: BinaryIO) -> NDArray[Any]:
     if rest:
         count = _parse(path, [rest], values, count)
     if count < len(values):
-        raise damaged(path, f"truncated: {count} of {len(values)} numbers")
+        raise scan.damaged(path, f"truncated: {count} of {len(values)} numbers")
     return values
 
 
@@ -190,5 +177,7 @@ def _parse(path: Path, words: list[bytes], values: NDArray[Any], count: int) -> 
         values[count : count + len(used)] = [number(word) for word in used]
     except (ValueError, OverflowError):
         what = f"not numbers of type {values.dtype}"
-        raise damaged(path, f"the text of the voxels after number {count} contains words that are {what}") from None
+        raise scan.damaged(
+            path, f"the text of the voxels after number {count} contains words that are {what}"
+        ) from None
     return count + len(used)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from graftseg.data.formats.header_text import Fields, Floats, Header, VoxelFile, header_lines, unreadable_header
+from graftseg.data.formats.header_text import Fields, Header, VoxelFile, header_lines, unreadable_header
+from graftseg.data.formats.scan import Floats
 
 MAGIC = b"NRRD000"
 _NAMES = {
@@ -125,11 +126,10 @@ def _grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Float
 
 def _plain_grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Floats, Floats]:
     """Return spacing, origin and directions of axes without a space."""
-    columns = {"spacings": np.full(count, np.nan), "axismins": np.full(count, np.nan)}
-    for name in columns:
-        if name in fields.values:
-            columns[name] = fields.floats(name, count)
-    steps, low = columns["spacings"][spatial], columns["axismins"][spatial]
+    steps, low = (
+        fields.floats(name, count)[spatial] if name in fields.values else np.full(len(spatial), np.nan)
+        for name in ("spacings", "axismins")
+    )
     if np.isnan(steps).any() and "axismaxs" in fields.values:
         raise fields.unsupported("axis maxs without spacings", "save the scan with spacings")
     origin = np.zeros(len(spatial))

@@ -23,19 +23,9 @@ from graftseg.core.files import atomic_path
 from graftseg.core.packages import import_optional
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case, Geometry
-from graftseg.data.formats import tiff_segments
+from graftseg.data.formats import scan, tiff_segments
 from graftseg.data.formats.decoder import DecodingError, decode
 from graftseg.data.formats.png_chunks import Chunks, Header, read_chunks, read_header
-from graftseg.data.formats.scan import (
-    AGAIN,
-    Scan,
-    damaged,
-    lps_geometry,
-    refuse_absent,
-    refuse_bytes,
-    short_reason,
-    unreadable,
-)
 
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
@@ -47,7 +37,7 @@ _ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which
 
 def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
     """Return the geometry from the header. ``channel_count`` is not used."""
-    refuse_absent(path)
+    scan.refuse_absent(path)
     if path.suffix.lower() == ".png":
         header = read_header(path)
         return _geometry(header.width, header.height)
@@ -55,12 +45,12 @@ def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
         return _geometry(page.imagewidth, page.imagelength)
 
 
-def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> Scan:
+def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> scan.Scan:
     """Read pixels ``(C, columns, rows)`` in their stored type. In a label map, palette indices are class numbers.
 
     If ``channel_count`` is 1, equal colors become one channel. Other numbers do not matter.
     """
-    refuse_absent(path)
+    scan.refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
@@ -68,7 +58,7 @@ def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool
     height, width, _ = channels.shape
     if channel_count == 1 and (channels[..., 1:] == channels[..., :1]).all():
         channels = channels[..., :1]
-    return Scan(channels.transpose(2, 1, 0), _geometry(width, height))
+    return scan.Scan(channels.transpose(2, 1, 0), _geometry(width, height))
 
 
 def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
@@ -79,7 +69,7 @@ def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
 
 
 def _geometry(width: int, height: int) -> Geometry:
-    return lps_geometry((width, height), np.eye(2), np.ones(2), np.zeros(2))
+    return scan.lps_geometry((width, height), np.eye(2), np.ones(2), np.zeros(2))
 
 
 def _unsupported(path: Path, finding: str, remedy: str) -> UserError:
@@ -87,7 +77,7 @@ def _unsupported(path: Path, finding: str, remedy: str) -> UserError:
 
 
 def _damaged_picture(path: Path, error: Exception) -> UserError:
-    return damaged(path, f"the picture is damaged or truncated ({short_reason(error, path)})")
+    return scan.damaged(path, f"the picture is damaged or truncated ({scan.short_reason(error, path)})")
 
 
 def _without_alpha(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
@@ -151,10 +141,10 @@ def _tiff_page(path: Path) -> Iterator[Any]:
             has_more_pages = tiff_segments.has_more_pages(path)
             page = stack.enter_context(package.TiffFile(path)).pages[0]
         except OSError as error:
-            raise unreadable(path, error) from None
+            raise scan.unreadable(path, error) from None
         except Exception as error:
-            finding = f"not a readable TIFF file ({short_reason(error, path)})"
-            raise UserError(Code.NOT_A_SCAN, path, finding, AGAIN) from None
+            finding = f"not a readable TIFF file ({scan.short_reason(error, path)})"
+            raise UserError(Code.NOT_A_SCAN, path, finding, scan.AGAIN) from None
         if has_more_pages:
             raise _unsupported(path, "a TIFF file with several pages", _ONE_EACH)
         try:
@@ -168,7 +158,7 @@ def _tiff_page(path: Path) -> Iterator[Any]:
 def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
     with _tiff_page(path) as page:
         # the header must not ask for more pixels than the file contains
-        refuse_bytes(path, int(page.nbytes), path.stat().st_size * _TIFF_MAX_EXPANSION[int(page.compression) > 1])
+        scan.refuse_bytes(path, int(page.nbytes), path.stat().st_size * _TIFF_MAX_EXPANSION[int(page.compression) > 1])
         if (strips := math.prod(page.chunked)) != len(page.dataoffsets):
             raise ValueError(f"{len(page.dataoffsets)} of {strips} strips found")
         photometric, planar = int(page.photometric), int(page.planarconfig)
@@ -223,7 +213,7 @@ def are_gray(cases: Sequence[Case], named_channels: int | None) -> bool:
 
 def _stores_colors(path: Path) -> bool:
     try:
-        refuse_absent(path)
+        scan.refuse_absent(path)
         if path.suffix.lower() == ".png":
             return read_header(path).color_type in (_COLOR_BIT, _RGB_ALPHA)
         with _tiff_page(path) as page:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_planes import ROIS, Mask, Planes, Structure, structures_in
-from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags, value
+from graftseg.data.formats.dicom_tags import AGAIN, number, numbers, read_tags, value
+from graftseg.data.formats.scan import Floats
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.481.3",)  # RT Structure Set Storage
 FILLED = ("CLOSED_PLANAR", "CLOSEDPLANAR_XOR")  # types of contours with an area. Points and open lines are skipped

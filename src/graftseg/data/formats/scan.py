@@ -17,6 +17,7 @@ from graftseg.core.reading import read_start
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
+Floats = NDArray[np.float64]
 MAX_BYTES = 16 * 2**30  # of the voxels of one file: above any real scan, within the memory of a large machine
 FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100  # compressed voxels may expand to so many bytes, or by this factor
 MAX_GUESS_LINES = 4  # more than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line
@@ -117,17 +118,11 @@ class Format:
 
 
 def lps_geometry(
-    shape: tuple[int, ...],
-    axes: NDArray[np.float64],
-    spacing: NDArray[np.float64],
-    origin: NDArray[np.float64],
-    *,
-    is_placed: bool = True,
+    shape: tuple[int, ...], axes: Floats, spacing: Floats, origin: Floats, *, is_placed: bool = True
 ) -> Geometry:
     """Convert a grid in LPS coordinates (the convention of ITK and DICOM), in millimeters, to a RAS geometry.
 
-    The columns of ``axes`` are the directions of the two or three array axes. ``is_placed`` is False if the file does
-    not contain these directions.
+    The columns of ``axes`` are the directions of the array axes. ``is_placed`` tells whether the file contains them.
     """
     count = len(shape)
     matrix = np.eye(4)
