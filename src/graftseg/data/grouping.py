@@ -193,20 +193,3 @@ def _bare(name: str) -> str:
 
 def _numbers(name: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"[0-9]+", name)]
-
-
-def numbers_on_labels(images: Iterable[Path], labels: Iterable[Path]) -> dict[Path, Path]:
-    """Return label maps with a channel number, and for each the image of the same name, which has no number."""
-    image_of = {scan_stem(path): path for path in images if not CHANNEL.fullmatch(scan_stem(path))}
-    matches = ((path, CHANNEL.fullmatch(scan_stem(path))) for path in labels)
-    return {path: image_of[match["case"]] for path, match in matches if match and match["case"] in image_of}
-
-
-def swapped_names(images: Path, labels: Path, swapped: Collection[Path], total: int) -> UserError:
-    """Return the error for the ``swapped`` of ``total`` label maps. They have channel numbers, but their images not."""
-    which = "the label maps have" if len(swapped) == total else f"{len(swapped)} of {total} label maps have"
-    remedy = f"if the folders {images.name} and {labels.name} are swapped, exchange their names"
-    if len(swapped) < total:
-        remedy = f"if these files are in the wrong folder, exchange them with their images in {images.name}"
-    finding = f"{which} a channel number, and the images of the same name have none"
-    return UserError(Code.CASE_NAME, min(swapped), finding, remedy)

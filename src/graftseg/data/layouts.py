@@ -208,14 +208,21 @@ def _report_swapped(
 ) -> None:
     """Replace the errors of images without a channel number by one error, if their label maps have these numbers."""
     unnumbered = {Path(problem.where) for problem in problems if problem.code is Code.CASE_NAME}
-    swapped = grouping.numbers_on_labels(
-        unnumbered.intersection(image_files), [files[0] for files in unmatched.values()]
-    )
-    if swapped:
-        problems[:] = [problem for problem in problems if Path(problem.where) not in swapped.values()]
-        problems.append(grouping.swapped_names(images, labels, swapped, len(grouping.labels_in(labels))))
-        for label in swapped:
-            del unmatched[scan_stem(label)]
+    stems = {scan_stem(path): path for path in unnumbered.intersection(image_files)}
+    image_of = {stem: path for stem, path in stems.items() if not grouping.CHANNEL.fullmatch(stem)}
+    case_of = {name: match["case"] for name in unmatched if (match := grouping.CHANNEL.fullmatch(name))}
+    swapped = {unmatched.pop(name)[0]: image_of[case] for name, case in case_of.items() if case in image_of}
+    if not swapped:
+        return
+    total = len(grouping.labels_in(labels))
+    which = "the label maps have"
+    remedy = f"if the folders {images.name} and {labels.name} are swapped, exchange their names"
+    if len(swapped) < total:
+        which = f"{len(swapped)} of {total} label maps have"
+        remedy = f"if these files are in the wrong folder, exchange them with their images in {images.name}"
+    finding = f"{which} a channel number, and the images of the same name have none"
+    problems[:] = [problem for problem in problems if Path(problem.where) not in swapped.values()]
+    problems.append(UserError(Code.CASE_NAME, min(swapped), finding, remedy))
 
 
 def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
