@@ -28,20 +28,12 @@ STRIDES = 10  # first column of a parameter table that contains the memory strid
 
 
 class AugmentSettings(Settings):
-    """Probabilities and limits of the augmentations.
+    """Probabilities and limits of the augmentations, in the plane of the first two axes."""
 
-    - ``rotate_flip``: probability of a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes,
-      followed by a flip along one of these axes.
-    - ``rotate``: if no rotate-flip was drawn, probability of a rotation in the same plane.
-    - ``degrees``: this rotation is by a whole number of degrees from ``-degrees`` to ``degrees - 1``.
-    - ``margin``: extra zero padding on each side, in voxels. Scans that are larger than the patch along all axes are
-      not padded.
-    """
-
-    rotate_flip: float = Field(1.0, ge=0, le=1)
-    rotate: float = Field(0.0, ge=0, le=1)
-    degrees: int = Field(20, ge=1, le=180)
-    margin: int = Field(3, ge=0, le=MAX_SIDE)
+    rotate_flip: float = Field(1.0, ge=0, le=1)  # probability of a rotation by a multiple of 90 degrees and a flip
+    rotate: float = Field(0.0, ge=0, le=1)  # probability of a small rotation if no rotate-flip was drawn
+    degrees: int = Field(20, ge=1, le=180)  # a whole number of degrees from ``-degrees`` to ``degrees - 1``
+    margin: int = Field(3, ge=0, le=MAX_SIDE)  # zero padding per side, unless the scan is larger than the patch
 
 
 @dataclass(frozen=True)

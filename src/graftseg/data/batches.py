@@ -36,35 +36,27 @@ FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6  # added to the stream numb
 class BatchSettings(Settings):
     """Content of a batch: patch size, number of images per stream, and augmentation.
 
-    - ``labeled``, ``unlabeled``: number of images of each stream.
-    - ``warp``: affine and elastic deformation, off by default.
-    - ``intensity``: intensity augmentation, off by default.
-    - ``fit``: crop patches from a scan, or ``stretch`` slices to the patch size (2-D only).
     - ``unlabeled_crop``: position of unlabeled crops. ``centre`` also disables the augmentation of unlabeled scans.
     - ``order``: of the cases. In a ``mirrored`` batch, the first half follows the case list and the second half follows
       the reversed list, so that each case is always paired with the same partner.
     - ``foreground``: share of patches centered on a foreground voxel. Every class of a case is equally likely. In 2-D,
       slices with foreground are drawn more often. For unlabeled scans, the network of the previous stage predicts the
       foreground. In the first stage, no unlabeled patch is centered on foreground.
-    - ``held_out``: names of labeled cases of which neither image nor label is used.
-    - ``validation_cases``: number of labeled cases, at the end of the list, that are reserved for validation, in
-      addition to the validation cases of the data set.
-    - ``labeled_cases``: number of the remaining labeled cases that are used with labels. The rest is used without.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_SIDE)], ...] = Field(min_length=2, max_length=3)
-    labeled: int = Field(4, ge=1, le=MAX_IMAGES)
-    unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)
+    labeled: int = Field(4, ge=1, le=MAX_IMAGES)  # number of images
+    unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)  # number of images
     augment: AugmentSettings = AugmentSettings()
-    warp: WarpSettings | None = None
+    warp: WarpSettings | None = None  # affine and elastic deformation
     intensity: IntensityAugmentSettings | None = None
-    fit: Literal["crop", "stretch"] = "crop"
+    fit: Literal["crop", "stretch"] = "crop"  # crop patches, or stretch slices to the patch (2-D only)
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
     foreground: float = Field(0.0, ge=0, le=1)
-    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)
-    validation_cases: int = Field(0, ge=0, le=MAX_COUNT)
-    held_out: tuple[str, ...] = ()
+    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)  # of those left, used with labels, unlike the rest
+    validation_cases: int = Field(0, ge=0, le=MAX_COUNT)  # last labeled cases, in addition to those of the data set
+    held_out: tuple[str, ...] = ()  # labeled cases of which neither image nor label is used
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -153,10 +145,7 @@ class Batches:
         return self.gather(to_device(self.draw(stage, step, unlabeled=unlabeled), self.device))
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """Draw the random parameters of a step on the CPU: a row per labeled image, then a row per unlabeled image.
-
-        All ranks draw the parameters of the whole batch, and each rank returns its rows.
-        """
+        """Draw the parameters of a step on the CPU: a row per labeled, then per unlabeled image of this rank."""
         tables = [own_rows(self._table(stage, step, LABELED, self._labeled_foreground))]
         if unlabeled:
             tables.append(own_rows(self._table(stage, step, UNLABELED, self._predicted_foreground.get(stage))))

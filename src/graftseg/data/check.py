@@ -98,29 +98,23 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
         each if each.summary is None else replace(each, findings=each.findings + next(found)) for each in results
     ]
     likeness, test_likeness = sets.compare_splits(summaries), sets.compare_splits(summaries, "test")
+    coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
     findings = [
         *(finding for result in results for finding in result.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
-        *_set_findings(dataset, summaries, results),
+        *file_findings(dataset),
+        *labels.class_findings(dataset, summaries),
+        *labels.tested_label_findings(dataset, summaries),
+        *labels.side_findings({result.case.name: result.centers for result in results}, dataset.classes),
+        *labels.island_findings(summaries.cases, dataset.classes),
+        *copy_findings(summaries.cases),
+        *rescaled_copy_findings(coarse),
+        *label_map_findings(results),
+        *sets.channel_findings(,
+        *sets.gray_findings(dataset),
+        *sets.set_findings(summaries.cases),
         *sets.shift_findings(summaries, likeness),
         *sets.shift_findings(summaries, test_likeness),
     ]
     thumbnails = {result.case.name: result.thumbnail for result in results if result.thumbnail is not None}
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
-
-
-def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:
-    yield from file_findings(dataset)
-    yield from labels.class_findings(dataset, summaries)
-    yield from labels.tested_label_findings(dataset, summaries)
-    yield from labels.side_findings({result.case.name: result.centers for result in results}, dataset.classes)
-    yield from labels.island_findings(summaries.cases, dataset.classes)
-    yield from copy_findings(summaries.cases)
-    coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
-    yield from rescaled_copy_findings(coarse)
-    yield from label_map_findings(results)
-    yield from sets.channel_findings(
-        [(result.case, result.geometry) for result in results if result.geometry is not None]
-    )
-    yield from sets.gray_findings(dataset)
-    yield from sets.set_findings(summaries.cases)

@@ -19,11 +19,9 @@ class Reader(Protocol):
 
     def image(self, case: Case) -> Scan:
         """Read the image ``(C, *space)``."""
-        ...
 
     def label(self, case: Case) -> Scan:
         """Read the label map ``(*space)``, integers from 0, on the grid of the image."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """The name of the case."""
-        ...
 
 
 NamedCase = TypeVar("NamedCase", bound=Named)

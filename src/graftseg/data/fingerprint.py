@@ -27,19 +27,17 @@ ISLAND_CLASS_SHARE = 0.001  # of all voxels of the class
 class Pieces:
     """The connected components (pieces) of one class in one label map. Voxels connect at faces, edges and corners.
 
-    ``sizes`` are the voxel counts of the ``SIZES_KEPT`` largest pieces. An island, usually an annotation error, is
-    smaller than ``ISLAND_SHARE`` of the largest piece. It also has at most ``ISLAND_VOXELS`` voxels or at most
-    ``ISLAND_CLASS_SHARE`` of the class. ``island_sizes`` are the sizes of the smallest and the largest island, and
-    ``island_at`` is a voxel of the largest island.
+    An island, usually an annotation error, is smaller than ``ISLAND_SHARE`` of the largest piece. It also has at most
+    ``ISLAND_VOXELS`` voxels or at most ``ISLAND_CLASS_SHARE`` of the class.
     """
 
     voxels: int
     count: int
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # voxel counts of the ``SIZES_KEPT`` largest pieces
     islands: int = 0
     island_voxels: int = 0
-    island_sizes: tuple[int, int] = (0, 0)
-    island_at: tuple[int, ...] | None = None
+    island_sizes: tuple[int, int] = (0, 0)  # of the smallest and the largest island
+    island_at: tuple[int, ...] | None = None  # a voxel of the largest island
 
 
 @dataclass(frozen=True)

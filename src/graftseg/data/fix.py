@@ -93,18 +93,15 @@ def write_fixed_copy(
     dropped = broken or {}
     if dropped:
         dataset = without_broken(dataset, dropped)
-    counts = {(case.name, case.split): case.label_counts for case in summaries.cases}
-    renumbering, left = _renumbering(dataset, [counts.get((case.name, case.split), {}) for case in dataset.cases])
-    fixes = {
-        file_fix.path: file_fix
-        for case in dataset.cases
-        for file_fix in _file_fixes(case, counts.get((case.name, case.split), {}), renumbering)
-    }
-    classes = {} if renumbering is None else renumbering.classes
+    counts_of = {(case.name, case.split): case.label_counts for case in summaries.cases}
+    counts = [counts_of.get((case.name, case.split), {}) for case in dataset.cases]
+    renumbering, left = _renumbering(dataset, counts)
+    pairs = zip(dataset.cases, counts, strict=True)
+    fixes = {each.path: each for case, values in pairs for each in _file_fixes(case, values, renumbering)}
+    classes = renumbering.classes
     if not fixes and not classes and not dropped:
         return FixedCopy(None, {}, {}, {}, 0, left)
     files = {path.relative_to(dataset.root).as_posix(): file_fix.description for path, file_fix in fixes.items()}
-    changes = {} if renumbering is None else renumbering.changes
     with atomic_folder(out) as partial:
         new_list = _new_list(dataset, classes, is_restricted=bool(dropped))
         sources = [path for path in _files(dataset.root) if new_list is None or path != dataset.root / CLASS_LIST]
@@ -113,7 +110,7 @@ def write_fixed_copy(
         unchanged = sum(_add_file(path, partial, dataset.root, fixes) for path in sources)
         if new_list is not None:
             write_json(partial / CLASS_LIST, new_list)
-        copy = FixedCopy(out, files, changes, classes, unchanged, left, dropped)
+        copy = FixedCopy(out, files, renumbering.changes, classes, unchanged, left, dropped)
         write_json(partial / RECORD, copy.to_json())
     return copy
 
@@ -129,18 +126,18 @@ def check_fix_target(dataset: Dataset, out: Path) -> None:
         raise UserError(Code.UNSAFE_TARGET, out, "inside the data folder", "name another folder after --fix")
 
 
-def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
-    """Return the renumbering, or None, and the reasons why invalid label values are not renumbered."""
-    renumbering = renumber(dataset.classes, [count for count in counts if count])
+def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering, tuple[str, ...]]:
+    """Return the renumbering, which may be empty, and the reasons why invalid label values are not renumbered."""
+    unchanged, renumbering = Renumbering({}, {}), renumber(dataset.classes, [count for count in counts if count])
     if not isinstance(renumbering, Renumbering):
-        return None, () if renumbering is None else (renumbering,)
+        return unchanged, () if renumbering is None else (renumbering,)
     unread = [case.name for case, count in zip(dataset.cases, counts, strict=True) if case.label and not count]
     if unread:
-        return None, (f"label values are not renumbered because the label map of {unread[0]} cannot be read",)
+        return unchanged, (f"label values are not renumbered because the label map of {unread[0]} cannot be read",)
     return renumbering, ()
 
 
-def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
+def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering) -> Iterator[FileFix]:
     try:
         # a case with an unreadable file is skipped, because the check has already reported the file
         grids = {path: scans.read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
@@ -162,8 +159,7 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
     elif differs_by_rounding(image, label_grid):
         geometry = image
         descriptions.append(_geometry_change("the image", image, label_grid))
-    changes = {} if renumbering is None else renumbering.changes
-    if renumbering is not None and (changed := sorted(changes.keys() & counts.keys())):
+    if changed := sorted(renumbering.changes.keys() & counts.keys()):
         values = renumbering.values
         descriptions.append("new label values: " + ", ".join(f"{old} -> {values[old]}" for old in changed))
     if descriptions:

@@ -59,10 +59,7 @@ class Grid:
         return voxel and voxel * (math.prod(self.prepared_shape) / math.prod(self.source_shape))
 
     def coordinates(self, axis: int) -> NDArray[np.float64]:
-        """Return the position of each voxel of the reoriented source along an axis, as a fractional prepared index.
-
-        Voxel ``i`` of ``n`` has the index ``(i + 0.5) * n_prepared / n - 0.5``, so the edges of both grids coincide.
-        """
+        """Return the prepared index ``(i + 0.5) * n_prepared / n - 0.5`` of each voxel ``i`` of a reoriented axis."""
         n = self.oriented_shape[axis]
         return np.asarray((np.arange(n) + 0.5) * (self.prepared_shape[axis] / n) - 0.5, dtype=np.float64)
 
@@ -90,7 +87,13 @@ def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[
     axes = len(geometry.shape)
     order, flips = tuple(range(axes)), (False,) * axes
     if orientation is not None and axes == 3:
-        order, flips = _reorientation(geometry, orientation)
+        letters = orientation.upper()
+        if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
+            remedy = "use one letter from each of the pairs RL, AP and SI, such as RAS"
+            raise UserError(Code.SETTING_INVALID, "orientation", f"{orientation!r} is not three axis codes", remedy)
+        transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
+        order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
+        flips = tuple(bool(transform[axis, 1] < 0) for axis in order)
     shape = tuple(geometry.shape[axis] for axis in order)
     old = tuple(geometry.spacing[axis] for axis in order)
     prepared = shape if spacing is None else _resampled_shape(shape, old, spacing)
@@ -122,11 +125,7 @@ def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
 
 
 def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float) -> Grid | None:
-    """Return how to permute and flip the axes of a volume so that its voxels lie on the target grid.
-
-    The corners of the two grids may differ by ``tolerance`` voxels. Return None if this is not possible, not necessary,
-    or if one of the grids has no orientation.
-    """
+    """Return how to permute and flip axes so that voxels lie on the target (within ``tolerance`` voxels), or None."""
     is_volume = len(source.shape) == len(target.shape) == 3
     if not is_volume or not source.is_placed or not target.is_placed or axis_codes(source) == axis_codes(target):
         return None
@@ -165,11 +164,7 @@ def axis_codes(geometry: Geometry) -> str:
 
 
 def grid_difference(first: Geometry, second: Geometry) -> str | None:
-    """Describe how two grids differ, or return None if they are equal.
-
-    Grids are equal if their shapes are equal and ``corner_distance`` is at most ``GRID_TOLERANCE`` times the smallest
-    voxel edge of the first grid. Unknown units count as millimeters.
-    """
+    """Describe how two grids differ by more than ``GRID_TOLERANCE`` of the smallest voxel edge, or return None."""
     if first.shape != second.shape:
         return _shape_difference(first.shape, second.shape)
     A, B = _millimeter_matrix(first), _millimeter_matrix(second)
@@ -234,16 +229,6 @@ def _number(value: float, other: float = 0.0, digits: int = 2) -> str:
     while digits < 9 and f"{value:.{digits}f}" in (f"{other:.{digits}f}", f"{0:.{digits}f}"):
         digits += 1
     return f"{value:.{digits}f}"
-
-
-def _reorientation(geometry: Geometry, orientation: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    letters = orientation.upper()
-    if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
-        remedy = "use one letter from each of the pairs RL, AP and SI, such as RAS"
-        raise UserError(Code.SETTING_INVALID, "orientation", f"{orientation!r} is not three axis codes", remedy)
-    transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
-    order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
-    return order, tuple(bool(transform[axis, 1] < 0) for axis in order)
 
 
 def _resampled_shape(

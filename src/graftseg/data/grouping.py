@@ -126,14 +126,11 @@ def label_maps_by_case(folder: Path) -> dict[str, Path]:
 
 
 def refuse_loose_slices(folder: Path, scans: Sequence[Path], labels: Collection[str]) -> None:
-    """Raise a UserError if a folder directly contains several slices of a DICOM series.
-
-    Each slice would become a case, because neither the slices nor their headers contain the name of the case.
-    If a slice has its own label map (``labels`` are their names), each slice is a valid case.
-    """
+    """Refuse several slices of a DICOM series in a folder, unless a slice has its own label map (``labels``)."""
     files = [path for path in scans if is_dicom_file(path)]
     if len(files) < 2 or any(scan_stem(path) in labels for path in files) or not (series := series_of_slices(files)):
         return
+    # neither the slices nor their headers contain the name of the case
     named = [and_more(slices[0].name, len(slices)) for slices in series[:NAMED_SERIES]]
     listed = ", ".join(named) + (", ..." if len(series) > NAMED_SERIES else "")
     count = sum(map(len, series))

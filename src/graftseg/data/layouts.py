@@ -184,10 +184,7 @@ def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, gro
 def _match(
     images: Path, labels: Path, files: grouping.Files, others: grouping.Files, problems: list[UserError]
 ) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the label maps of the images in ``files`` and of those in ``others``, by case.
-
-    Images in ``files`` come first. A label map that belongs to no image is added to ``problems``.
-    """
+    """Return the label maps of ``files`` and of ``others`` by case. Those of no image are added to ``problems``."""
     unmatched = grouping.group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
     label_of, label_of_others = (
         {case: unmatched.pop(label)[0] for label, case in grouping.match_labels(unmatched, names).items()}

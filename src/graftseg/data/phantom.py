@@ -107,8 +107,7 @@ def _draw_look(rng: np.random.Generator, label: npt.NDArray[np.uint8], organs: F
     look = (1 - drift) * NEAR_LOOK + drift * FAR_LOOK + rng.normal(0, 0.03, 5)
     air, body = look[0], look[1]
     image = air + (body - air) * organs
-    for value in (1, 2, 3):
-        image = np.where(label == value, look[value + 1], image)
+    image = np.where(label > 0, look[label + 1], image)
     image = ndimage.gaussian_filter(image, rng.uniform(0.4, 0.7) + 0.5 * drift)
     image = image * (1 + 0.35 * _smooth_field(rng, image.shape))
     image = image + rng.normal(0, rng.uniform(0.03, 0.06) + 0.03 * drift, image.shape)

@@ -136,10 +136,7 @@ def prepare(
 
 
 def link_cases(source: Path, out: Path) -> None:
-    """Add links to the prepared cases of the store ``source``, so that ``prepare`` can reuse unchanged cases.
-
-    ``prepare`` replaces files and never writes into them, so ``source`` stays unchanged.
-    """
+    """Link the prepared cases of the store ``source``. ``prepare`` can reuse them, and never writes into them."""
     make_folder(out / CASES)
     with locked(out / LOCK, "another prepare is writing this store"):
         for path in (source / CASES).glob("*.*"):
@@ -149,11 +146,7 @@ def link_cases(source: Path, out: Path) -> None:
 
 
 def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:
-    """Return the first part of a store that ``prepare`` would change ("case NAME" or "the classes"), or None.
-
-    New test cases are not a change, because training does not see them. Return None for invalid data, because
-    ``prepare`` refuses it.
-    """
+    """Return the first part of a store that ``prepare`` would change, except for new test cases, or None."""
     stored = {nfc(path.stem) for path in (out / CASES).glob("*.json")}
     if dataset.problems or not stored:
         return None
@@ -345,10 +338,7 @@ def _size_and_time(files: list[Path]) -> tuple[int, int]:
 
 
 def check_target(out: Path, root: Path, *, overwrite: bool) -> None:
-    """Refuse a target that is not a store. Refuse a store of other data unless ``overwrite`` is set.
-
-    ``root`` is the data folder. A link to a store of other data is always refused, because the store may be in use.
-    """
+    """Refuse a target that is no store, or a store of other data: a link always, else without ``overwrite``."""
     if out.exists() and not out.is_dir():
         raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):

@@ -1,8 +1,4 @@
-"""Scans of every supported format: voxels and geometry.
-
-The suffix of a file determines the reader in the package ``formats``. A folder of DICOM slices is also a scan. A DICOM
-file is recognized by its content if it has no known suffix.
-"""
+"""Scans of every supported format: voxels and geometry. The suffix or the content determines the reader."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -125,10 +121,7 @@ def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_
 
 
 def read_label(path: Path, image: Path | None = None, classes: Mapping[int, str] | None = None) -> Scan:
-    """Read a label map ``(*space)``. ``class_numbers`` checks the values and converts them to uint8 or uint16.
-
-    A DICOM segmentation or structure set needs its DICOM image, which has the grid, and the class names by value.
-    """
+    """Read a label map ``(*space)`` as uint8 or uint16. A DICOM label needs its ``image`` and class names."""
     read = _format(path).label
     if read is not None:
         scan = read(path)
@@ -159,10 +152,7 @@ def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
-    """Write a label map ``(*space)`` as NIfTI in uint8, or uint16 if a value is above 255.
-
-    If the suffix is ``.png``, write a 2-D picture instead, with values up to 255 and without a grid.
-    """
+    """Write a label map ``(*space)`` as NIfTI in uint8 or uint16, or as an 8-bit picture if the suffix is ``.png``."""
     if labels.dtype.kind not in "bui":
         raise ValueError(f"labels of type {labels.dtype} are not integers")
     low, top = int(labels.min()), int(labels.max())

@@ -140,12 +140,12 @@ class Thumbnail:
 def thumbnail_of(
     image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, voxel: tuple[int, ...] | None = None
 ) -> Thumbnail:
-    """Return a small copy of the slice that contains ``voxel`` or, without ``voxel``, the most foreground."""
+    """Return a small copy of the slice with ``voxel`` of the labels or, without ``voxel``, the most foreground."""
     cut = Cut.across_largest_spacing(geometry)
-    fitting = labels if labels is not None and labels.shape == image.shape else None
-    index = cut.index_of(voxel) if voxel is not None else cut.fullest(*([] if fitting is None else [fitting]))
+    maps = [labels] if labels is not None and labels.shape == image.shape else []
+    index = cut.index_of(voxel) if maps and voxel is not None else cut.fullest(*maps)
     plane = cut.plane(image, index)
     step = -(-max(plane.shape) // MAX_THUMBNAIL_PIXELS)
     gray = to_gray(plane[::step, ::step], gray_window(image))
-    shown = None if fitting is None else np.ascontiguousarray(cut.plane(fitting, index)[::step, ::step])
+    shown = np.ascontiguousarray(cut.plane(maps[0], index)[::step, ::step]) if maps else None
     return Thumbnail(gray, shown, cut.aspect)

@@ -27,29 +27,19 @@ Reals = npt.NDArray[np.float64]
 
 
 class WarpSettings(Settings):
-    """Probabilities and ranges of the deformations.
+    """Probabilities and ranges of the deformations."""
 
-    - ``rotate``: probability of a rotation by up to ``degrees`` in the plane of the first two axes and, in 3-D, by up
-      to ``tilt`` degrees about each of these two axes.
-    - ``scale``: probability of scaling by a factor between ``smallest`` and ``largest``.
-    - ``elastic``: probability of an elastic deformation. Control points are at most ``grid`` voxels apart, and move by
-      normally distributed vectors with a standard deviation of ``amount`` voxels, along the third axis divided by
-      ``thickness``.
-    - ``mirror``: axes along which a patch is mirrored, each with a probability of one half.
-    - ``thickness``: spacing along the third axis relative to the first two, so that rotations act in millimeters.
-    """
-
-    rotate: float = Field(0.5, ge=0, le=1)
-    degrees: float = Field(30.0, ge=0, le=180)
-    tilt: float = Field(15.0, ge=0, le=180)
-    scale: float = Field(0.5, ge=0, le=1)
-    smallest: float = Field(0.75, gt=0.1, le=1)
-    largest: float = Field(1.3, ge=1, lt=10)
-    elastic: float = Field(0.2, ge=0, le=1)
-    grid: int = Field(32, ge=4, le=MAX_SIDE)
-    amount: float = Field(4.0, ge=0, le=100)
-    mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()
-    thickness: float = Field(1.0, gt=0, le=100)
+    rotate: float = Field(0.5, ge=0, le=1)  # probability of rotations in the plane of the first two axes and about both
+    degrees: float = Field(30.0, ge=0, le=180)  # largest rotation in this plane
+    tilt: float = Field(15.0, ge=0, le=180)  # largest rotation about each of these two axes
+    scale: float = Field(0.5, ge=0, le=1)  # probability of scaling
+    smallest: float = Field(0.75, gt=0.1, le=1)  # smallest factor
+    largest: float = Field(1.3, ge=1, lt=10)  # largest factor
+    elastic: float = Field(0.2, ge=0, le=1)  # probability of an elastic deformation
+    grid: int = Field(32, ge=4, le=MAX_SIDE)  # largest distance of control points, in voxels
+    amount: float = Field(4.0, ge=0, le=100)  # deviation of their vectors in voxels, on the third axis / ``thickness``
+    mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()  # axes, each mirrored with a probability of one half
+    thickness: float = Field(1.0, gt=0, le=100)  # third spacing relative to the first two, to rotate in millimeters
 
 
 @dataclass(frozen=True)
@@ -170,10 +160,7 @@ class WarpColumns:
 
 
 def spline_weights(size: int, points: int, device: torch.device) -> Tensor:
-    """Return the cubic B-spline weight of every control point at every voxel of an axis, ``(size, points)``.
-
-    The weights are computed on the device, because a step in a CUDA graph may not copy from the host.
-    """
+    """Return the weights ``(size, points)`` of control points at voxels, computed without a copy from the host."""
     cells = points - 3
     voxels = torch.arange(size, device=device, dtype=torch.float32) * (cells / size)
     centers = torch.arange(points, device=device, dtype=torch.float32) - 1
@@ -184,10 +171,7 @@ def spline_weights(size: int, points: int, device: torch.device) -> Tensor:
 
 
 def sample_image(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
-    """Interpolate images ``(B, C, *patch)`` float32 linearly at ``positions`` of the scans.
-
-    The scans are in flat memory, where their channels start at ``offsets`` ``(B, C)``.
-    """
+    """Interpolate ``(B, C, *patch)`` float32 linearly. Channels start at ``offsets`` ``(B, C)`` in flat memory."""
     ends = [_neighbors(position, warp.last[:, axis], warp.stride[:, axis]) for axis, position in enumerate(positions)]
     shape = [*offsets.shape, *[1] * len(positions)]
     first = offsets.long().view(shape)
@@ -228,10 +212,7 @@ def sample_labels(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions:
 
 
 def boxes_of_warp(table: Table, patch: Sequence[int], distance: int) -> tuple[Integers, Integers]:
-    """Return, for each sample, first voxel and shape of a box that contains every voxel the sample reads.
-
-    A B-spline lies within the range of its control points, so their extremes bound the displacement.
-    """
+    """Return first voxel and shape of boxes with all voxels that are read. Control points bound the B-spline."""
     warp = WarpColumns.of(torch.from_numpy(table), patch, distance)
     half = torch.tensor([(n - 1) / 2 for n in patch], dtype=torch.float32)
     reach = (warp.linear.abs() * half).sum(dim=2) + warp.control.flatten(2).abs().amax(dim=2)

@@ -157,7 +157,14 @@ class PancreasFiles:
         scan = _read_image(paths)
         grid, box = self._plan(paths, scan.geometry, label)[1:]
         oriented = _to_lps(scan.array[0], scan.geometry)
-        clipped = self._resampled(oriented, grid).clip(*WINDOW)
+        if self.protocol == "pancreas":
+            resampled = to_grid(oriented, grid, labels=False)
+        else:
+            from scipy.ndimage import zoom
+
+            factors = [new / old for new, old in zip(grid.prepared_shape, oriented.shape, strict=True)]
+            resampled = zoom(oriented.astype(np.float32), factors, order=3, mode="nearest", grid_mode=True)
+        clipped = np.asarray(resampled).clip(*WINDOW)
         image = self._crop(normalize(clipped[None], IntensitySettings(rule="minmax"))[0], box)
         if self.protocol == "pancreas-62":
             image = normalize(image[None], IntensitySettings(rule="zscore"))[0]
@@ -191,14 +198,6 @@ class PancreasFiles:
         if self.protocol == "pancreas":
             return resampled, grid, widened(bounds, size, MARGIN, MIN_SIZE)
         return resampled, grid, (_in_plane(bounds[0], size[0]), _in_plane(bounds[1], size[1]), (0, size[2]))
-
-    def _resampled(self, oriented: NDArray[Any], grid: Grid) -> NDArray[Any]:
-        if self.protocol == "pancreas":
-            return to_grid(oriented, grid, labels=False)
-        from scipy.ndimage import zoom
-
-        factors = [new / old for new, old in zip(grid.prepared_shape, oriented.shape, strict=True)]
-        return np.asarray(zoom(oriented.astype(np.float32), factors, order=3, mode="nearest", grid_mode=True))
 
     def _crop(self, array: NDArray[Any], box: Bounds) -> NDArray[Any]:
         return cropped(array, box, MIN_SIZE if self.protocol == "pancreas" else 0)

@@ -59,7 +59,9 @@ def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseR
         findings += _guess_findings(case, label)
         findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
         centers = {} if different else left_right_centers(summary, label.array)
-    thumbnail = _thumbnail(scan, label, summary) if pictures else None
+    islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
+    voxel, shown = islands[0] if islands else None, None if label is None else label.array
+    thumbnail = thumbnail_of(scan.array[0], shown, scan.geometry, voxel) if pictures else None
     coarse = coarse_view(grid.in_one_orientation(scan.array, scan.geometry))
     is_labels = looks_like_labels(scan)
     return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
@@ -138,10 +140,3 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
             what = f"{axes} of the label map look exchanged"
             remedy = "save the label map again with its axes in the order of the image"
     yield Finding("error", what, name, difference, remedy, (name,), fixed_by)
-
-
-def _thumbnail(scan: Scan, label: Scan | None, summary: CaseFingerprint) -> Thumbnail:
-    islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
-    fits = label is not None and label.array.shape == scan.geometry.shape
-    voxel = islands[0] if islands and fits else None
-    return thumbnail_of(scan.array[0], label.array if label is not None else None, scan.geometry, voxel)

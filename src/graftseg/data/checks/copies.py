@@ -75,10 +75,7 @@ def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
 
 
 def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
-    """Group cases with identical voxels, either as stored (a copy may have lost its header) or in RAS orientation.
-
-    A case that matches one case as stored and another case in RAS orientation merges their groups.
-    """
+    """Group cases with identical voxels as stored or in RAS. A case that matches two groups merges them."""
     groups: dict[str, list[CaseFingerprint]] = {}
     for case in cases:
         keys = {case.content, case.oriented or case.content}

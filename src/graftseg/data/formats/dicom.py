@@ -82,11 +82,7 @@ def is_dicom_case(folder: Path) -> bool:
 
 
 def series_folders(folder: Path) -> list[Path]:
-    """Return the folders below a folder that each contain another series, or nothing if the folder is one scan.
-
-    Folders with localizers or without images are left out. If all folders contain the same series, or only one folder
-    is left, the folder is one scan.
-    """
+    """Return the folders below a folder that each contain another series, or nothing if it is one scan."""
     files: dict[Path, list[Path]] = {}
     for file in files_below(folder):
         files.setdefault(file.parent, []).append(file)
@@ -96,11 +92,7 @@ def series_folders(folder: Path) -> list[Path]:
         if found is not None:
             counts[place], first[place] = len(content), found
     longest = max(counts.values(), default=0)
-    kept = [
-        place
-        for place, count in counts.items()
-        if count > SHORT_SERIES or count * VOLUME_RATIO > longest or longest == 1
-    ]
+    kept = [place for place, n in counts.items() if n > SHORT_SERIES or n * VOLUME_RATIO > longest or longest == 1]
     images = {place: image for place in kept if (image := _probed(first[place])) is not None}
     return sorted(images) if len(images) > 1 and len(set(images.values())) > 1 else []
 

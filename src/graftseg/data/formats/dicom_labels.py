@@ -43,11 +43,7 @@ def structures_of(path: Path) -> list[Structure]:
 
 
 def read_dicom_label(path: Path, image: Path, classes: Mapping[int, str]) -> Scan:
-    """Read a label map ``(1, columns, rows, slices)`` on the grid of a DICOM image.
-
-    A structure gets the label value of the class with its name. Structures that are not in ``classes`` are skipped,
-    which is reported as a guess.
-    """
+    """Read a label map ``(1, columns, rows, slices)`` on the grid of a DICOM image. Names decide the classes."""
     file = _label_file(path)
     structures = structures_of(file)
     values = _class_values(file, structures, classes)
@@ -63,11 +59,7 @@ def read_dicom_label(path: Path, image: Path, classes: Mapping[int, str]) -> Sca
 
 
 def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserError]]:
-    """Return the class list that the structures of several labels define, and errors about their names.
-
-    The values are 1, 2, 3, ... in the order of the first label. All labels must have the same names. Labels that cannot
-    be read are skipped, because reading them reports the error.
-    """
+    """Return the class list 1, 2, ... of the structures of several labels, and errors about names that differ."""
     names: dict[str, str] = {}
     problems: list[UserError] = []
     first: tuple[Path, set[str]] | None = None
@@ -75,7 +67,7 @@ def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserErr
     for path in labels:
         try:
             structures = structures_of(path)
-        except UserError:
+        except UserError:  # reading the label reports the error
             continue
         invalid = {structure: problem for structure in structures if (problem := _name_problem(structure))}
         for structure, problem in invalid.items():

@@ -269,11 +269,7 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
 
 
 def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the tags of the file, then the tags of each functional group, shared by all frames or of this frame.
-
-    Later values override earlier values. If the file has several frames, position and orientation of the file itself
-    are ignored.
-    """
+    """Yield tags of the file, then those of its functional groups and of this frame, which override them."""
     for tag in (*HEADER, *dicom_pixels.PIXEL_VALUES):
         if (is_single or tag not in POSE) and (content := value(where, header, tag)) is not None:
             yield tag, content

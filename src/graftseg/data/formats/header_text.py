@@ -149,11 +149,7 @@ class Header:
 
 def header_lines(head: bytes) -> list[tuple[str, int]]:
     """Split the beginning of a file into lines, each with the offset of the next line."""
-    lines, offset = [], 0
-    for line in _LINE.findall(head):
-        offset += len(line)
-        lines.append((line.decode("latin-1").strip(), offset))
-    return lines
+    return [(line[0].decode("latin-1").strip(), line.end()) for line in _LINE.finditer(head)]
 
 
 def unreadable_header(path: Path, reason: str) -> UserError:

@@ -106,24 +106,17 @@ class FourthAxis:
 
 @dataclass(frozen=True)
 class Format:
-    """The readers of a file format: geometry from the header, scan ``(C, *space)`` and label map ``(1, *space)``.
+    """The readers of a file format. They take the number of channels that ``dataset.json`` names, or None."""
 
-    ``geometry`` and ``scan`` take the number of channels that ``dataset.json`` names, or None. ``label`` is None if
-    the format is not supported for label maps.
-    """
-
-    geometry: Callable[[Path, int | None], Geometry]
-    scan: Callable[[Path, int | None], Scan]
-    label: Callable[[Path], Scan] | None
+    geometry: Callable[[Path, int | None], Geometry]  # from the header
+    scan: Callable[[Path, int | None], Scan]  # ``(C, *space)``
+    label: Callable[[Path], Scan] | None  # ``(1, *space)``, None if the format is not supported for label maps
 
 
 def lps_geometry(
     shape: tuple[int, ...], axes: Floats, spacing: Floats, origin: Floats, *, is_placed: bool = True
 ) -> Geometry:
-    """Convert a grid in LPS coordinates (the convention of ITK and DICOM), in millimeters, to a RAS geometry.
-
-    The columns of ``axes`` are the directions of the array axes. ``is_placed`` tells whether the file contains them.
-    """
+    """Convert a grid in LPS and mm, as in ITK and DICOM, with directions in the columns of ``axes``, to RAS."""
     count = len(shape)
     matrix = np.eye(4)
     matrix[:count, :count] = axes * spacing
@@ -202,10 +195,7 @@ def without_folder(text: str, path: Path) -> str:
 
 
 def decompressed(decompressor: Any, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content in parts of at most ``CHUNK`` bytes. Raise EOFError after the last part if it is truncated.
-
-    ``decompressor`` is a new decompressor of zlib, bz2 or lzma. It verifies the checksum at the end of the content.
-    """
+    """Yield parts of at most ``CHUNK`` bytes from a new decompressor. Raise EOFError if the content is truncated."""
     for chunk in chunks:
         while not decompressor.eof and (part := decompressor.decompress(chunk, CHUNK)):
             yield part
