@@ -154,10 +154,7 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """Return, for each sample, the first voxel and the shape of a box that contains all scan voxels of the patch.
-
-    In the plane, the box is one voxel larger on each side, because devices may round differently than the CPU.
-    """
+    """Return first voxel and shape of boxes with the scan voxels of the patches, one voxel larger for rounding."""
     columns = _Columns.of(torch.from_numpy(table), len(patch))
     corners = columns.in_plane([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
     # scan positions are monotonic along each patch axis, so their extremes are at the corners

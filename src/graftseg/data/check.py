@@ -9,7 +9,7 @@ from graftseg.core.phrases import counted
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
 from graftseg.data.checks import labels, sets
-from graftseg.data.checks.cases import CaseResult, check_case, label_map_findings
+from graftseg.data.checks.cases import check_case, label_map_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
@@ -99,6 +99,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     ]
     likeness, test_likeness = sets.compare_splits(summaries), sets.compare_splits(summaries, "test")
     coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
+    placed = [(result.case, result.geometry) for result in results if result.geometry is not None]
     findings = [
         *(finding for result in results for finding in result.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
@@ -110,7 +111,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
         *copy_findings(summaries.cases),
         *rescaled_copy_findings(coarse),
         *label_map_findings(results),
-        *sets.channel_findings(,
+        *sets.channel_findings(placed),
         *sets.gray_findings(dataset),
         *sets.set_findings(summaries.cases),
         *sets.shift_findings(summaries, likeness),

@@ -97,11 +97,7 @@ class Dataset:
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
     ) -> "Dataset":
-        """Return the data set for training, without test cases and without labels that training must not see.
-
-        ``divide_labeled`` assigns roles to the labeled cases. Labeled cases that are used without labels come first
-        among the unlabeled cases. ``held_out`` cases stay labeled, although training does not use them.
-        """
+        """Return the data set for training, without test cases and without labels that training must not see."""
         roles = divide_labeled(self.root, self.of("labeled"), labeled_cases, validation_cases, held_out)
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in roles.hidden)
         labeled = roles.held_out + roles.labeled + roles.validation

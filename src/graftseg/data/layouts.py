@@ -173,10 +173,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
 
 
 def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, grouping.Files]) -> grouping.Files:
-    """Return the images in other folders that the label maps of a split may belong to.
-
-    A new label map in ``labelsTr`` makes an image in ``imagesUn`` labeled, so that annotating moves no scan.
-    """
+    """Return images without a folder of labels. A label map in ``labelsTr`` makes them labeled where they are."""
     folders = [images for images, labels, _ in places if labels is None] if split == "labeled" else []
     return {name: files for images in folders for name, files in grouped[images].items()}
 

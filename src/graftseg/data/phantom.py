@@ -109,7 +109,10 @@ def _draw_look(rng: np.random.Generator, label: npt.NDArray[np.uint8], organs: F
     image = air + (body - air) * organs
     image = np.where(label > 0, look[label + 1], image)
     image = ndimage.gaussian_filter(image, rng.uniform(0.4, 0.7) + 0.5 * drift)
-    image = image * (1 + 0.35 * _smooth_field(rng, image.shape))
+    # a smooth random field between -1 and 1, like the bias field of a receive coil
+    coarse = rng.uniform(-1, 1, [4] * image.ndim)
+    field = ndimage.zoom(coarse, [n / 4 for n in image.shape], order=3, mode="nearest", grid_mode=True)
+    image = image * (1 + 0.35 * np.clip(field, -1, 1))
     image = image + rng.normal(0, rng.uniform(0.03, 0.06) + 0.03 * drift, image.shape)
     return np.asarray(np.clip(image, 0, 4), dtype=np.float32)
 
@@ -125,10 +128,3 @@ def _outline_factor(rng: np.random.Generator, offset: Floats) -> Floats:
     angle = np.arctan2(offset[1], offset[0])
     waves = [rng.uniform(0, 0.06) * np.cos(k * angle + rng.uniform(0, 2 * np.pi)) for k in (2, 3, 4)]
     return np.asarray(1 + sum(waves))
-
-
-def _smooth_field(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-    """Draw a smooth random field between -1 and 1, like the bias field of a receive coil."""
-    coarse = rng.uniform(-1, 1, [4] * len(shape))
-    zoomed = ndimage.zoom(coarse, [n / 4 for n in shape], order=3, mode="nearest", grid_mode=True)
-    return np.asarray(np.clip(zoomed, -1, 1))

@@ -181,10 +181,7 @@ def is_store(path: Data) -> TypeGuard[Path]:
 
 
 def open_store(path: Path) -> Store:
-    """Open a finished store and check the header of every image file.
-
-    Label maps are opened only on request, because training must not open labels of cases that it uses without labels.
-    """
+    """Open a finished store and check the header of every image. Labels are opened only when they are needed."""
     manifest = path / MANIFEST
     if not manifest.is_file():
         finding, remedy = f"not a prepared store, {MANIFEST} is missing", "create it with prepare"

@@ -45,24 +45,20 @@ def read_la(root: Path) -> Dataset:
     lists = root.parent if scans == root and root.name == FOLDER else root
     cases: list[Case] = []
     problems: list[UserError] = []
-    for name, split in LISTS:
-        source, entries = entries_of(lists, f"la-{name}.list", f"{name}.list")
+    for kind, split in LISTS:
+        source, entries = entries_of(lists, f"la-{kind}.list", f"{kind}.list")
         for entry in entries:
-            path = scans / _folder_name(source, entry) / FILE
+            name = entry.removesuffix(f"/{FILE}")
+            if Path(name).name != name or name == "..":
+                finding = f"{entry!r} is not the name of a case"
+                raise UserError(Code.BENCHMARK_MISMATCH, source, finding, "list only the names of case folders")
+            path = scans / name / FILE
             if path.is_file():
                 cases.append(Case(path.parent.name, (path,), path, split))
             else:
                 problems.append(missing_case(root, source, path.parent.name, f"{path.parent.name}/{FILE}"))
     problems += find_repeated(root, cases)
     return Dataset(root, "la", tuple(cases), CLASSES, tuple(problems), reader=LaFiles())
-
-
-def _folder_name(source: Path, entry: str) -> str:
-    name = entry.removesuffix(f"/{FILE}")
-    if Path(name).name != name or name == "..":
-        finding = f"{entry!r} is not the name of a case"
-        raise UserError(Code.BENCHMARK_MISMATCH, source, finding, "list only the names of case folders")
-    return name
 
 
 def _folder_of_cases(root: Path) -> Path | None:

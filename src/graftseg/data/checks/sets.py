@@ -22,9 +22,7 @@ from graftseg.data.grid import grid_difference
 SPACING_FACTOR = 2.0  # a spacing that differs from the median by a larger factor is reported
 SCALE_FACTOR = 20.0  # intensity ranges that differ by a larger factor are reported
 THICK_SLICES = 3.0  # volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices
-SLICES_LAST = ("ASR", "RSA", "RAS")
-"""Orientations whose last axis is right-left, anterior-posterior and superior-inferior, respectively."""
-
+SLICES_LAST = ("ASR", "RSA", "RAS")  # the last axis is right-left, anterior-posterior and superior-inferior
 AIR_LIMIT = -200.0  # HU; a CT scan with a lower value contains air, as ``offset_findings`` expects of most scans
 ZERO_TOLERANCE = 100.0  # without the rescale intercept, the lowest value of CT is within this distance of 0
 TISSUE_LIMIT = 700.0  # without the rescale intercept, the highest value of CT is above this (water: about 1000)
@@ -124,19 +122,14 @@ def _slice_axes(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report volumes with thick slices that are not stacked along the last axis of RAS, the default orientation."""
     volumes = [case for case in cases if len(case.shape) == 3]
     for axis, orientation in enumerate(SLICES_LAST[:-1]):
-        across = [case for case in volumes if _thick_slice_axis(case) == axis]
+        across = [case for case in volumes if case.canonical_spacing.index(max(case.canonical_spacing)) == axis]
+        across = [case for case in across if round(max(case.spacing) / min(case.spacing), 3) > THICK_SLICES]
         if across:
             spacing = across[0].canonical_spacing
             size = f"spacing {max(spacing):.2f} and {min(spacing):.2f} mm, in {len(across)} of {len(volumes)} volumes"
             what = "slices are not stacked along the last axis of RAS, but 2-D networks use the last axis"
             remedy = f"set data.orientation to {orientation} in a 2-D recipe"
             yield Finding("note", what, across[0].name, size, remedy, tuple(case.name for case in across))
-
-
-def _thick_slice_axis(case: CaseFingerprint) -> int | None:
-    """Return the axis, in canonical order, along which thick slices are stacked, or None."""
-    spacing = case.canonical_spacing
-    return spacing.index(max(spacing)) if round(max(spacing) / min(spacing), 3) > THICK_SLICES else None
 
 
 def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:

@@ -157,45 +157,40 @@ def read_slices(path: Path, *, pixels: bool) -> list[Slice]:
 
 
 def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
-    images = []
-    for member in members:
-        with user_errors(member.where):
-            image = _image_file(member)
-        if image is not None:
-            images.append(image)
-    return images
+    return [image for member in members if (image := _image_file(member)) is not None]
 
 
 def _image_file(member: Member) -> _ImageFile | None:
-    header = read_tags(
-        member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME)
-    )
-    tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
-    modality = str(tags["Modality"] or "unknown modality")
-    if modality in NON_IMAGE_MODALITIES:
-        return None
-    if not tags["Rows"]:
-        sop_class = value(member.where, header, "SOPClassUID")
-        # a class UID without a name, such as an invalid list of UIDs, is treated as an image
-        if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
-            raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
-        return None
-    patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
-    frames = int(number(member.where, tags, "NumberOfFrames", 1)) or 1
-    is_enhanced = SHARED in header or PER_FRAME in header
-    is_placed = is_enhanced or POSITION in header
-    return _ImageFile(
-        member,
-        series=str(tags["SeriesInstanceUID"] or ""),
-        modality=modality,
-        number="without number" if tags["SeriesNumber"] is None else str(tags["SeriesNumber"]),
-        is_localizer="LOCALIZER" in (tags["ImageType"] or ()),
-        frames=frames,
-        is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
-        is_enhanced=is_enhanced,
-        patient=hash(patient) if patient else None,
-        name=hash(name) if name else None,
-    )
+    with user_errors(member.where):
+        header = read_tags(
+            member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME)
+        )
+        tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
+        modality = str(tags["Modality"] or "unknown modality")
+        if modality in NON_IMAGE_MODALITIES:
+            return None
+        if not tags["Rows"]:
+            sop_class = value(member.where, header, "SOPClassUID")
+            # a class UID without a name, such as an invalid list of UIDs, is treated as an image
+            if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
+                raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
+            return None
+        patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
+        frames = int(number(member.where, tags, "NumberOfFrames", 1)) or 1
+        is_enhanced = SHARED in header or PER_FRAME in header
+        is_placed = is_enhanced or POSITION in header
+        return _ImageFile(
+            member,
+            series=str(tags["SeriesInstanceUID"] or ""),
+            modality=modality,
+            number="without number" if tags["SeriesNumber"] is None else str(tags["SeriesNumber"]),
+            is_localizer="LOCALIZER" in (tags["ImageType"] or ()),
+            frames=frames,
+            is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
+            is_enhanced=is_enhanced,
+            patient=hash(patient) if patient else None,
+            name=hash(name) if name else None,
+        )
 
 
 def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]:

@@ -131,20 +131,15 @@ def numbers(where: Path, header: Any, tag: str, count: int | None = None) -> Flo
     if content is None:
         return None
     try:
-        values = np.array([float(word) for word in (_decimals(content) if isinstance(content, bytes) else content)])
+        if isinstance(content, bytes):  # from pydicom for a list of more than 64 kB (written as UN)
+            content = content.rstrip(b"\0").split(b"\\") if DECIMALS.fullmatch(content) else [""]
+        values = np.array([float(word) for word in content])
     except (TypeError, ValueError):
         values = np.array([np.nan])
     if count not in (None, len(values)) or not (np.abs(values) < MAX_LENGTH).all():
         expected = "a list of numbers" if count is None else f"{count} numbers"
         raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not {expected}", AGAIN)
     return values
-
-
-def _decimals(content: bytes) -> list[bytes]:
-    """Split a list of decimal strings (DS). pydicom returns bytes if the list has more than 64 kB (written as UN)."""
-    if not DECIMALS.fullmatch(content):
-        raise ValueError("not a list of decimal strings")
-    return content.rstrip(b"\0").split(b"\\")
 
 
 def pydicom_package() -> Any:
