@@ -4,10 +4,9 @@
 are in ``labelsTr``. Images are never changed.
 
 A drawing is a flat array of class numbers in the voxel order of the browser. A draft is the drawing it starts from, and
-a journal of all strokes since then. A stroke is a list of runs of voxels that get a new value. A run is nine bytes,
-little endian: the first voxel, the number of voxels and the new value. Each stroke is on disk before it is confirmed,
-so a draft survives a crash of the browser, the server or the machine. A stroke that was cut off at the end of the
-journal was never confirmed and is dropped.
+a journal of strokes. A stroke is a list of runs of voxels that get a new value. A run is nine bytes, little endian: the
+first voxel, the number of voxels and the new value. Each stroke is on disk before it is confirmed, so a draft survives
+a crash of the browser, the server or the machine. A cut-off stroke was never confirmed and is dropped.
 """
 
 import hashlib

@@ -54,7 +54,7 @@ class BatchSettings(Settings):
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
     foreground: float = Field(0.0, ge=0, le=1)
-    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)  # of those left, used with labels, unlike the rest
+    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)  # of the remaining; the rest is used without labels
     validation_cases: int = Field(0, ge=0, le=MAX_COUNT)  # last labeled cases, in addition to those of the data set
     held_out: tuple[str, ...] = ()  # labeled cases of which neither image nor label is used
 
@@ -67,7 +67,12 @@ class BatchSettings(Settings):
         if self.unlabeled_crop == "centre" and (self.foreground or self.intensity):
             raise ValueError("foreground and intensity cannot be combined with unlabeled_crop: centre")
         if self.warp is not None:
-            self._check_warp(self.warp)
+            if self.augment.rotate_flip or self.augment.rotate:
+                raise ValueError("warp also rotates and mirrors; set augment.rotate_flip and augment.rotate to 0")
+            if self.unlabeled_crop == "centre":
+                raise ValueError("warp needs unlabeled_crop: random")
+            if (axis := max(self.warp.mirror, default=0)) >= len(self.patch):
+                raise ValueError(f"warp.mirror has axis {axis}, but a patch has {len(self.patch)} axes")
         return self
 
     @property
@@ -82,14 +87,6 @@ class BatchSettings(Settings):
             return (0, 1)
         return () if self.warp is None else self.warp.mirror
 
-    def _check_warp(self, warp: WarpSettings) -> None:
-        if self.augment.rotate_flip or self.augment.rotate:
-            raise ValueError("warp also rotates and mirrors; set augment.rotate_flip and augment.rotate to 0")
-        if self.unlabeled_crop == "centre":
-            raise ValueError("warp needs unlabeled_crop: random")
-        if any(axis >= len(self.patch) for axis in warp.mirror):
-            raise ValueError(f"warp.mirror has axis {max(warp.mirror)}, but a patch has {len(self.patch)} axes")
-
 
 @dataclass(frozen=True)
 class Cases:
@@ -103,20 +100,14 @@ class Cases:
 def training_cases(store: Store, settings: BatchSettings) -> Cases:
     """Return the cases of a store by role. Labeled cases beyond ``labeled_cases`` become unlabeled cases."""
     roles = divide_labeled(store.path, store.of("labeled"), *settings.role_limits)
-    return Cases(
-        labeled=roles.labeled,
-        unlabeled=roles.hidden + store.of("unlabeled"),
-        validation=roles.validation + store.of("validation"),
-    )
+    unlabeled, validation = roles.hidden + store.of("unlabeled"), roles.validation + store.of("validation")
+    return Cases(roles.labeled, unlabeled, validation)
 
 
 class Batches:
-    """The batches of a run, from a labeled and an unlabeled stream.
+    """The batches of a run, from a labeled and an unlabeled stream."""
 
-    ``resident`` is true if batches are gathered from device memory, which CUDA graph capture of a step requires.
-    """
-
-    resident = True
+    resident = True  # gathered from device memory, which CUDA graph capture of a step requires
     stream_type: type[Stream] = Stream
 
     def __init__(

@@ -98,8 +98,6 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
         each if each.summary is None else replace(each, findings=each.findings + next(found)) for each in results
     ]
     likeness, test_likeness = sets.compare_splits(summaries), sets.compare_splits(summaries, "test")
-    coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
-    placed = [(result.case, result.geometry) for result in results if result.geometry is not None]
     findings = [
         *(finding for result in results for finding in result.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
@@ -109,9 +107,9 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
         *labels.side_findings({result.case.name: result.centers for result in results}, dataset.classes),
         *labels.island_findings(summaries.cases, dataset.classes),
         *copy_findings(summaries.cases),
-        *rescaled_copy_findings(coarse),
+        *rescaled_copy_findings([(each.summary, each.coarse) for each in results if each.summary is not None]),
         *label_map_findings(results),
-        *sets.channel_findings(placed),
+        *sets.channel_findings([(each.case, each.geometry) for each in results if each.geometry is not None]),
         *sets.gray_findings(dataset),
         *sets.set_findings(summaries.cases),
         *sets.shift_findings(summaries, likeness),

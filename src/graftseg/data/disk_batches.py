@@ -100,10 +100,7 @@ class DiskStream(Stream):
 
 
 class DiskBatches(Batches):
-    """Batches from files, which a thread reads while previous steps run.
-
-    A damaged file stops training at the first batch that needs the file.
-    """
+    """Batches from files, read in a thread while previous steps run. A damaged file stops the step that needs it."""
 
     resident = False
     stream_type = DiskStream

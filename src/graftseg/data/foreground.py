@@ -1,8 +1,4 @@
-"""Foreground positions of the cases of a stream, around which patches are drawn.
-
-At most a few thousand positions per class and case are stored in CPU memory. The positions come from label maps or, for
-unlabeled scans, from network predictions.
-"""
+"""Foreground positions, from label maps or predictions, around which patches of a stream are drawn."""
 
 import zlib
 from collections.abc import Iterable

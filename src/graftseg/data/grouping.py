@@ -46,20 +46,14 @@ def group_scans(
         elif match := CHANNEL.fullmatch(stem(path)):
             add_channel(files, match["case"], int(match["channel"]), path, problems)
         else:
-            remedy = _numbering(path, channels)
+            name, remedy = scan_stem(path), "name the channels CASE_0000, CASE_0001, ..."
+            numbered = f"{name}_0000{nfc(path.name)[len(name) :]}"
+            if channels == 1 and not (path.parent / numbered).exists():
+                remedy = f"rename {path.name} to {numbered}"
             if original := original_name(stem(path)):
                 remedy = f"if it is a second copy of {original}, remove it; otherwise {remedy}"
             problems.append(UserError(Code.CASE_NAME, path, "the name has no channel number", remedy))
     return files
-
-
-def _numbering(path: Path, channels: int | None) -> str:
-    """Return how to give a channel number to a file. A file of the only channel gets the number 0000."""
-    stem = scan_stem(path)
-    numbered = f"{stem}_0000{nfc(path.name)[len(stem) :]}"
-    if channels == 1 and not (path.parent / numbered).exists():
-        return f"rename {path.name} to {numbered}"
-    return "name the channels CASE_0000, CASE_0001, ..."
 
 
 def channel_count_of(scans: Iterable[Path]) -> int:

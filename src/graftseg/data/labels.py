@@ -167,11 +167,7 @@ def _consecutive(values: set[int] | dict[int, str]) -> bool:
 
 
 def read_label_of(dataset: Dataset, case: Case, scan: Scan) -> Scan:
-    """Read the label map of a case whose image is ``scan``. Refuse an image in place of a label map, and the reverse.
-
-    An image in place of a label map has many values, fractions, negative values or several channels. The scan then has
-    few values, all integers from 0, or the same voxels.
-    """
+    """Read the label map of a case whose image is ``scan``. Refuse an image in its place, and a copy of ``scan``."""
     path, image = label_path(case), case.images[0]
     try:
         label = dataset.reader.label(case)

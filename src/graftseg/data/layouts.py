@@ -1,7 +1,7 @@
 """The labeled, unlabeled and test cases of a folder of scans, in any of the known layouts."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +10,7 @@ from graftseg.core.names import names_extending
 from graftseg.core.types import Case, Split
 from graftseg.data import grouping
 from graftseg.data.benchmarks import recognize_benchmark
-from graftseg.data.dataset import Dataset as Dataset
-from graftseg.data.dataset import ScanFiles
+from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.dataset_json import DatasetJson, case_and_label_names
 from graftseg.data.folders import (
     CONVERSION_ADVICE,
@@ -65,16 +64,14 @@ def misnamed_folders(root: Path) -> dict[Path, str]:
     return {path: name for path, name in meant.items() if name and not is_same[path]}
 
 
-def _misnamed_errors(root: Path) -> list[UserError]:
-    """Return an error for every folder of scans that would be ignored because of its name."""
-    errors = []
+def _misnamed_errors(root: Path) -> Iterator[UserError]:
+    """Yield an error for every folder of scans that would be ignored because of its name."""
     for path, name in misnamed_folders(root).items():
         if grouping.scans_in(path) or grouping.labels_in(path):
             content = "label maps" if name.startswith("labels") else "scans"
             finding = f"the {content} in this folder are not used, because of its name"
             remedy = f"move the {content} into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
-            errors.append(UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy))
-    return errors
+            yield UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy)
 
 
 def _nearby_folder(folder: Path) -> str:

@@ -92,7 +92,10 @@ def _draw_heart(rng: np.random.Generator, space: Floats) -> npt.NDArray[np.uint8
     outer = size * rng.uniform(0.26, 0.38)
     inner = outer * rng.uniform(0.52, 0.70)
     squash = rng.uniform(0.88, 1.14, axes)
-    outline = _outline_factor(rng, space - center.reshape(-1, *[1] * axes))
+    offset = space - center.reshape(-1, *[1] * axes)
+    angle = np.arctan2(offset[1], offset[0])
+    waves = [rng.uniform(0, 0.06) * np.cos(k * angle + rng.uniform(0, 2 * np.pi)) for k in (2, 3, 4)]
+    outline = 1 + sum(waves)  # varies with the direction, so that outlines are not ellipses
     distance = np.sqrt(_ellipsoid(space, center, squash)) * outline
     crescent_center = center + direction * outer * rng.uniform(0.60, 0.80)
     crescent = np.sqrt(_ellipsoid(space, crescent_center, squash)) * outline < outer * rng.uniform(0.98, 1.16)
@@ -121,10 +124,3 @@ def _ellipsoid(space: Floats, center: Floats, radii: Floats) -> Floats:
     """Return the squared distance from the center in units of the radii."""
     column = (-1, *[1] * (len(space)))
     return np.asarray(np.square((space - center.reshape(column)) / radii.reshape(column)).sum(axis=0))
-
-
-def _outline_factor(rng: np.random.Generator, offset: Floats) -> Floats:
-    """Draw a factor near 1 that varies with the direction from the center, so that outlines are not ellipses."""
-    angle = np.arctan2(offset[1], offset[0])
-    waves = [rng.uniform(0, 0.06) * np.cos(k * angle + rng.uniform(0, 2 * np.pi)) for k in (2, 3, 4)]
-    return np.asarray(1 + sum(waves))

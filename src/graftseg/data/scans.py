@@ -15,7 +15,6 @@ from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
 from graftseg.data.formats.dicom_labels import is_dicom_label, read_dicom_label
 from graftseg.data.formats.dicom_members import has_dicom_content, is_dicom
-from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
 from graftseg.data.formats.scan import Format
 from graftseg.data.formats.scan import Scan as Scan
@@ -25,7 +24,6 @@ NIFTI = Format(nifti.nifti_geometry, nifti.read_nifti, nifti.read_nifti)
 ITK = Format(itk.itk_geometry, itk.read_itk, itk.read_itk)
 PICTURE = Format(pictures.picture_geometry, pictures.read_picture, partial(pictures.read_picture, is_label=True))
 DICOM = Format(dicom.dicom_geometry, dicom.read_dicom, None)
-
 FORMATS: dict[str, Format] = {
     **dict.fromkeys(nifti.SUFFIXES, NIFTI),
     **dict.fromkeys(itk.SUFFIXES, ITK),

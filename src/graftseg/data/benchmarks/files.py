@@ -1,6 +1,6 @@
 """The case lists of benchmarks, from the data or from the publications, and h5 files with an image and its labels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -48,17 +48,15 @@ def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]
     return path, read_list(path)
 
 
-def find_repeated(root: Path, cases: Iterable[Case]) -> list[UserError]:
-    """Return an error for each case that is listed twice, possibly for training and test."""
+def find_repeated(root: Path, cases: Iterable[Case]) -> Iterator[UserError]:
+    """Yield an error for each case that is listed twice, possibly for training and test."""
     seen: dict[str, Case] = {}
-    problems = []
     for case in cases:
         first = seen.setdefault(case.name, case)
         if first is not case:
             splits = f"twice as {case.split}" if first.split == case.split else f"as {first.split} and as {case.split}"
             finding = f"the case {case.name} is listed {splits}"
-            problems.append(UserError(Code.CASE_DUPLICATE, root, finding, "keep one of the entries"))
-    return problems
+            yield UserError(Code.CASE_DUPLICATE, root, finding, "keep one of the entries")
 
 
 def missing_case(root: Path, source: Path, name: str, file: str) -> UserError:

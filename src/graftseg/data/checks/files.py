@@ -53,14 +53,12 @@ def _unused_folders(root: Path) -> Iterator[Finding]:
 
 
 def _images_without_label(dataset: Dataset) -> Iterator[Finding]:
-    """Report unlabeled images in ``imagesTr``: a warning if most images there are labeled, and otherwise a note.
-
-    Nothing is reported if a label map without an image is an error, because it may belong to one of these images.
-    """
+    """Report unlabeled images in ``imagesTr``: a warning if most images there are labeled, and otherwise a note."""
     folder = dataset.root / "imagesTr"
     labeled, unlabeled = (
         [case for case in dataset.of(split) if case.images[0].parent == folder] for split in ("labeled", "unlabeled")
     )
+    # a label map without an image, which is an error, may belong to one of these images
     if unlabeled and not any(problem.code is Code.LABEL_UNMATCHED for problem in dataset.problems):
         severity: Severity = "warning" if len(unlabeled) < len(labeled) else "note"
         what = "images in imagesTr have no label map, so they are used as unlabeled scans"

@@ -73,9 +73,8 @@ def _decoder(name: str) -> Callable[[dict[str, Any], bytes], NDArray[Any]]:
 
         SimpleITK.ProcessObject.SetGlobalWarningDisplay(False)
         SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
-        return lambda request, _: SimpleITK.GetArrayFromImage(
-            SimpleITK.ReadImage(request["path"], imageIO="GDCMImageIO")
-        )
+        read = partial(SimpleITK.ReadImage, imageIO="GDCMImageIO")
+        return lambda request, _: SimpleITK.GetArrayFromImage(read(request["path"]))
     if name == "tifffile":
         import tifffile
 

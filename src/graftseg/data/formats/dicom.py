@@ -161,22 +161,21 @@ def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
 
 
 def _image_file(member: Member) -> _ImageFile | None:
-    with user_errors(member.where):
-        header = read_tags(
-            member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME)
-        )
-        tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
+    where = member.where
+    with user_errors(where):
+        header = read_tags(where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME))
+        tags = {tag: value(where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
         modality = str(tags["Modality"] or "unknown modality")
         if modality in NON_IMAGE_MODALITIES:
             return None
         if not tags["Rows"]:
-            sop_class = value(member.where, header, "SOPClassUID")
+            sop_class = value(where, header, "SOPClassUID")
             # a class UID without a name, such as an invalid list of UIDs, is treated as an image
             if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
-                raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
+                raise UserError(Code.SCAN_DAMAGED, where, "the file is truncated before its pixels", AGAIN)
             return None
         patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
-        frames = int(number(member.where, tags, "NumberOfFrames", 1)) or 1
+        frames = int(number(where, tags, "NumberOfFrames", 1)) or 1
         is_enhanced = SHARED in header or PER_FRAME in header
         is_placed = is_enhanced or POSITION in header
         return _ImageFile(

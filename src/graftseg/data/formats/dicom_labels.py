@@ -1,7 +1,4 @@
-"""Label maps from DICOM segmentations and RT structure sets, on the grid of a DICOM image.
-
-The names of segments and ROIs decide which class they are, so their order may differ between cases.
-"""
+"""Label maps from DICOM segmentations and RT structure sets, whose names decide the classes."""
 
 import json
 from collections import Counter

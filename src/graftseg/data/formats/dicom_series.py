@@ -1,7 +1,4 @@
-"""Read the slices of a DICOM series, or the frames of an enhanced DICOM file (CT or MR), as a volume.
-
-Only tags for voxels and geometry are read, no patient tags.
-"""
+"""Read the slices of a DICOM series, or the frames of an enhanced file, as a volume, without patient tags."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

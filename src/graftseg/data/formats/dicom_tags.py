@@ -52,10 +52,7 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
 
 
 class _Content(BufferedReader):
-    """A file that refuses deflated content of excessive size.
-
-    pydicom calls ``read()`` without a size only to inflate the rest of a file.
-    """
+    """A file that refuses excessive deflated content, which pydicom reads by ``read()`` without a size."""
 
     def __init__(self, where: Path, content: Path | BinaryIO) -> None:
         if isinstance(content, Path) and content.exists() and not content.is_file():

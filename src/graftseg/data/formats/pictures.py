@@ -46,10 +46,7 @@ def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
 
 
 def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> scan.Scan:
-    """Read pixels ``(C, columns, rows)`` in their stored type. In a label map, palette indices are class numbers.
-
-    If ``channel_count`` is 1, equal colors become one channel. Other numbers do not matter.
-    """
+    """Read ``(C, columns, rows)`` as stored. ``channel_count`` 1 merges equal colors, ``is_label`` reads palettes."""
     scan.refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
@@ -196,14 +193,11 @@ def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
 
 
 def are_gray(cases: Sequence[Case], named_channels: int | None) -> bool:
-    """Return whether all training scans are gray pictures, and at least one of them is stored with three colors.
-
-    Colors are kept if ``dataset.json`` names another number of channels than a case has files. Test scans are not read.
-    A damaged picture does not count, because reading it is an error anyway.
-    """
+    """Return whether all training scans are gray pictures, and at least one of them is stored with three colors."""
     training = [case for case in cases if case.split in ("labeled", "unlabeled")]
     images = [path for case in training for path in case.images]
     are_pictures = bool(images) and all(path.name.lower().endswith(SUFFIXES) for path in images)
+    # colors are kept if dataset.json names another number of channels than a case has files
     if not are_pictures or named_channels not in (None, len(training[0].images)):
         return False
     colored = [path for path in images if _stores_colors(path)]

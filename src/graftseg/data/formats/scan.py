@@ -70,15 +70,11 @@ class Scan:
 
 @dataclass(frozen=True)
 class FourthAxis:
-    """The number of volumes in a file, and the distance between volumes according to the header (``step``).
-
-    A ``step`` of 0 or 1 and the unit second are ambiguous, because many programs write them for channels.
-    ``says_time`` means that the header contains a word or number that only occurs in time series.
-    """
+    """The volumes of a file according to its header. Many programs write steps of 0, 1 or seconds for channels."""
 
     volumes: int
-    step: float
-    says_time: bool = False
+    step: float  # distance between volumes
+    says_time: bool = False  # the header contains a word or number that only occurs in time series
     in_seconds: bool = False
 
     def refuse_time(self, path: Path, channel_count: int | None) -> None:
