@@ -49,7 +49,11 @@ def train(
     (folder / "plan.yaml").write_text(plan.text)
     if arm == "coarse":
         short = make_plan(dataset, device="cpu", minutes=15, timed=False).recipe
-        changes = [f"data.spacing={list(short.data.spacing)}", f"batches.patch={list(short.batches.patch)}", *changes]
+        changes = [
+            f"data.spacing={list(short.data.spacing or ())}",
+            f"batches.patch={list(short.batches.patch)}",
+            *changes,
+        ]
     began, settings = time.monotonic(), [f"seed={job.seed}", *ARMS[arm], *changes]
     graftseg.train(folder / "plan.yaml", folder / "scans", folder / "run", overrides=settings, device=device)
     seconds = {"train": round(time.monotonic() - began, 1)}

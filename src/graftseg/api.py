@@ -16,8 +16,7 @@ from graftseg.core.tasks import open_executor
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import read_benchmark
-from graftseg.data.drop import find_broken
-from graftseg.data.fix import check_fix_target, write_fixed_copy
+from graftseg.data.fix import check_fix_target, find_broken, write_fixed_copy
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources, as_data, single_folder
 from graftseg.data.store import Store

@@ -12,8 +12,7 @@ from isolated import isolated
 from kills import kill_everywhere
 from part import Part
 
-from graftseg.data.annotation.folder import AnnotationFolder
-from graftseg.data.annotation.strokes import RUN
+from graftseg.data.annotation import RUN, AnnotationFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label
 from graftseg.reporting.viewer.annotator import Annotator

@@ -6,10 +6,16 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.core.types import Geometry
+from graftseg.data.check import Finding, examine
+from graftseg.data.dataset import Dataset
 from graftseg.data.scans import write_label, write_scan
 
 SHAPE = (16, 16, 4)
 Array = npt.NDArray[np.generic]
+
+
+def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
+    return list(examine(dataset, workers=workers))
 
 
 def geometry(shape: tuple[int, ...] = SHAPE, step: float = 1.0, origin: float = 0.0) -> Geometry:

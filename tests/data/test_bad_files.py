@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_fakes import image, make_scans, put
+from check_fakes import check, image, make_scans, put
 from PIL import Image
 
 from dicom_fakes import write_series
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
-from graftseg.data.check import check, examine
+from graftseg.data.check import examine
 from graftseg.data.dataset_json import DatasetJson
 from graftseg.data.fix import write_fixed_copy
 from graftseg.data.layouts import read_layout

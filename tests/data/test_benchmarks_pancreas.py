@@ -10,8 +10,8 @@ from dicom_fakes import write_series
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry, Matrix
-from graftseg.data.benchmarks import pancreas_files, read_benchmark
-from graftseg.data.benchmarks.lists import PUBLISHED, read_list
+from graftseg.data.benchmarks import pancreas, read_benchmark
+from graftseg.data.benchmarks.files import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import write_label, write_scan
@@ -59,8 +59,8 @@ def write_labels(root: Path, number: int, spacing: tuple[float, ...]) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scale margins and sizes down to these small scans."""
-    monkeypatch.setattr(pancreas_files, "MARGIN", 2)
-    monkeypatch.setattr(pancreas_files, "MIN_SIZE", 6)
+    monkeypatch.setattr(pancreas, "MARGIN", 2)
+    monkeypatch.setattr(pancreas, "MIN_SIZE", 6)
 
 
 @pytest.fixture(params=["dicom", "nifti"])

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_fakes import SHAPE, geometry, image, label, make_scans, put
+from check_fakes import SHAPE, check, geometry, image, label, make_scans, put
 
 from graftseg.core.types import Geometry
 from graftseg.data import dataset as module
-from graftseg.data.check import Finding, check, examine
+from graftseg.data.check import Finding, examine
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import Scan, read_case, read_label
 

@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-from check_fakes import SHAPE, geometry, image, label, put
+from check_fakes import SHAPE, check, geometry, image, label, put
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import names_extending, split_suffix
-from graftseg.data.check import Finding, check
+from graftseg.data.check import Finding
 from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans_to_predict import check_channels

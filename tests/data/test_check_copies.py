@@ -3,10 +3,10 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from check_fakes import SHAPE, geometry, image, make_scans, put
+from check_fakes import SHAPE, check, geometry, image, make_scans, put
 
 from graftseg.core.types import Geometry
-from graftseg.data.check import Finding, check
+from graftseg.data.check import Finding
 from graftseg.data.grid import in_one_orientation
 from graftseg.data.layouts import read_layout
 

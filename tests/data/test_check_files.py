@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_fakes import geometry, image, label, make_scans, put
+from check_fakes import check, geometry, image, label, make_scans, put
 from PIL import Image
 
 from dicom_fakes import write_series
 from graftseg.core.errors import Code
-from graftseg.data.check import Finding, check
+from graftseg.data.check import Finding
 from graftseg.data.layouts import read_layout
 from user_errors import user_error
 

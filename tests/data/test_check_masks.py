@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
-from check_fakes import image, label, make_scans, put
+from check_fakes import check, image, label, make_scans, put
 
-from graftseg.data.check import Finding, check
+from graftseg.data.check import Finding
 from graftseg.data.checks.labels import SET_TO_ONE
 from graftseg.data.layouts import read_layout
 

@@ -2,11 +2,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_fakes import SHAPE, geometry, image, put
+from check_fakes import SHAPE, check, geometry, image, put
 
 from graftseg.core.types import Case
-from graftseg.data.check import check
-from graftseg.data.checks.sides import left_right_centers, side_findings
+from graftseg.data.checks.labels import left_right_centers, side_findings
 from graftseg.data.fingerprint import fingerprint_case
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import Scan

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check_fakes import check
 
 from graftseg.core.types import SPLITS, Case, Geometry, Split
-from graftseg.data.check import check
 from graftseg.data.dataset import SCAN_FILES, Dataset, ScanFiles
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import Scan

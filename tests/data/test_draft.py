@@ -6,8 +6,7 @@ import pytest
 
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
-from graftseg.data.annotation.draft import JOURNAL, Canvas, Draft
-from graftseg.data.annotation.strokes import RUN, Runs
+from graftseg.data.annotation import JOURNAL, RUN, Canvas, Draft, Runs
 from user_errors import user_error
 
 GEOMETRY = Geometry((4, 3), tuple(map(tuple, np.eye(4).tolist())))

@@ -6,16 +6,15 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from check_fakes import SHAPE, Array, geometry, image, label, make_scans, put
+from check_fakes import SHAPE, Array, check, geometry, image, label, make_scans, put
 from nibabel.orientations import axcodes2ornt, io_orientation, ornt_transform
 from PIL import Image
 
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data import fix
-from graftseg.data.check import check, examine
-from graftseg.data.drop import find_broken
-from graftseg.data.fix import FixedCopy, write_fixed_copy
+from graftseg.data.check import examine
+from graftseg.data.fix import FixedCopy, find_broken, write_fixed_copy
 from graftseg.data.grid import lossless_reorientation
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_geometry, read_label, read_scan, write_scan

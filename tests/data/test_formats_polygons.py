@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from graftseg.data.formats import polygons
-from graftseg.data.formats.polygons import edges_of, fill_polygons
+from graftseg.data.formats import rtstruct
+from graftseg.data.formats.rtstruct import edges_of, fill_polygons
 
 Points = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ def test_groups_of_edges_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     star = np.random.default_rng(0).uniform(-2, 12, (40, 2))
     known = fill_polygons([star, square(1, 7)], (10, 10))
     for crossings in (1, 3, 50):
-        monkeypatch.setattr(polygons, "CROSSINGS", crossings)
+        monkeypatch.setattr(rtstruct, "CROSSINGS", crossings)
         assert np.array_equal(fill_polygons([star, square(1, 7)], (10, 10)), known)
 
 

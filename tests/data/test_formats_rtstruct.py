@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
+from check_fakes import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dicom_label_fakes import Image, write_rtstruct, write_seg
 from graftseg.core.errors import Code
-from graftseg.data.check import check
 from graftseg.data.formats.dicom_labels import structures_of
 from graftseg.data.formats.dicom_tags import numbers
 from graftseg.data.layouts import read_layout

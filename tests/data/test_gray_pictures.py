@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+from check_fakes import check
 from numpy.typing import NDArray
 from PIL import Image
 from tiny import tiny_recipe
 
 from graftseg import api
 from graftseg.core.errors import Code
-from graftseg.data.check import check
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_case, read_scan

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from graftseg.data.gray_window import MAX_VALUES, gray_window, to_gray
+from graftseg.data.slices import MAX_VALUES, gray_window, to_gray
 
 
 def test_percentiles_without_the_padding() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check_fakes import check
 
 from dicom_fakes import AXIAL, write_slice
 from graftseg import api
 from graftseg.core.errors import Code
-from graftseg.data.check import check
 from graftseg.data.formats.dicom import read_dicom
 from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.layouts import read_layout

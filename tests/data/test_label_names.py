@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
+from graftseg.data.grouping import cases_of_name, match_labels, most_similar_case, without_label_ending
 from loops import for_each
 
 NAMES = st.lists(st.sampled_from(["a", "A", "a_seg", "A_Seg", "a.label", "b", "b-mask", "B", "gt"]), unique=True)

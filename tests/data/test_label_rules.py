@@ -11,8 +11,9 @@ from check_fakes import geometry, image, label, put
 from graftseg import api
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
+from graftseg.data.dataset import Dataset
 from graftseg.data.labels import check_label_values, checked_values, refuse_class_list
-from graftseg.data.layouts import Dataset, read_layout
+from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import read_label
 from graftseg.data.sources import Sources

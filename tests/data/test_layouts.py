@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from dicom_fakes import write_slice
 from graftseg.core.errors import Code, UserError
 from graftseg.data.batches import BatchSettings, training_cases
+from graftseg.data.dataset import Dataset
 from graftseg.data.grouping import scans_in
-from graftseg.data.layouts import Dataset, read_layout
+from graftseg.data.layouts import read_layout
 from graftseg.data.store import Store
 from user_errors import user_error
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check_fakes import check
 
 from dicom_fakes import write_enhanced, write_series, write_slice
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
-from graftseg.data.check import check
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import is_scan, read_scan, write_label
 from graftseg.data.scans_to_predict import scan_cases

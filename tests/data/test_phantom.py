@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check_fakes import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
 from graftseg.core.types import Split
 from graftseg.data import phantom as phantom_module
-from graftseg.data.check import check
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import CLASSES, SPLITS, Phantom, make_phantom, write_phantoms
 from graftseg.data.scans import read_case, read_label

@@ -17,8 +17,9 @@ import pytest
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data import dataset as module
+from graftseg.data.dataset import Dataset
 from graftseg.data.intensity import IntensitySettings
-from graftseg.data.layouts import Dataset, read_layout
+from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, _to_float16, prepare, prepare_image
 from graftseg.data.scans import Scan, read_case, write_label, write_scan
 from graftseg.data.store import CASES, LOCK, MANIFEST, Store, open_store

@@ -9,9 +9,8 @@ import pytest
 from dicom_fakes import write_series
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
-from graftseg.data.archives import scans_below
 from graftseg.data.scans import write_scan
-from graftseg.data.scans_to_predict import scan_cases
+from graftseg.data.scans_to_predict import scan_cases, scans_below
 from user_errors import user_error
 
 IDENTITY = tuple(map(tuple, np.eye(4).tolist()))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg.core.errors import Code
-from graftseg.data.annotation.strokes import RUN, apply_runs, parse_runs, runs_between
+from graftseg.data.annotation import RUN, apply_runs, parse_runs, runs_between
 from user_errors import user_error
 
 drawings = st.integers(1, 60).flatmap(

@@ -1,10 +1,9 @@
 from pathlib import Path
 
 import pytest
-from check_fakes import make_scans
+from check_fakes import check, make_scans
 
 from graftseg.core.errors import Code
-from graftseg.data.check import check
 from graftseg.data.folders import unsupported_ending, unsupported_images_in
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans_to_predict import scan_cases

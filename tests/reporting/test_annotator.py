@@ -13,8 +13,7 @@ from viewer_fakes import ACCESS, client_of, make_tested_run
 
 from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
-from graftseg.data.annotation.folder import AnnotationFolder
-from graftseg.data.annotation.strokes import RUN
+from graftseg.data.annotation import RUN, AnnotationFolder
 from graftseg.data.grid import grid_difference
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label, read_scan

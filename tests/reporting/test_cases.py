@@ -7,8 +7,8 @@ from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_manifest
 
 from graftseg.core.predictions import PredictedCase
 from graftseg.core.types import Geometry, Matrix
-from graftseg.data.gray_window import gray_window
 from graftseg.data.scans import write_label, write_scan
+from graftseg.data.slices import gray_window
 from graftseg.reporting.cases import cases_section, chosen_cases, predicted_cases, slices_of
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.orientation import Orientation

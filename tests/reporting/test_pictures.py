@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from report_fakes import Page, decode_uri
 
-from graftseg.data.gray_window import to_gray
+from graftseg.data.slices import to_gray
 from graftseg.reporting.pictures import (
     FILL_OPACITY,
     MAX_SIDE,

@@ -24,39 +24,25 @@ from graftseg.core.settings import MAX_SIDE, Settings
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
-STRIDES = slice(10, 12)
-"""Columns of a parameter table that contain the memory strides of the scan."""
+STRIDES = 10  # first column of a parameter table that contains the memory strides of the scan
 
 
 class AugmentSettings(Settings):
-    """Probabilities and limits of the augmentations.
+    """Probabilities and limits of the augmentations, in the plane of the first two axes."""
 
-    - ``rotate_flip``: probability of a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes,
-      followed by a flip along one of these axes.
-    - ``rotate``: if no rotate-flip was drawn, probability of a rotation in the same plane.
-    - ``degrees``: this rotation is by a whole number of degrees from ``-degrees`` to ``degrees - 1``.
-    - ``margin``: extra zero padding on each side, in voxels. Scans that are larger than the patch along all axes are
-      not padded.
-    """
-
-    rotate_flip: float = Field(1.0, ge=0, le=1)
-    rotate: float = Field(0.0, ge=0, le=1)
-    degrees: int = Field(20, ge=1, le=180)
-    margin: int = Field(3, ge=0, le=MAX_SIDE)
+    rotate_flip: float = Field(1.0, ge=0, le=1)  # probability of a rotation by a multiple of 90 degrees and a flip
+    rotate: float = Field(0.0, ge=0, le=1)  # probability of a small rotation if no rotate-flip was drawn
+    degrees: int = Field(20, ge=1, le=180)  # a whole number of degrees from ``-degrees`` to ``degrees - 1``
+    margin: int = Field(3, ge=0, le=MAX_SIDE)  # zero padding per side, unless the scan is larger than the patch
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn parameters of a batch of B scans.
+    """Drawn parameters of a batch of B scans."""
 
-    - ``linear`` ``(B, 2, 2)``: the matrix ``A`` of the module docstring.
-    - ``start`` ``(B, axes)``: the first voxel of the crop.
-    - ``scale`` ``(B, 2)``: the number of slice voxels per patch voxel, or None if slices are not stretched.
-    """
-
-    linear: Floats
-    start: Integers
-    scale: Table | None = None
+    linear: Floats  # (B, 2, 2), the matrix ``A`` of the module docstring
+    start: Integers  # (B, axes), the first voxel of the crop
+    scale: Table | None = None  # (B, 2), slice voxels per patch voxel, or None if slices are not stretched
 
 
 def draw(
@@ -168,10 +154,7 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """Return, for each sample, the first voxel and the shape of a box that contains all scan voxels of the patch.
-
-    In the plane, the box is one voxel larger on each side, because devices may round differently than the CPU.
-    """
+    """Return first voxel and shape of boxes with the scan voxels of the patches, one voxel larger for rounding."""
     columns = _Columns.of(torch.from_numpy(table), len(patch))
     corners = columns.in_plane([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
     # scan positions are monotonic along each patch axis, so their extremes are at the corners
@@ -181,13 +164,6 @@ def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
         rows = [(columns.depth + shift).clamp(min=0).minimum(columns.last[:, 2:] + 1) for shift in (0, patch[2])]
         first, end = torch.cat([first, rows[0]], dim=1), torch.cat([end, rows[1]], dim=1)
     return first.numpy(), (end - first).numpy()
-
-
-def with_strides(table: Table, strides: Integers) -> Table:
-    """Return a copy of the table with new memory strides."""
-    changed = table.copy()
-    changed[:, STRIDES] = strides
-    return changed
 
 
 @dataclass(frozen=True)

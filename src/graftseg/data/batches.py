@@ -30,42 +30,33 @@ from graftseg.data.warp import Warp, WarpSettings, draw_warp, stretch_warp, unde
 
 Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
-FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6
-"""Numbers added to the stream number in a seed, so that foreground, warps and intensities are drawn independently."""
+FOREGROUND_SEED, WARP_SEED, INTENSITY_SEED = 2, 4, 6  # added to the stream number, for independent draws
 
 
 class BatchSettings(Settings):
     """Content of a batch: patch size, number of images per stream, and augmentation.
 
-    - ``labeled``, ``unlabeled``: number of images of each stream.
-    - ``warp``: affine and elastic deformation, off by default.
-    - ``intensity``: intensity augmentation, off by default.
-    - ``fit``: crop patches from a scan, or ``stretch`` slices to the patch size (2-D only).
     - ``unlabeled_crop``: position of unlabeled crops. ``centre`` also disables the augmentation of unlabeled scans.
     - ``order``: of the cases. In a ``mirrored`` batch, the first half follows the case list and the second half follows
       the reversed list, so that each case is always paired with the same partner.
     - ``foreground``: share of patches centered on a foreground voxel. Every class of a case is equally likely. In 2-D,
       slices with foreground are drawn more often. For unlabeled scans, the network of the previous stage predicts the
       foreground. In the first stage, no unlabeled patch is centered on foreground.
-    - ``held_out``: names of labeled cases of which neither image nor label is used.
-    - ``validation_cases``: number of labeled cases, at the end of the list, that are reserved for validation, in
-      addition to the validation cases of the data set.
-    - ``labeled_cases``: number of the remaining labeled cases that are used with labels. The rest is used without.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_SIDE)], ...] = Field(min_length=2, max_length=3)
-    labeled: int = Field(4, ge=1, le=MAX_IMAGES)
-    unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)
+    labeled: int = Field(4, ge=1, le=MAX_IMAGES)  # number of images
+    unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)  # number of images
     augment: AugmentSettings = AugmentSettings()
-    warp: WarpSettings | None = None
+    warp: WarpSettings | None = None  # affine and elastic deformation
     intensity: IntensityAugmentSettings | None = None
-    fit: Literal["crop", "stretch"] = "crop"
+    fit: Literal["crop", "stretch"] = "crop"  # crop patches, or stretch slices to the patch (2-D only)
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
     foreground: float = Field(0.0, ge=0, le=1)
-    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)
-    validation_cases: int = Field(0, ge=0, le=MAX_COUNT)
-    held_out: tuple[str, ...] = ()
+    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)  # of the remaining; the rest is used without labels
+    validation_cases: int = Field(0, ge=0, le=MAX_COUNT)  # last labeled cases, in addition to those of the data set
+    held_out: tuple[str, ...] = ()  # labeled cases of which neither image nor label is used
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -75,6 +66,13 @@ class BatchSettings(Settings):
             raise ValueError("order: mirrored needs an even number of labeled and of unlabeled images")
         if self.unlabeled_crop == "centre" and (self.foreground or self.intensity):
             raise ValueError("foreground and intensity cannot be combined with unlabeled_crop: centre")
+        if self.warp is not None:
+            if self.augment.rotate_flip or self.augment.rotate:
+                raise ValueError("warp also rotates and mirrors; set augment.rotate_flip and augment.rotate to 0")
+            if self.unlabeled_crop == "centre":
+                raise ValueError("warp needs unlabeled_crop: random")
+            if (axis := max(self.warp.mirror, default=0)) >= len(self.patch):
+                raise ValueError(f"warp.mirror has axis {axis}, but a patch has {len(self.patch)} axes")
         return self
 
     @property
@@ -89,18 +87,6 @@ class BatchSettings(Settings):
             return (0, 1)
         return () if self.warp is None else self.warp.mirror
 
-    @model_validator(mode="after")
-    def _check_warp(self) -> Self:
-        if self.warp is None:
-            return self
-        if self.augment.rotate_flip or self.augment.rotate:
-            raise ValueError("warp also rotates and mirrors; set augment.rotate_flip and augment.rotate to 0")
-        if self.unlabeled_crop == "centre":
-            raise ValueError("warp needs unlabeled_crop: random")
-        if any(axis >= len(self.patch) for axis in self.warp.mirror):
-            raise ValueError(f"warp.mirror has axis {max(self.warp.mirror)}, but a patch has {len(self.patch)} axes")
-        return self
-
 
 @dataclass(frozen=True)
 class Cases:
@@ -114,20 +100,14 @@ class Cases:
 def training_cases(store: Store, settings: BatchSettings) -> Cases:
     """Return the cases of a store by role. Labeled cases beyond ``labeled_cases`` become unlabeled cases."""
     roles = divide_labeled(store.path, store.of("labeled"), *settings.role_limits)
-    return Cases(
-        labeled=roles.labeled,
-        unlabeled=roles.hidden + store.of("unlabeled"),
-        validation=roles.validation + store.of("validation"),
-    )
+    unlabeled, validation = roles.hidden + store.of("unlabeled"), roles.validation + store.of("validation")
+    return Cases(roles.labeled, unlabeled, validation)
 
 
 class Batches:
-    """The batches of a run, from a labeled and an unlabeled stream.
+    """The batches of a run, from a labeled and an unlabeled stream."""
 
-    ``resident`` is true if batches are gathered from device memory, which CUDA graph capture of a step requires.
-    """
-
-    resident = True
+    resident = True  # gathered from device memory, which CUDA graph capture of a step requires
     stream_type: type[Stream] = Stream
 
     def __init__(
@@ -156,10 +136,7 @@ class Batches:
         return self.gather(to_device(self.draw(stage, step, unlabeled=unlabeled), self.device))
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """Draw the random parameters of a step on the CPU: a row per labeled image, then a row per unlabeled image.
-
-        All ranks draw the parameters of the whole batch, and each rank returns its rows.
-        """
+        """Draw the parameters of a step on the CPU: a row per labeled, then per unlabeled image of this rank."""
         tables = [own_rows(self._table(stage, step, LABELED, self._labeled_foreground))]
         if unlabeled:
             tables.append(own_rows(self._table(stage, step, UNLABELED, self._predicted_foreground.get(stage))))
@@ -217,7 +194,6 @@ class Batches:
         return max(1, len(self.labeled) // self.settings.labeled)
 
     def _table(self, stage: int, step: int, number: int, positions: Positions | None) -> Table:
-        """Draw the random parameters of a step for stream ``number``."""
         settings, stream, units = self.settings, self._stream(number), self._units(stage, step, number)
         if number == UNLABELED and settings.unlabeled_crop == "centre":
             return stream.table(units, self._centered(stream.shapes[units]))
@@ -236,10 +212,7 @@ class Batches:
         return self._augmented_table((self.seed, stage, step, number), stream, units, drawn)
 
     def _augmented_table(self, key: tuple[int, int, int, int], stream: Stream, units: Integers, drawn: Draw) -> Table:
-        """Return the table of the units, with warps and intensities from separate random generators.
-
-        ``key`` contains the seed of the run, the stage, the step and the number of the stream.
-        """
+        """Return the table of the units. ``key`` contains the seed of the run, the stage, the step and the stream."""
         settings, (*seed, number) = self.settings, key
         if settings.warp is None:
             table = stream.table(units, drawn)
@@ -253,7 +226,6 @@ class Batches:
         return np.concatenate([draw_intensities(rng, len(units), settings.intensity), table], axis=1)
 
     def _centered(self, shapes: Integers) -> Draw:
-        """Return center crops of scans with these shapes."""
         return centered(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
 
     def _units(self, stage: int, step: int, number: int) -> Integers:
@@ -262,7 +234,9 @@ class Batches:
         count = len(self._stream(number)) if used is None else len(used)
         size = self.settings.labeled if number == LABELED else self.settings.unlabeled
         if self.settings.order == "mirrored":
-            units = _mirrored(step, count, size)
+            # half from the list and half from the reversed list, both repeated without end
+            forward = (step * (size // 2) + np.arange(size // 2)) % count
+            units = np.concatenate([forward, count - 1 - forward])
         else:
             epoch, group = divmod(step, self.steps_per_epoch)
             units = _shuffled((self.seed, stage, epoch, number), count, group, size)
@@ -282,8 +256,7 @@ class Batches:
 def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
     """Return a batch of gathered images. Without ``unlabeled``, its unlabeled part is empty."""
     images, labels = labeled
-    if labels is None:
-        raise RuntimeError("the labeled stream has no labels")
+    assert labels is not None
     return Batch(Labeled(images, labels), images[:0] if unlabeled is None else unlabeled[0])
 
 
@@ -298,9 +271,3 @@ def _shuffled(key: tuple[int, ...], count: int, group: int, size: int) -> Intege
     numbers = range(first // count, (end - 1) // count + 1)
     items = np.concatenate([np.random.default_rng((*key, number)).permutation(count) for number in numbers])
     return items[first - numbers[0] * count :][:size]
-
-
-def _mirrored(step: int, count: int, size: int) -> Integers:
-    """Return ``size`` units, half from the list and half from the reversed list. Both lists repeat without end."""
-    forward = (step * (size // 2) + np.arange(size // 2)) % count
-    return np.concatenate([forward, count - 1 - forward])

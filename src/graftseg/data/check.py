@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from graftseg.core.phrases import counted
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
-from graftseg.data.checks.cases import CaseCheck, CaseResult, label_map_findings
+from graftseg.data.checks import labels, sets
+from graftseg.data.checks.cases import check_case, label_map_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import from_error, grouped, ordered
-from graftseg.data.checks.labels import class_findings, island_findings, tested_label_findings, value_findings
-from graftseg.data.checks.sets import channel_findings, gray_findings, set_findings
-from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
-from graftseg.data.checks.sides import side_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.fix import FixedCopy
@@ -24,21 +22,15 @@ from graftseg.data.slices import Thumbnail
 
 @dataclass(frozen=True)
 class Examination:
-    """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings.
-
-    - ``fingerprint``: summaries of the readable cases.
-    - ``likeness``, ``test_likeness``: comparison of labeled with unlabeled scans, and of labeled with test scans.
-    - ``thumbnails``: pictures by case name, if requested.
-    - ``mended``: description of the fixed copy, if requested.
-    """
+    """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings."""
 
     dataset: Dataset
-    fingerprint: Fingerprint
+    fingerprint: Fingerprint  # summaries of the readable cases
     findings: tuple[Finding, ...]
-    likeness: Likeness
-    test_likeness: Likeness
-    thumbnails: dict[str, Thumbnail] = field(default_factory=dict)
-    mended: FixedCopy | None = None
+    likeness: sets.Likeness  # of labeled and unlabeled scans
+    test_likeness: sets.Likeness  # of labeled and test scans
+    thumbnails: dict[str, Thumbnail] = field(default_factory=dict)  # by case name, if requested
+    mended: FixedCopy | None = None  # the fixed copy, if requested
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -96,48 +88,32 @@ class Examination:
         }
 
 
-def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
-    """Read every file of a data set once and report all findings, errors first."""
-    return list(examine(dataset, workers=workers).findings)
-
-
 def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = None) -> Examination:
     """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
-    results = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
+    results = in_parallel(partial(check_case, dataset, pictures=pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(result.summary for result in results if result.summary is not None))
-    results = _with_value_findings(dataset, summaries, results)
-    likeness, test_likeness = compare_splits(summaries), compare_splits(summaries, "test")
+    # findings about the values of a label map depend on the values of all others
+    found = iter(labels.value_findings(summaries.cases, dataset.classes))
+    results = [
+        each if each.summary is None else replace(each, findings=each.findings + next(found)) for each in results
+    ]
+    likeness, test_likeness = sets.compare_splits(summaries), sets.compare_splits(summaries, "test")
     findings = [
         *(finding for result in results for finding in result.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
-        *_set_findings(dataset, summaries, results),
-        *shift_findings(summaries, likeness),
-        *shift_findings(summaries, test_likeness),
+        *file_findings(dataset),
+        *labels.class_findings(dataset, summaries),
+        *labels.tested_label_findings(dataset, summaries),
+        *labels.side_findings({result.case.name: result.centers for result in results}, dataset.classes),
+        *labels.island_findings(summaries.cases, dataset.classes),
+        *copy_findings(summaries.cases),
+        *rescaled_copy_findings([(each.summary, each.coarse) for each in results if each.summary is not None]),
+        *label_map_findings(results),
+        *sets.channel_findings([(each.case, each.geometry) for each in results if each.geometry is not None]),
+        *sets.gray_findings(dataset),
+        *sets.set_findings(summaries.cases),
+        *sets.shift_findings(summaries, likeness),
+        *sets.shift_findings(summaries, test_likeness),
     ]
     thumbnails = {result.case.name: result.thumbnail for result in results if result.thumbnail is not None}
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)
-
-
-def _with_value_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> list[CaseResult]:
-    """Add the findings about the values of each label map, which depend on the values of all others."""
-    found = iter(value_findings(summaries.cases, dataset.classes))
-    return [
-        result if result.summary is None else replace(result, findings=result.findings + next(found))
-        for result in results
-    ]
-
-
-def _set_findings(dataset: Dataset, summaries: Fingerprint, results: list[CaseResult]) -> Iterator[Finding]:
-    """Yield findings that concern several cases."""
-    yield from file_findings(dataset)
-    yield from class_findings(dataset, summaries)
-    yield from tested_label_findings(dataset, summaries)
-    yield from side_findings({result.case.name: result.centers for result in results}, dataset.classes)
-    yield from island_findings(summaries.cases, dataset.classes)
-    yield from copy_findings(summaries.cases)
-    coarse = [(result.summary, result.coarse) for result in results if result.summary is not None]
-    yield from rescaled_copy_findings(coarse)
-    yield from label_map_findings(results)
-    yield from channel_findings([(result.case, result.geometry) for result in results if result.geometry is not None])
-    yield from gray_findings(dataset)
-    yield from set_findings(summaries.cases)

@@ -19,25 +19,18 @@ class Reader(Protocol):
 
     def image(self, case: Case) -> Scan:
         """Read the image ``(C, *space)``."""
-        ...
 
     def label(self, case: Case) -> Scan:
         """Read the label map ``(*space)``, integers from 0, on the grid of the image."""
-        ...
 
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Reader of scan files and label maps.
+    """Reader of scan files and label maps."""
 
-    - ``channel_count``: number of channels in ``dataset.json``, None if unknown.
-    - ``classes``: class names by label value, to assign values to the classes of DICOM labels.
-    - ``is_gray``: whether pictures with three equal colors have one channel.
-    """
-
-    channel_count: int | None = None
-    classes: dict[int, str] = field(default_factory=dict)
-    is_gray: bool = False
+    channel_count: int | None = None  # in ``dataset.json``, None if unknown
+    classes: dict[int, str] = field(default_factory=dict)  # by label value, for DICOM labels
+    is_gray: bool = False  # whether pictures with three equal colors have one channel
 
     def image(self, case: Case) -> Scan:
         """Read the channels of a case into one array."""
@@ -77,19 +70,14 @@ def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: Liter
 
 @dataclass(frozen=True)
 class Dataset:
-    """The cases of a folder. Each split is sorted by name, except in benchmarks, which keep the order of their lists.
-
-    - ``classes``: class names by label value, empty if unknown.
-    - ``problems``: defects that ``check`` reports and ``prepare`` refuses.
-    - ``ignored``: files in image and label folders that are neither scans nor labels.
-    """
+    """The cases of a folder. Each split is sorted by name; benchmarks keep the order of their lists."""
 
     root: Path
     layout: str
     cases: tuple[Case, ...]
-    classes: dict[int, str]
-    problems: tuple[UserError, ...] = ()
-    ignored: tuple[str, ...] = ()
+    classes: dict[int, str]  # by label value, empty if unknown
+    problems: tuple[UserError, ...] = ()  # ``check`` reports them and ``prepare`` refuses them
+    ignored: tuple[str, ...] = ()  # files in image and label folders that are neither scans nor labels
     reader: Reader = SCAN_FILES
 
     def __post_init__(self) -> None:
@@ -109,11 +97,7 @@ class Dataset:
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
     ) -> "Dataset":
-        """Return the data set for training, without test cases and without labels that training must not see.
-
-        ``divide_labeled`` assigns roles to the labeled cases. Labeled cases that are used without labels come first
-        among the unlabeled cases. ``held_out`` cases stay labeled, although training does not use them.
-        """
+        """Return the data set for training, without test cases and without labels that training must not see."""
         roles = divide_labeled(self.root, self.of("labeled"), labeled_cases, validation_cases, held_out)
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in roles.hidden)
         labeled = roles.held_out + roles.labeled + roles.validation
@@ -126,7 +110,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """The name of the case."""
-        ...
 
 
 NamedCase = TypeVar("NamedCase", bound=Named)
@@ -134,18 +117,12 @@ NamedCase = TypeVar("NamedCase", bound=Named)
 
 @dataclass(frozen=True)
 class LabeledRoles(Generic[NamedCase]):
-    """Labeled cases by role.
+    """Labeled cases by role."""
 
-    - ``labeled``: used for training with their labels.
-    - ``hidden``: used for training without their labels.
-    - ``validation``: scored during training.
-    - ``held_out``: not used.
-    """
-
-    labeled: tuple[NamedCase, ...]
-    hidden: tuple[NamedCase, ...]
-    validation: tuple[NamedCase, ...]
-    held_out: tuple[NamedCase, ...]
+    labeled: tuple[NamedCase, ...]  # used for training with their labels
+    hidden: tuple[NamedCase, ...]  # used for training without their labels
+    validation: tuple[NamedCase, ...]  # scored during training
+    held_out: tuple[NamedCase, ...]  # not used
 
 
 def divide_labeled(

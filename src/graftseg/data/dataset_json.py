@@ -35,7 +35,7 @@ class DatasetJson:
         if not isinstance(content, dict):
             raise _invalid(path, "not an object of keys and values", "restore the file or remove it")
         ending = content.get("file_ending")
-        if any(map(_is_too_long, (f"case{ending}", *_paths_in([content.get(key) for key in LISTS])))):
+        if any(map(_is_too_long, (f"case{ending}", *_listed_paths(content)))):
             raise _invalid(path, "an entry is too long for a file name", "correct the entry")
         if ending is not None and not is_scan(Path(f"case{ending}")):
             raise _invalid(path, f"file_ending {ending!r} cannot be read", "convert the scans to .nii.gz")
@@ -85,7 +85,7 @@ class DatasetJson:
     def find_missing(self, cases: set[str]) -> Iterator[UserError]:
         """Yield an error for each listed file that belongs to no case. Refuse paths outside of the folder."""
         folder = os.path.normpath(self.path.parent)
-        for entry in _paths_in([self.content.get(key) for key in LISTS]):
+        for entry in _listed_paths(self.content):
             path = Path(os.path.normpath(Path(folder) / entry))
             if not path.is_relative_to(folder):
                 raise _invalid(self.path, f"the entry {entry!r} is outside of the folder", "move the file into it")
@@ -123,12 +123,16 @@ def _belongs(path: Path, cases: set[str]) -> bool:
 
 
 def _all_belong(entry: Any, cases: set[str]) -> bool:
-    return all(_belongs(Path(path), cases) for path in _paths_in([entry]))
+    return all(_belongs(Path(path), cases) for path in _paths_in(entry))
 
 
-def _paths_in(entries: list[Any]) -> Iterator[str]:
+def _listed_paths(content: dict[str, Any]) -> Iterator[str]:
+    return _paths_in([content.get(key) for key in LISTS])
+
+
+def _paths_in(entries: Any) -> Iterator[str]:
     """Yield every path in lists of cases. The lists may be nested."""
-    pending = deque(entries)
+    pending = deque([entries])
     while pending:
         entry = pending.popleft()
         if isinstance(entry, str):

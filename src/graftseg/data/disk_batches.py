@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from graftseg.core.types import Batch
-from graftseg.data.augment import Integers, Table, boxes_of, to_device, with_strides
+from graftseg.data.augment import STRIDES, Integers, Table, boxes_of, to_device
 from graftseg.data.batches import Batches, BatchSettings, batch_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream, flat, gather, offsets, with_offsets
-from graftseg.data.warp import boxes_of_warp, with_warp_strides
+from graftseg.data.warp import boxes_of_warp
 
 STEPS_AHEAD = 4  # number of batches that are read in advance
 BatchKey = tuple[int, int, bool]  # stage, step, and whether unlabeled images are included
@@ -62,18 +62,16 @@ class DiskStream(Stream):
         units = np.searchsorted(self.label_offset, table[:, -1].astype(np.int64))
         parameters = table[:, : -self.channels - 1]
         if self.point_distance is None:
-            first, shape = boxes_of(parameters, self.patch)
+            (first, shape), stride_column = boxes_of(parameters, self.patch), STRIDES
         else:
             first, shape = boxes_of_warp(parameters, self.patch, self.point_distance)
+            stride_column = len(self.patch) * (len(self.patch) + 2)
         strides = np.stack([shape[:, 1:].prod(axis=1), shape[:, 2:].prod(axis=1)], axis=1)
         # in box memory, the first voxel of the scan would lie this many elements before the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
-        if self.point_distance is None:
-            parameters = with_strides(parameters, strides)
-        else:
-            parameters = with_warp_strides(parameters, strides, len(self.patch))
         box_table = with_offsets(parameters, images - origin[:, None], maps - origin)
+        box_table[:, stride_column : stride_column + 2] = strides
         parts = [self._box(unit, *corner) for unit, *corner in zip(units, first, first + shape, strict=True)]
         labels = flat([label for _, label in parts if label is not None], self.depth) if self._labels else None
         boxes = Boxes(torch.from_numpy(box_table), flat([image for image, _ in parts], self.depth), labels)
@@ -102,10 +100,7 @@ class DiskStream(Stream):
 
 
 class DiskBatches(Batches):
-    """Batches from files, which a thread reads while previous steps run.
-
-    A damaged file stops training at the first batch that needs the file.
-    """
+    """Batches from files, read in a thread while previous steps run. A damaged file stops the step that needs it."""
 
     resident = False
     stream_type = DiskStream
@@ -117,7 +112,7 @@ class DiskBatches(Batches):
     ) -> None:
         super().__init__(store, settings, seed=seed, device=device, unlabeled=unlabeled)
         self._prefetcher: Prefetcher[BatchKey, tuple[list[Boxes], Table]] = Prefetcher(
-            self._read, _next_step, ahead=STEPS_AHEAD
+            self._read, lambda key: (key[0], key[1] + 1, key[2]), ahead=STEPS_AHEAD
         )
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
@@ -136,11 +131,6 @@ class DiskBatches(Batches):
 
     def _streams(self, unlabeled: bool) -> list[DiskStream]:
         return [self.labeled, self.unlabeled] if unlabeled and self.unlabeled else [self.labeled]
-
-
-def _next_step(key: BatchKey) -> BatchKey:
-    stage, step, unlabeled = key
-    return stage, step + 1, unlabeled
 
 
 Key = TypeVar("Key", bound=Hashable)

@@ -1,33 +1,48 @@
-"""Summaries of the cases of a data set: shapes, voxel spacings, intensities and classes."""
+"""Summaries of the cases of a data set: shapes, voxel spacings, intensities, classes and their connected pieces."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 
-from graftseg.core.types import Case, Split
+from graftseg.core.types import NEIGHBORS, Case, Split
 from graftseg.data.grid import axis_codes, in_one_orientation
-from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
 
 PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
 SHIFT_LIMIT = 1.0  # larger values of ``intensity_shift`` are reported
 Floats = npt.NDArray[np.float64]
+SIZES_KEPT = 16
+ISLAND_SHARE = 0.01  # of the largest piece
+ISLAND_VOXELS = 10
+ISLAND_CLASS_SHARE = 0.001  # of all voxels of the class
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The connected components (pieces) of one class in one label map. Voxels connect at faces, edges and corners.
+
+    An island, usually an annotation error, is smaller than ``ISLAND_SHARE`` of the largest piece. It also has at most
+    ``ISLAND_VOXELS`` voxels or at most ``ISLAND_CLASS_SHARE`` of the class.
+    """
+
+    voxels: int
+    count: int
+    sizes: tuple[int, ...]  # voxel counts of the ``SIZES_KEPT`` largest pieces
+    islands: int = 0
+    island_voxels: int = 0
+    island_sizes: tuple[int, int] = (0, 0)  # of the smallest and the largest island
+    island_at: tuple[int, ...] | None = None  # a voxel of the largest island
 
 
 @dataclass(frozen=True)
 class CaseFingerprint:
-    """Summary of one case.
-
-    - ``percentiles``, ``mean``, ``std``: of the intensities, with an entry per channel.
-    - ``label_counts``: number of voxels per label value, empty without a label.
-    - ``content``: hash of the voxels as stored, independent of the file format.
-    - ``pieces``: connected components per class.
-    - ``oriented``: hash of the voxels with axes permuted and flipped to RAS. Without orientation, equal to ``content``.
-    """
+    """Summary of one case, with an entry per channel in ``percentiles``, ``mean`` and ``std`` of the intensities."""
 
     name: str
     split: Split
@@ -37,10 +52,10 @@ class CaseFingerprint:
     percentiles: tuple[tuple[float, ...], ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    label_counts: dict[int, int]
-    content: str
-    pieces: dict[int, Pieces] = field(default_factory=dict)
-    oriented: str = ""
+    label_counts: dict[int, int]  # number of voxels per label value, empty without a label
+    content: str  # hash of the voxels as stored, independent of the file format
+    pieces: dict[int, Pieces] = field(default_factory=dict)  # connected components per class
+    oriented: str = ""  # hash of the voxels in RAS orientation, or equal to ``content``
 
     @property
     def class_sizes(self) -> dict[int, float]:
@@ -150,7 +165,7 @@ def _hash(voxels: npt.NDArray[np.float32]) -> str:
 
 def _count(labels: npt.NDArray[np.generic]) -> dict[int, int]:
     values, counts = np.unique(labels, return_counts=True)
-    return {int(value): int(count) for value, count in zip(values, counts, strict=True)}
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _curves(cases: Sequence[CaseFingerprint], standardized: bool) -> Floats:
@@ -178,3 +193,51 @@ def _shift(first: Floats, second: Floats) -> float:
     if tolerance == 0:
         return 0.0 if distance == 0 else float("inf")
     return distance / tolerance
+
+
+def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
+    """Return the pieces of every class of a label map ``(*space)``, by label value."""
+    import cc3d
+
+    box = foreground_box(labels)
+    if box is None:
+        return {}
+    inner, corner = labels[box], tuple(part.start for part in box)
+    numbered = cc3d.connected_components(np.ascontiguousarray(inner), connectivity=NEIGHBORS[inner.ndim, inner.ndim])
+    inside = inner > 0
+    numbers, values = numbered[inside], inner[inside]
+    sizes = np.bincount(numbers)
+    class_of = np.zeros(len(sizes), dtype=np.int64)
+    class_of[numbers] = values
+    pieces = {}
+    for value in np.unique(class_of[1:]):
+        members = np.flatnonzero(class_of == value)
+        members = members[np.argsort(-sizes[members], kind="stable")]
+        pieces[int(value)] = _pieces(members, sizes[members], numbered, corner)
+    return pieces
+
+
+def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], corner: tuple[int, ...]) -> Pieces:
+    """Describe the pieces numbered ``members``, which are sorted by size, largest first."""
+    total = int(sizes.sum())
+    kept = tuple(int(size) for size in sizes[:SIZES_KEPT])
+    small = (sizes < ISLAND_SHARE * sizes[0]) & (sizes <= max(ISLAND_VOXELS, ISLAND_CLASS_SHARE * total))
+    if not small.any():
+        return Pieces(total, len(members), kept)
+    first = np.unravel_index(int((numbered == members[small][0]).argmax()), numbered.shape)
+    largest_island_at = tuple(int(index) + offset for index, offset in zip(first, corner, strict=True))
+    islands = sizes[small]
+    extremes = (int(sizes[-1]), int(islands[0]))
+    return Pieces(total, len(members), kept, len(islands), int(islands.sum()), extremes, largest_island_at)
+
+
+def foreground_box(labels: NDArray[Any]) -> tuple[slice, ...] | None:
+    """Return the smallest box that contains all foreground of a label map ``(*space)``, or None without foreground."""
+    inside = labels > 0
+    box = []
+    for axis in range(labels.ndim):
+        filled = np.flatnonzero(inside.any(axis=tuple(other for other in range(labels.ndim) if other != axis)))
+        if not len(filled):
+            return None
+        box.append(slice(int(filled[0]), int(filled[-1]) + 1))
+    return tuple(box)

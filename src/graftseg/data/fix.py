@@ -1,10 +1,7 @@
-"""Write a fixed copy of a data set.
+"""Write a fixed copy of a data set, without rounding errors in headers, mirrored label maps and broken cases."""
 
-Rounding errors in headers, mirrored label maps and gaps between label values are fixed. Broken cases can be left out.
-"""
-
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,45 +11,42 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, link_or_copy, make_folder, write_json
 from graftseg.core.types import Case, Geometry
+from graftseg.data import scans
 from graftseg.data.checks.cases import ROUNDING, differs_by_rounding
+from graftseg.data.checks.findings import Finding
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.dataset_json import DatasetJson
-from graftseg.data.drop import without_broken, without_strays
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.folders import visible_entries
+from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
 from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reorientation, to_grid
+from graftseg.data.grouping import CHANNEL, cases_of_name
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
-from graftseg.data.scans import is_dicom_scan, read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
+from graftseg.data.layouts import FOLDER_NAMES
 
 CLASS_LIST = "dataset.json"
 RECORD = "mended.json"  # the content of ``FixedCopy``
-NIFTI = (".nii", ".nii.gz")
-PNG = ".png"
+NAME_PROBLEMS = (Code.CASE_DUPLICATE, Code.CASE_NAME, Code.CHANNELS_MISMATCH, Code.FILE_MISSING, Code.LABEL_UNMATCHED)
+"""Problems of a layout that disappear if the named files are left out."""
 
 
 @dataclass(frozen=True)
 class FileFix:
-    """A file to rewrite with a new geometry, new label values, or both.
-
-    - ``what``: description of the change.
-    - ``geometry``: the new geometry, or None.
-    - ``values``: new label values by old value, or None.
-    - ``grid``: how the axes are permuted and flipped before the new geometry is written, or None.
-    """
+    """A file to rewrite with a new geometry, new label values, or both."""
 
     path: Path
-    what: str
+    what: str  # description of the change
     geometry: Geometry | None = None
-    values: dict[int, int] | None = None
-    grid: Grid | None = None
+    values: dict[int, int] | None = None  # new label values by old value
+    grid: Grid | None = None  # how axes are permuted and flipped before the new geometry is written
 
     @property
     def name(self) -> str:
         """Name of the new file: NIfTI, or PNG for a PNG label map whose geometry is unchanged."""
         lower, values = self.path.name.lower(), (self.values or {}).values()
-        stays_png = lower.endswith(PNG) and self.geometry is None and max(values, default=256) <= 255
-        return self.path.name if lower.endswith(NIFTI) or stays_png else f"{scan_stem(self.path)}.nii.gz"
+        stays_png = lower.endswith(".png") and self.geometry is None and max(values, default=256) <= 255
+        return self.path.name if is_nifti(self.path) or stays_png else f"{scans.scan_stem(self.path)}.nii.gz"
 
     @property
     def description(self) -> str:
@@ -62,24 +56,15 @@ class FileFix:
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """Description of a fixed copy.
+    """Description of a fixed copy."""
 
-    - ``folder``: folder of the copy, or None if nothing needed fixing.
-    - ``files``: changes of rewritten files, by path.
-    - ``values``: new label values by old value.
-    - ``classes``: new class list, empty if unchanged.
-    - ``unchanged``: number of linked files.
-    - ``left``: problems that were not fixed.
-    - ``dropped``: cases, and files without a case, that are not in the copy, with the reasons.
-    """
-
-    folder: Path | None
-    files: dict[str, str]
-    values: dict[int, int]
-    classes: dict[int, str]
-    unchanged: int
-    left: tuple[str, ...]
-    dropped: dict[str, str] = field(default_factory=dict)
+    folder: Path | None  # None if nothing needed fixing
+    files: dict[str, str]  # changes of rewritten files, by path
+    values: dict[int, int]  # new label values by old value
+    classes: dict[int, str]  # new class list, empty if unchanged
+    unchanged: int  # number of linked files
+    left: tuple[str, ...]  # problems that were not fixed
+    dropped: dict[str, str] = field(default_factory=dict)  # cases, and files without a case, with the reasons
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values without the path of the folder."""
@@ -108,18 +93,15 @@ def write_fixed_copy(
     dropped = broken or {}
     if dropped:
         dataset = without_broken(dataset, dropped)
-    counts = {(case.name, case.split): case.label_counts for case in summaries.cases}
-    renumbering, left = _renumbering(dataset, [counts.get((case.name, case.split), {}) for case in dataset.cases])
-    fixes = {
-        file_fix.path: file_fix
-        for case in dataset.cases
-        for file_fix in _file_fixes(case, counts.get((case.name, case.split), {}), renumbering)
-    }
-    classes = {} if renumbering is None else renumbering.classes
+    counts_of = {(case.name, case.split): case.label_counts for case in summaries.cases}
+    counts = [counts_of.get((case.name, case.split), {}) for case in dataset.cases]
+    renumbering, left = _renumbering(dataset, counts)
+    pairs = zip(dataset.cases, counts, strict=True)
+    fixes = {each.path: each for case, values in pairs for each in _file_fixes(case, values, renumbering)}
+    classes = renumbering.classes
     if not fixes and not classes and not dropped:
         return FixedCopy(None, {}, {}, {}, 0, left)
     files = {path.relative_to(dataset.root).as_posix(): file_fix.description for path, file_fix in fixes.items()}
-    changes = {} if renumbering is None else renumbering.changes
     with atomic_folder(out) as partial:
         new_list = _new_list(dataset, classes, is_restricted=bool(dropped))
         sources = [path for path in _files(dataset.root) if new_list is None or path != dataset.root / CLASS_LIST]
@@ -128,7 +110,7 @@ def write_fixed_copy(
         unchanged = sum(_add_file(path, partial, dataset.root, fixes) for path in sources)
         if new_list is not None:
             write_json(partial / CLASS_LIST, new_list)
-        copy = FixedCopy(out, files, changes, classes, unchanged, left, dropped)
+        copy = FixedCopy(out, files, renumbering.changes, classes, unchanged, left, dropped)
         write_json(partial / RECORD, copy.to_json())
     return copy
 
@@ -144,22 +126,21 @@ def check_fix_target(dataset: Dataset, out: Path) -> None:
         raise UserError(Code.UNSAFE_TARGET, out, "inside the data folder", "name another folder after --fix")
 
 
-def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
-    """Return the renumbering, or None, and the reasons why invalid label values are not renumbered."""
-    renumbering = renumber(dataset.classes, [count for count in counts if count])
+def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering, tuple[str, ...]]:
+    """Return the renumbering, which may be empty, and the reasons why invalid label values are not renumbered."""
+    unchanged, renumbering = Renumbering({}, {}), renumber(dataset.classes, [count for count in counts if count])
     if not isinstance(renumbering, Renumbering):
-        return None, () if renumbering is None else (renumbering,)
+        return unchanged, () if renumbering is None else (renumbering,)
     unread = [case.name for case, count in zip(dataset.cases, counts, strict=True) if case.label and not count]
     if unread:
-        return None, (f"label values are not renumbered because the label map of {unread[0]} cannot be read",)
+        return unchanged, (f"label values are not renumbered because the label map of {unread[0]} cannot be read",)
     return renumbering, ()
 
 
-def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
-    """Yield the files of a case to rewrite."""
+def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering) -> Iterator[FileFix]:
     try:
         # a case with an unreadable file is skipped, because the check has already reported the file
-        grids = {path: read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
+        grids = {path: scans.read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
     except UserError:
         return
     image = grids[case.images[0]]
@@ -167,9 +148,9 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
         if differs_by_rounding(image, grids[path]):
             yield FileFix(path, _geometry_change(case.images[0].name, image, grids[path]), image)
     # a DICOM label is read on the grid of its image, and names instead of values decide its classes
-    if case.label is None or not counts or is_dicom_scan(case.label):
+    if case.label is None or not counts or scans.is_dicom_scan(case.label):
         return
-    label_grid = read_geometry(case.label)
+    label_grid = scans.read_geometry(case.label)
     descriptions, geometry, values = [], None, None
     grid = lossless_reorientation(label_grid, image, ROUNDING)
     if grid is not None:
@@ -178,8 +159,7 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
     elif differs_by_rounding(image, label_grid):
         geometry = image
         descriptions.append(_geometry_change("the image", image, label_grid))
-    changes = {} if renumbering is None else renumbering.changes
-    if renumbering is not None and (changed := sorted(changes.keys() & counts.keys())):
+    if changed := sorted(renumbering.changes.keys() & counts.keys()):
         values = renumbering.values
         descriptions.append("new label values: " + ", ".join(f"{old} -> {values[old]}" for old in changed))
     if descriptions:
@@ -207,15 +187,15 @@ def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix]) 
 def _write(file_fix: FileFix, destination: Path) -> None:
     destination = destination.with_name(file_fix.name)
     if file_fix.values is None:
-        scan = read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
-        write_scan(destination, _reoriented(scan.array, file_fix.grid), file_fix.geometry or scan.geometry)
+        scan = scans.read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
+        scans.write_scan(destination, _reoriented(scan.array, file_fix.grid), file_fix.geometry or scan.geometry)
         return
-    scan = read_label(file_fix.path)
+    scan = scans.read_label(file_fix.path)
     table = np.arange(int(scan.array.max(initial=0)) + 1, dtype=np.uint16)
     for old, new in file_fix.values.items():
         if old < len(table):
             table[old] = new
-    write_label(destination, _reoriented(table[scan.array], file_fix.grid), file_fix.geometry or scan.geometry)
+    scans.write_label(destination, _reoriented(table[scan.array], file_fix.grid), file_fix.geometry or scan.geometry)
 
 
 def _reoriented(array: NDArray[Any], grid: Grid | None) -> NDArray[Any]:
@@ -235,10 +215,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _new_list(dataset: Dataset, classes: dict[int, str], *, is_restricted: bool) -> dict[str, Any] | None:
-    """Return the new content of dataset.json, or None if it does not change.
-
-    New labels have the form of the old labels: values to names, or names to values.
-    """
+    """Return the new content of dataset.json, with labels in their old form, or None if it does not change."""
     old = DatasetJson.read(dataset.root)
     content = old.restricted(dataset.cases) if is_restricted else old.content
     if not classes:
@@ -247,3 +224,50 @@ def _new_list(dataset: Dataset, classes: dict[int, str], *, is_restricted: bool)
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())
     new = {str(value): name for value, name in classes.items()}
     return content | {"labels": new if by_value else {name: value for value, name in classes.items()}}
+
+
+def find_broken(dataset: Dataset, findings: Iterable[Finding]) -> dict[str, str]:
+    """Return the cases to leave out, and the files to leave out that belong to no case, each with the reason."""
+    broken: dict[str, str] = {}
+    for finding in findings:
+        if finding.fixed_by == "--drop":
+            broken |= {name: finding.what for name in finding.cases if name not in broken}
+    for problem in dataset.problems:
+        if problem.code in NAME_PROBLEMS:
+            path = Path(problem.where)
+            file = path.relative_to(dataset.root).as_posix() if path.is_relative_to(dataset.root) else problem.where
+            for name in _cases_of(dataset, problem) or [file]:
+                broken.setdefault(name, problem.finding)
+    return broken
+
+
+def without_broken(dataset: Dataset, broken: dict[str, str]) -> Dataset:
+    """Return a data set without broken cases. Refuse to leave out all labeled cases."""
+    intact = replace(dataset, cases=tuple(case for case in dataset.cases if case.name not in broken))
+    if not intact.of("labeled"):
+        finding = "all labeled cases are broken, so --drop would leave no labeled case"
+        raise UserError(Code.TOO_FEW_CASES, dataset.root, finding, "correct at least one of the labeled cases")
+    return intact
+
+
+def without_strays(files: Iterable[Path], dataset: Dataset) -> Iterator[Path]:
+    """Yield the files of the cases, and all files outside of the folders of images and labels."""
+    paths = {path for case in dataset.cases for path in (*case.images, case.label) if path is not None}
+    used = paths | {file for path in paths if not path.is_dir() for file in scans.files_of(path)}
+    folders = {dataset.root / name for name in FOLDER_NAMES}
+    for file in files:
+        if folders.isdisjoint(file.parents) or not used.isdisjoint((file, *file.parents)):
+            yield file
+
+
+def _cases_of(dataset: Dataset, problem: UserError) -> list[str]:
+    """Return the cases that a problem concerns: the case of the named file, or the cases with the name of the file."""
+    path, stem = Path(problem.where), scans.scan_stem(Path(problem.where))
+    if by_file := [case.name for case in dataset.cases if path in (*case.images, case.label)]:
+        return by_file
+    if problem.code is not Code.CASE_DUPLICATE:
+        return []
+    # an error about a duplicate case may name the case instead of a file
+    stems = {problem.where, stem, *(match["case"] for match in [CHANNEL.fullmatch(stem)] if match)}
+    names = [case.name for case in dataset.cases]
+    return sorted({name for stem in stems for name in cases_of_name(stem, names)})

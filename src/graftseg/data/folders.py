@@ -50,7 +50,7 @@ def unsupported_ending(name: str) -> str | None:
 
 def most_common_ending(names: Sequence[str]) -> str | None:
     """Return the most common suffix of unsupported image files, or None if there are none."""
-    endings = Counter(ending for name in names if (ending := unsupported_ending(name)) is not None)
+    endings = Counter(filter(None, map(unsupported_ending, names)))
     return max(endings, key=endings.__getitem__, default=None)
 
 
@@ -60,6 +60,5 @@ def unsupported_images_in(folder: Path) -> tuple[str, str] | None:
     ending = most_common_ending(names)
     if ending is None:
         return None
-    count = sum(unsupported_ending(name) == ending for name in names)
-    files = counted(count, f"{ending} file")
+    files = counted(sum(unsupported_ending(name) == ending for name in names), f"{ending} file")
     return f"{files}, which cannot be read", CONVERSION_ADVICE[ending]

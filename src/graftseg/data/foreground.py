@@ -1,8 +1,4 @@
-"""Foreground positions of the cases of a stream, around which patches are drawn.
-
-At most a few thousand positions per class and case are stored in CPU memory. The positions come from label maps or, for
-unlabeled scans, from network predictions.
-"""
+"""Foreground positions, from label maps or predictions, around which patches of a stream are drawn."""
 
 import zlib
 from collections.abc import Iterable
@@ -21,9 +17,7 @@ from graftseg.core.reading import open_regular
 from graftseg.data.augment import Integers
 from graftseg.data.store import Store, StoredCase
 
-MAX_POSITIONS = 4096
-"""Largest number of positions stored per class and case."""
-
+MAX_POSITIONS = 4096  # largest number of positions stored per class and case
 Voxels = npt.NDArray[np.int32]
 
 
@@ -49,17 +43,12 @@ class Positions:
         """
         count = floor(fraction * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])
-        pairs = [(sample, self._draw_voxel(rng, cases[sample])) for sample in chosen if self.cases[cases[sample]]]
-        if not pairs:
-            return None
-        samples, voxels = zip(*pairs, strict=True)
-        return Centers(np.array(samples, dtype=np.int64), np.array(voxels, dtype=np.int64))
-
-    def _draw_voxel(self, rng: np.random.Generator, case: int) -> Voxels:
-        classes = self.cases[case]
-        voxels = classes[rng.integers(len(classes))]
-        voxel: Voxels = voxels[rng.integers(len(voxels))]
-        return voxel
+        samples = [sample for sample in chosen if self.cases[cases[sample]]]
+        drawn = []
+        for classes in (self.cases[cases[sample]] for sample in samples):
+            voxels = classes[rng.integers(len(classes))]
+            drawn.append(voxels[rng.integers(len(voxels))])
+        return Centers(np.array(samples, dtype=np.int64), np.array(drawn, dtype=np.int64)) if drawn else None
 
     def save(self, path: Path) -> None:
         """Write the positions to one file."""

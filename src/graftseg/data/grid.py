@@ -14,11 +14,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import MILLIMETERS, Geometry
 
-MAX_VOXELS = 2**31
-"""Maximum number of voxels of a resampled channel. A spacing that needs more voxels is refused."""
-
-GRID_TOLERANCE = 0.01
-"""Tolerance for equal grids, in voxels: larger than rounding errors in headers, smaller than a real shift."""
+MAX_VOXELS = 2**31  # maximum number of voxels of a resampled channel. A spacing that needs more voxels is refused
+GRID_TOLERANCE = 0.01  # for equal grids, in voxels: above rounding errors in headers, below a real shift
 
 
 @dataclass(frozen=True)
@@ -34,12 +31,6 @@ class Grid:
     flips: tuple[bool, ...]
     prepared_shape: tuple[int, ...]
     prepared_spacing: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        axes = len(self.source_shape)
-        parts = (self.order, self.flips, self.prepared_shape, self.prepared_spacing)
-        if sorted(self.order) != list(range(axes)) or any(len(part) != axes for part in parts):
-            raise ValueError("the fields have different numbers of axes")
 
     @property
     def oriented_shape(self) -> tuple[int, ...]:
@@ -68,10 +59,7 @@ class Grid:
         return voxel and voxel * (math.prod(self.prepared_shape) / math.prod(self.source_shape))
 
     def coordinates(self, axis: int) -> NDArray[np.float64]:
-        """Return the position of each voxel of the reoriented source along an axis, as a fractional prepared index.
-
-        Voxel ``i`` of ``n`` has the index ``(i + 0.5) * n_prepared / n - 0.5``, so the edges of both grids coincide.
-        """
+        """Return the prepared index ``(i + 0.5) * n_prepared / n - 0.5`` of each voxel ``i`` of a reoriented axis."""
         n = self.oriented_shape[axis]
         return np.asarray((np.arange(n) + 0.5) * (self.prepared_shape[axis] / n) - 0.5, dtype=np.float64)
 
@@ -99,7 +87,13 @@ def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[
     axes = len(geometry.shape)
     order, flips = tuple(range(axes)), (False,) * axes
     if orientation is not None and axes == 3:
-        order, flips = _reorientation(geometry, orientation)
+        letters = orientation.upper()
+        if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
+            remedy = "use one letter from each of the pairs RL, AP and SI, such as RAS"
+            raise UserError(Code.SETTING_INVALID, "orientation", f"{orientation!r} is not three axis codes", remedy)
+        transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
+        order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
+        flips = tuple(bool(transform[axis, 1] < 0) for axis in order)
     shape = tuple(geometry.shape[axis] for axis in order)
     old = tuple(geometry.spacing[axis] for axis in order)
     prepared = shape if spacing is None else _resampled_shape(shape, old, spacing)
@@ -124,21 +118,14 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
 
 
 def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-    """Return a view of ``(C, *space)`` with axes nearest to RAS, so that reoriented copies of a scan become equal.
-
-    Pictures, and volumes of unknown orientation, are unchanged.
-    """
+    """Return a view of ``(C, *space)`` with axes nearest to RAS, unless the orientation is unknown."""
     if not geometry.is_placed:
         return array
     return to_oriented_axes(array, plan_grid(geometry, orientation="RAS", spacing=None))
 
 
 def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float) -> Grid | None:
-    """Return how to permute and flip the axes of a volume so that its voxels lie on the target grid.
-
-    The corners of the two grids may differ by ``tolerance`` voxels. Return None if this is not possible, not necessary,
-    or if one of the grids has no orientation.
-    """
+    """Return how to permute and flip axes so that voxels lie on the target (within ``tolerance`` voxels), or None."""
     is_volume = len(source.shape) == len(target.shape) == 3
     if not is_volume or not source.is_placed or not target.is_placed or axis_codes(source) == axis_codes(target):
         return None
@@ -148,7 +135,6 @@ def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float)
 
 
 def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
-    """Return the geometry of a volume after permuting and flipping its axes."""
     old = geometry.matrix
     new = old.copy()
     for axis, (source, flip) in enumerate(zip(grid.order, grid.flips, strict=True)):
@@ -158,10 +144,7 @@ def _reoriented(geometry: Geometry, grid: Grid) -> Geometry:
 
 
 def to_oriented_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
-    """Return a view of ``(C, *space)`` or ``(*space)`` with axes in prepared order and direction.
-
-    The array may have another size than the source of the grid.
-    """
+    """Return a view of an array of any size, ``(C, *space)`` or ``(*space)``, with axes as in the prepared grid."""
     lead = array.ndim - len(grid.order)
     order = (*range(lead), *(axis + lead for axis in grid.order))
     return np.flip(array.transpose(order), _flipped(grid, lead))
@@ -181,11 +164,7 @@ def axis_codes(geometry: Geometry) -> str:
 
 
 def grid_difference(first: Geometry, second: Geometry) -> str | None:
-    """Describe how two grids differ, or return None if they are equal.
-
-    Grids are equal if their shapes are equal and ``corner_distance`` is at most ``GRID_TOLERANCE`` times the smallest
-    voxel edge of the first grid. Unknown units count as millimeters.
-    """
+    """Describe how two grids differ by more than ``GRID_TOLERANCE`` of the smallest voxel edge, or return None."""
     if first.shape != second.shape:
         return _shape_difference(first.shape, second.shape)
     A, B = _millimeter_matrix(first), _millimeter_matrix(second)
@@ -212,12 +191,9 @@ def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
     differences = [f"{len(first)} and {len(second)} axes"]
     if len(first) == len(second):
         added = ((axis, m - n) for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1) if n != m)
-        differences = [f"{_voxels_more_or_fewer(count)} along axis {axis}" for axis, count in added]
+        voxels = ((axis, counted(abs(n), "voxel"), "more" if n > 0 else "fewer") for axis, n in added)
+        differences = [f"{count} {change} along axis {axis}" for axis, count, change in voxels]
     return f"shape {_shape_text(first)} and {_shape_text(second)} ({', '.join(differences)})"
-
-
-def _voxels_more_or_fewer(count: int) -> str:
-    return f"{counted(abs(count), 'voxel')} {'more' if count > 0 else 'fewer'}"
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
@@ -253,16 +229,6 @@ def _number(value: float, other: float = 0.0, digits: int = 2) -> str:
     while digits < 9 and f"{value:.{digits}f}" in (f"{other:.{digits}f}", f"{0:.{digits}f}"):
         digits += 1
     return f"{value:.{digits}f}"
-
-
-def _reorientation(geometry: Geometry, orientation: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    letters = orientation.upper()
-    if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
-        remedy = "use one letter from each of the pairs RL, AP and SI, such as RAS"
-        raise UserError(Code.SETTING_INVALID, "orientation", f"{orientation!r} is not three axis codes", remedy)
-    transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
-    order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
-    return order, tuple(bool(transform[axis, 1] < 0) for axis in order)
 
 
 def _resampled_shape(

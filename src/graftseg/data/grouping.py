@@ -1,19 +1,28 @@
-"""Group files into cases: one case per file, or one case for all files that differ only in the channel number."""
+"""Group files into cases, and match label maps with cases by name.
+
+A case is one file, or all files that differ only in the channel number. The label maps ``Liver_01.seg.nrrd`` and
+``liver_01-label.nii.gz`` belong to ``liver_01``.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import ENCODED_DIFFERENTLY, nfc, original_name
+from graftseg.core.phrases import and_more
 from graftseg.core.predictions import extra_files
 from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible_entries, with_children
-from graftseg.data.scans import is_label_map, is_scan, scan_stem
+from graftseg.data.formats.dicom import series_of_slices
+from graftseg.data.scans import is_dicom_file, is_label_map, is_scan, scan_stem
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)  # case name and channel number
-Files = dict[str, dict[int, Path]]
-"""Files by case name and channel number."""
+Files = dict[str, dict[int, Path]]  # files by case name and channel number
+NAMED_SERIES = 3  # at most this many series are named in an error
+ENDING = re.compile(r"[_\-. ](seg|segmentation|labels?|mask|gt)$", re.IGNORECASE)  # marks label maps
+MIN_SIMILARITY = 0.6  # names below this ratio of ``SequenceMatcher`` are not suggested
 
 
 def group_scans(
@@ -37,20 +46,14 @@ def group_scans(
         elif match := CHANNEL.fullmatch(stem(path)):
             add_channel(files, match["case"], int(match["channel"]), path, problems)
         else:
-            remedy = _numbering(path, channels)
+            name, remedy = scan_stem(path), "name the channels CASE_0000, CASE_0001, ..."
+            numbered = f"{name}_0000{nfc(path.name)[len(name) :]}"
+            if channels == 1 and not (path.parent / numbered).exists():
+                remedy = f"rename {path.name} to {numbered}"
             if original := original_name(stem(path)):
                 remedy = f"if it is a second copy of {original}, remove it; otherwise {remedy}"
             problems.append(UserError(Code.CASE_NAME, path, "the name has no channel number", remedy))
     return files
-
-
-def _numbering(path: Path, channels: int | None) -> str:
-    """Return how to give a channel number to a file. A file of the only channel gets the number 0000."""
-    stem = scan_stem(path)
-    numbered = f"{stem}_0000{nfc(path.name)[len(stem) :]}"
-    if channels == 1 and not (path.parent / numbered).exists():
-        return f"rename {path.name} to {numbered}"
-    return "name the channels CASE_0000, CASE_0001, ..."
 
 
 def channel_count_of(scans: Iterable[Path]) -> int:
@@ -114,3 +117,70 @@ def label_maps_by_case(folder: Path) -> dict[str, Path]:
         if path.name not in extras and (other := maps.setdefault(scan_stem(path), path)) != path:
             raise duplicate_case_error(path, other)
     return maps
+
+
+def refuse_loose_slices(folder: Path, scans: Sequence[Path], labels: Collection[str]) -> None:
+    """Refuse several slices of a DICOM series in a folder, unless a slice has its own label map (``labels``)."""
+    files = [path for path in scans if is_dicom_file(path)]
+    if len(files) < 2 or any(scan_stem(path) in labels for path in files) or not (series := series_of_slices(files)):
+        return
+    # neither the slices nor their headers contain the name of the case
+    named = [and_more(slices[0].name, len(slices)) for slices in series[:NAMED_SERIES]]
+    listed = ", ".join(named) + (", ..." if len(series) > NAMED_SERIES else "")
+    count = sum(map(len, series))
+    finding = f"{count} DICOM slices of {len(series)} series lie directly in the folder ({listed})"
+    remedy = f"move the slices of each series into a subfolder with the name of its case, such as {folder.name}/case_01"
+    raise UserError(Code.DICOM_SERIES, folder, finding, remedy)
+
+
+def without_label_ending(name: str) -> str:
+    """Return the name of a label map without a final ``_seg``, ``_label`` or similar word."""
+    return ENDING.sub("", nfc(name))
+
+
+def match_labels(labels: Collection[str], cases: Collection[str]) -> dict[str, str]:
+    """Return the case of each label map with an unambiguous match. Other label maps are missing in the result.
+
+    Names are compared exactly, then ignoring case, then also without the ending of the label name. A match is
+    unambiguous if neither the label map nor the case has another match.
+    """
+    matched: dict[str, str] = {}
+    for key in (nfc, _folded, _bare):
+        free_labels = _by_key([label for label in labels if label not in matched], key)
+        free_cases = _by_key(set(cases) - {*matched.values()}, nfc if key is nfc else _folded)
+        for shared in free_labels.keys() & free_cases.keys():
+            if len(free_labels[shared]) == len(free_cases[shared]) == 1:
+                matched[free_labels[shared][0]] = free_cases[shared][0]
+    return matched
+
+
+def cases_of_name(label: str, cases: Collection[str]) -> list[str]:
+    """Return the cases whose names differ from a label map only in upper and lower case and in the label ending."""
+    return sorted(case for case in cases if _folded(case) in (_folded(label), _bare(label)))
+
+
+def most_similar_case(label: str, cases: Collection[str]) -> str | None:
+    """Return the case with the same numbers and the most similar name, or None if no name is similar."""
+    bare = _bare(label)
+    alike = [case for case in cases if _numbers(case) == _numbers(bare)]
+    ranked = sorted((-SequenceMatcher(None, bare, _folded(case)).ratio(), case) for case in alike)
+    return ranked[0][1] if ranked and -ranked[0][0] >= MIN_SIMILARITY else None
+
+
+def _by_key(names: Collection[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+    names_by_key: dict[str, list[str]] = {}
+    for name in names:
+        names_by_key.setdefault(key(name), []).append(name)
+    return names_by_key
+
+
+def _folded(name: str) -> str:
+    return nfc(name).casefold()
+
+
+def _bare(name: str) -> str:
+    return _folded(without_label_ending(name))
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"[0-9]+", name)]

@@ -9,8 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from graftseg.core.settings import Settings
 
 Floats = npt.NDArray[np.float32]
-Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]
-"""An intensity. Within these limits, all differences are finite in float32."""
+Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]  # all differences are finite in float32
 
 
 class IntensitySettings(Settings):
@@ -43,16 +42,12 @@ class IntensitySettings(Settings):
         return {name: value for name, value in content.items() if name not in ("mean", "std") or value is not None}
 
     @model_validator(mode="after")
-    def _check_mean_and_std(self) -> "IntensitySettings":
+    def _check_consistency(self) -> "IntensitySettings":
         numbers = [number for number in (self.mean, self.std) if number is not None]
         if self.rule == "window-zscore" and len(numbers) < 2:
             raise ValueError("the rule window-zscore needs mean and std")
         if self.rule != "window-zscore" and numbers:
             raise ValueError(f"the rule {self.rule} does not use mean and std: remove them")
-        return self
-
-    @model_validator(mode="after")
-    def _check_bounds(self) -> "IntensitySettings":
         if self.rule not in ("percentile", "window", "window-zscore"):
             if (self.low, self.high) != (0.5, 99.5):
                 raise ValueError(f"the rule {self.rule} does not use low and high: remove them")

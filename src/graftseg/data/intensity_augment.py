@@ -16,30 +16,20 @@ from torch.nn import functional as F
 from graftseg.core.settings import Settings
 from graftseg.data.augment import Table
 
-COLUMNS = 7
-"""Columns per image: blur, low resolution, brightness, contrast, gamma, noise, and the seed of the noise."""
-RADIUS = 3
-"""Radius of the blur in voxels."""
+COLUMNS = 7  # columns per image: blur, low resolution, brightness, contrast, gamma, noise, and the seed of the noise
+RADIUS = 3  # radius of the blur in voxels
 EPSILON = 1e-6
 
 
 class IntensityAugmentSettings(Settings):
-    """Probabilities of the operations; the ranges are those of nnU-Net.
+    """Probabilities of the operations; the ranges are those of nnU-Net."""
 
-    - ``noise``: Gaussian noise with a variance of up to 0.1.
-    - ``blur``: a Gaussian with a standard deviation of 0.5 to 1 voxel.
-    - ``brightness``: a factor of 0.75 to 1.25. ``contrast``: a factor of 0.75 to 1.25 for differences from the mean.
-    - ``low_resolution``: sampling at 0.5 to 1 times the resolution.
-    - ``gamma``: an exponent of 0.7 to 1.5 for values between minimum and maximum; mean and deviation are kept. For a
-      quarter of these images the exponent acts on the inverted values.
-    """
-
-    noise: float = Field(0.1, ge=0, le=1)
-    blur: float = Field(0.2, ge=0, le=1)
-    brightness: float = Field(0.15, ge=0, le=1)
-    contrast: float = Field(0.15, ge=0, le=1)
-    low_resolution: float = Field(0.25, ge=0, le=1)
-    gamma: float = Field(0.4, ge=0, le=1)
+    noise: float = Field(0.1, ge=0, le=1)  # Gaussian noise with a variance of up to 0.1
+    blur: float = Field(0.2, ge=0, le=1)  # a Gaussian with a standard deviation of 0.5 to 1 voxel
+    brightness: float = Field(0.15, ge=0, le=1)  # a factor of 0.75 to 1.25
+    contrast: float = Field(0.15, ge=0, le=1)  # a factor of 0.75 to 1.25 for differences from the mean
+    low_resolution: float = Field(0.25, ge=0, le=1)  # sampling at 0.5 to 1 times the resolution
+    gamma: float = Field(0.4, ge=0, le=1)  # an exponent of 0.7 to 1.5, for a quarter of the images of inverted values
 
 
 def draw_intensities(rng: np.random.Generator, count: int, settings: IntensityAugmentSettings) -> Table:
@@ -74,19 +64,12 @@ def augment_intensities(images: Tensor, table: Tensor, *, everywhere: bool | Non
         if everywhere:
             images = torch.where(_per_image(drawn, images), operation(images, table), images)
         elif drawn.any():
-            images = _on_drawn(operation, images, table, drawn)
+            chosen = drawn.nonzero().flatten()
+            images = images.index_copy(0, chosen, operation(images[chosen], table[chosen]))
     return images
 
 
-def _on_drawn(operation: "Operation", images: Tensor, table: Tensor, drawn: Tensor) -> Tensor:
-    """Apply an operation only to the images for which it was drawn."""
-    chosen, changed = drawn.nonzero().flatten(), images.clone()
-    changed[chosen] = operation(images[chosen], table[chosen])
-    return changed
-
-
 def _per_image(values: Tensor, images: Tensor) -> Tensor:
-    """Return a value per image with the axes of the images."""
     return values.view(-1, *[1] * (images.dim() - 1))
 
 

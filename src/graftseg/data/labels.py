@@ -1,4 +1,4 @@
-"""Validate class lists and label maps, and renumber label values."""
+"""Read and validate label maps and class lists, recognize images in their place, and renumber label values."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,27 +13,25 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.grid import grid_difference
-from graftseg.data.scans import Scan
+from graftseg.data.scans import Scan, read_scan
 
 LARGEST_VALUE = 254  # the largest label value of a class
 MASK_VALUE = 255  # foreground value of masks from image editors
-FIXABLE_LAYOUTS = ("nnunet", "msd")
-"""Layouts that ``check --fix`` can copy."""
+FIXABLE_LAYOUTS = ("nnunet", "msd")  # layouts that ``check --fix`` can copy
 GRID_REMEDY = "resample the label to the image's grid or correct the header of the label"
 EMPTY_LABELS_REMEDY = "check the label maps of the labeled scans"
+GRAY_VALUES = 32  # more values in a label map: possibly an image. Not more in an image: possibly a label map
+MAX_SAMPLES = 65536  # number of voxels in which values are counted
 
 
 @dataclass(frozen=True)
 class LabelProblem:
-    """A class list or a label value that cannot be used: what is wrong, the extent, and what to do.
-
-    ``fixed_values`` are the values in the copy that ``check --fix`` writes, or empty if it cannot fix the problem.
-    """
+    """A class list or a label value that cannot be used."""
 
     what: str
     remedy: str
-    size: str = ""
-    fixed_values: str = ""
+    size: str = ""  # extent of the problem
+    fixed_values: str = ""  # the values after ``check --fix``, empty if it cannot fix the problem
 
 
 def class_problem(classes: Collection[int]) -> LabelProblem | None:
@@ -78,19 +76,15 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     """Return the sorted values of a label map. Refuse invalid values, or a grid other than the grid of the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
+        advice = "`graftseg check` lists all problems of the data"
+        if dataset.layout in FIXABLE_LAYOUTS:
+            advice = f"`graftseg check {quote(str(dataset.root))}` lists all problems of the data"
+            advice += ", and --fix corrects mirrored or exchanged axes if the header is right"
         finding = f"image and label lie on different grids: {difference}"
-        raise UserError(Code.GEOMETRY_MISMATCH, path, finding, f"{GRID_REMEDY}; {_check_advice(dataset)}")
+        raise UserError(Code.GEOMETRY_MISMATCH, path, finding, f"{GRID_REMEDY}; {advice}")
     values = tuple(int(value) for value in np.unique(label.array))
     refuse_values(dataset, case, values)
     return values
-
-
-def _check_advice(dataset: Dataset) -> str:
-    """Return what ``graftseg check`` does about label maps on other grids. ``--fix`` needs a known layout."""
-    if dataset.layout not in FIXABLE_LAYOUTS:
-        return "`graftseg check` lists all problems of the data"
-    fixes = "--fix corrects mirrored or exchanged axes if the header is right"
-    return f"`graftseg check {quote(str(dataset.root))}` lists all problems of the data, and {fixes}"
 
 
 def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None:
@@ -148,8 +142,10 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     must be a listed class, because it often marks voxels to ignore.
     """
     present = {value for label_map in counts for value in label_map}
-    if not _consecutive(present | {0}) and MASK_VALUE in present and (mask := _mask(classes, counts)):
-        return mask
+    masks = ({0}, {0, 1}, {0, MASK_VALUE}, {1}, {MASK_VALUE})
+    are_masks = set(classes) in (set(), {0, 1}) and all(set(label_map) in masks for label_map in counts)
+    if not _consecutive(present | {0}) and MASK_VALUE in present and are_masks:
+        return Renumbering({0: 0, 1: 1, MASK_VALUE: 1}, {})
     if classes:
         if unlisted := sorted(present - classes.keys()):
             return f"the label value {unlisted[0]} has no class: name it in dataset.json or correct the label maps"
@@ -161,15 +157,6 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     return _in_order({value: f"label {value}" if value else "background" for value in present | {0}})
 
 
-def _mask(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumbering | None:
-    """Return the renumbering of 255 to 1, or None if a label map or the class list has other classes."""
-    if set(classes) not in (set(), {0, 1}):
-        return None
-    if any(set(label_map) not in ({0}, {0, 1}, {0, MASK_VALUE}, {1}, {MASK_VALUE}) for label_map in counts):
-        return None
-    return Renumbering({0: 0, 1: 1, MASK_VALUE: 1}, {})
-
-
 def _in_order(classes: dict[int, str]) -> Renumbering:
     values = {old: new for new, old in enumerate(sorted(classes))}
     return Renumbering(values, {new: classes[old] for old, new in values.items()})
@@ -177,3 +164,68 @@ def _in_order(classes: dict[int, str]) -> Renumbering:
 
 def _consecutive(values: set[int] | dict[int, str]) -> bool:
     return sorted(values) == list(range(len(values)))
+
+
+def read_label_of(dataset: Dataset, case: Case, scan: Scan) -> Scan:
+    """Read the label map of a case whose image is ``scan``. Refuse an image in its place, and a copy of ``scan``."""
+    path, image = label_path(case), case.images[0]
+    try:
+        label = dataset.reader.label(case)
+    except UserError as error:
+        if error.code is Code.LABEL_INVALID and isinstance(dataset.reader, ScanFiles):
+            refuse_image(path, image, scan)
+        raise
+    refuse_many_values(path, label, image, scan)
+    return label
+
+
+def refuse_many_values(path: Path, label: Scan, image: Path, scan: Scan) -> None:
+    """Refuse a label map with many values if ``scan``, its image, has few values or the same voxels."""
+    if label.array.max() <= GRAY_VALUES or (values := len(np.unique(_sample(label.array)))) <= GRAY_VALUES:
+        return
+    if 0 < 2 * _class_numbers(scan.array[0]) <= values:
+        raise _swapped(path, image)
+    if np.array_equal(label.array, scan.array[0]):
+        raise _copied(path, image)
+
+
+def refuse_image(path: Path, image: Path, scan: Scan) -> None:
+    """Refuse a label map that cannot be read because it is an image, if ``scan`` is a label map or the same image."""
+    if looks_like_labels(scan):
+        raise _swapped(path, image)
+    try:
+        is_copy = np.array_equal(read_scan(path).array, scan.array)
+    except UserError:
+        return
+    if is_copy:
+        raise _copied(path, image)
+
+
+def looks_like_labels(scan: Scan) -> bool:
+    """Return whether a scan has few values, all integers from 0, and more than one."""
+    return 1 < _class_numbers(scan.array[0]) <= GRAY_VALUES
+
+
+def _class_numbers(voxels: NDArray[Any]) -> int:
+    """Return the number of values if all are integers from 0, and otherwise 0."""
+    values = np.unique(_sample(voxels))
+    return len(values) if values[0] >= 0 and (values == np.rint(values)).all() else 0
+
+
+def _sample(voxels: NDArray[Any]) -> NDArray[Any]:
+    """Return the same random voxels of all arrays of one shape."""
+    if voxels.size <= MAX_SAMPLES:
+        return voxels.ravel()
+    chosen = np.random.default_rng(0).integers(voxels.size, size=MAX_SAMPLES)
+    return voxels[np.unravel_index(chosen, voxels.shape)]
+
+
+def _swapped(path: Path, image: Path) -> UserError:
+    finding = "the label map looks like an image, and its image looks like a label map"
+    remedy = f"if the folders {image.parent.name} and {path.parent.name} are swapped, exchange their names"
+    return UserError(Code.LABEL_INVALID, path, finding, remedy)
+
+
+def _copied(path: Path, image: Path) -> UserError:
+    remedy = f"put the label map of {image.name} into {path.parent.name}"
+    return UserError(Code.LABEL_INVALID, path, "the label map has the voxels of its image", remedy)

@@ -1,16 +1,16 @@
 """The labeled, unlabeled and test cases of a folder of scans, in any of the known layouts."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import names_extending
 from graftseg.core.types import Case, Split
+from graftseg.data import grouping
 from graftseg.data.benchmarks import recognize_benchmark
-from graftseg.data.dataset import Dataset as Dataset
-from graftseg.data.dataset import ScanFiles
+from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.dataset_json import DatasetJson, case_and_label_names
 from graftseg.data.folders import (
     CONVERSION_ADVICE,
@@ -20,24 +20,9 @@ from graftseg.data.folders import (
     visible_entries,
 )
 from graftseg.data.formats.dicom_labels import common_classes
-from graftseg.data.gray_pictures import are_gray
-from graftseg.data.grouping import (
-    CHANNEL,
-    Files,
-    channel_count_of,
-    duplicate_case_error,
-    find_incomplete,
-    group_scans,
-    labels_in,
-    make_case,
-    nested_scans,
-    scans_in,
-)
-from graftseg.data.label_names import cases_of_name, match_labels, most_similar_case, without_label_ending
-from graftseg.data.loose_slices import refuse_loose_slices
+from graftseg.data.formats.pictures import are_gray
 from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, may_be_dicom, scan_stem
 from graftseg.data.sources import Data, Sources
-from graftseg.data.swapped import numbers_on_labels, swapped_names
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
 # imagesUn has no folder of labels: an image in it with a label map in labelsTr is labeled
@@ -46,19 +31,24 @@ FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
     ("imagesUn", None, "unlabeled"),
     ("imagesTs", "labelsTs", "test"),
 )
+FOLDER_NAMES = tuple(name for images, labels, _ in FOLDERS for name in (images, labels) if name is not None)
 Places = tuple[tuple[Path, Path | None, Split], ...]  # folder of images, folder of labels, split
 
 
 def read_layout(data: Data) -> Dataset:
     """Find the cases of one folder in any known layout, or of separate folders."""
     if isinstance(data, Sources):
-        return _require_labeled(_separate_folders(data), data.labeled_images, data.labels)
+        for folder in data.folders:
+            require_folder(folder, "pass a folder of scans")
+        description = DatasetJson.read(data.labels.parent)  # may name classes and channels
+        is_numbered = _has_channel_numbers(data.places, description)
+        dataset = _collect(data.root, "plain", data.places, description, is_numbered=is_numbered)
+        return _require_labeled(dataset, data.labeled_images, data.labels)
     require_folder(data, f"pass a folder with {EXPECTED}")
-    if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
-        return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
+    if (known := _image_folders(data) or recognize_benchmark(data)) is not None:
+        return _require_labeled(known, data / "imagesTr", data / "labelsTr")
     content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
-    known = {name for names in FOLDERS for name in names[:2] if name}
-    is_incomplete = any((data / name).is_dir() for name in known)
+    is_incomplete = any((data / name).is_dir() for name in FOLDER_NAMES)
     finding = "imagesTr is missing" if is_incomplete else "unknown layout"
     remedy = _nearby_folder(data) or f"arrange the scans as {EXPECTED}"
     raise UserError(Code.LAYOUT_UNKNOWN, data, f"{finding}, the folder contains {content}", remedy)
@@ -66,39 +56,31 @@ def read_layout(data: Data) -> Dataset:
 
 def misnamed_folders(root: Path) -> dict[Path, str]:
     """Return the folders whose names differ from a known name only in case, ``_`` or ``-``, with the known name."""
-    known = {name.lower(): name for names in FOLDERS for name in names[:2] if name}
+    known = {name.lower(): name for name in FOLDER_NAMES}
     folders = [path for path in visible_entries(root) if path.is_dir()]
     meant = {path: known.get(path.name.lower().replace("_", "").replace("-", "")) for path in folders}
-    return {path: name for path, name in meant.items() if name and not _is_same(path, root / name)}
+    # a file system that ignores case shows one folder under both names
+    is_same = {path: name and (root / name).exists() and path.samefile(root / name) for path, name in meant.items()}
+    return {path: name for path, name in meant.items() if name and not is_same[path]}
 
 
-def _is_same(path: Path, other: Path) -> bool:
-    """Return whether two paths are the same folder, as in a file system that ignores case."""
-    return other.exists() and path.samefile(other)
-
-
-def _misnamed_errors(root: Path) -> list[UserError]:
-    """Return an error for every folder of scans that would be ignored because of its name."""
-    errors = []
+def _misnamed_errors(root: Path) -> Iterator[UserError]:
+    """Yield an error for every folder of scans that would be ignored because of its name."""
     for path, name in misnamed_folders(root).items():
-        if scans_in(path) or labels_in(path):
+        if grouping.scans_in(path) or grouping.labels_in(path):
             content = "label maps" if name.startswith("labels") else "scans"
             finding = f"the {content} in this folder are not used, because of its name"
             remedy = f"move the {content} into {name}" if (root / name).is_dir() else f"rename the folder to {name}"
-            errors.append(UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy))
-    return errors
+            yield UserError(Code.LAYOUT_UNKNOWN, path, finding, remedy)
 
 
 def _nearby_folder(folder: Path) -> str:
-    """Suggest a folder that has or should have the name ``imagesTr``, or its parent. Otherwise return an empty string.
-
-    This is a misnamed folder, the parent folder or the only subfolder that contains ``imagesTr``.
-    """
+    """Suggest a misnamed folder, the parent folder or the only subfolder with ``imagesTr``, or return ""."""
     for path, name in misnamed_folders(folder).items():
         if name == "imagesTr":
             return f"rename the folder {path.name} to {name}"
-    resolved, names = folder.resolve(), {name for folders in FOLDERS for name in folders[:2]}
-    if resolved.name in names and (resolved.parent / "imagesTr").is_dir():
+    resolved = folder.resolve()
+    if resolved.name in FOLDER_NAMES and (resolved.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {resolved.parent}"
     inside = [path for path in visible_entries(folder) if path.is_dir() and (path / "imagesTr").is_dir()]
     return f"pass the subfolder that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
@@ -120,25 +102,16 @@ def _image_folders(folder: Path) -> Dataset | None:
     return replace(dataset, problems=(*dataset.problems, *missing, *_misnamed_errors(folder)))
 
 
-def _separate_folders(sources: Sources) -> Dataset:
-    """Read separate folders. ``dataset.json`` next to the folder of labels may name classes and channels."""
-    for folder in sources.folders:
-        require_folder(folder, "pass a folder of scans")
-    description = DatasetJson.read(sources.labels.parent)
-    is_numbered = _has_channel_numbers(sources.places, description)
-    return _collect(sources.root, "plain", sources.places, description, is_numbered=is_numbered)
-
-
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     """Return whether image names end in channel numbers. Numbers in label names are not channel numbers."""
     if description.has_channel_files:
         return True
     _, labels, _ = places[0]
     folders = [images for images, _, split in places if split != "test"]
-    stems_of_folders = ({scan_stem(path) for path in scans_in(images)} for images in folders)
+    stems_of_folders = ({scan_stem(path) for path in grouping.scans_in(images)} for images in folders)
     stems = next((stems for stems in stems_of_folders if stems), set())
     labeled = _label_names(labels)
-    numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
+    numbered = {stem: match["case"] for stem in stems if (match := grouping.CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
     cases, unnumbered = {*numbered.values()}, len(stems) - len(numbered)
@@ -148,22 +121,22 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
 
 def _label_names(labels: Path | None) -> set[str]:
     """Return the names of the label maps in a folder, with and without label endings such as ``_seg``."""
-    stems = {scan_stem(path) for path in labels_in(labels)} if labels else set()
-    return stems | {without_label_ending(stem) for stem in stems}
+    stems = {scan_stem(path) for path in grouping.labels_in(labels)} if labels else set()
+    return stems | {grouping.without_label_ending(stem) for stem in stems}
 
 
 def _collect(folder: Path, layout: str, places: Places, description: DatasetJson, *, is_numbered: bool) -> Dataset:
     """Group the images of every folder into cases and find their labels."""
     problems: list[UserError] = []
     label_names = set().union(*(_label_names(labels) for _, labels, _ in places))
-    scans = {images: scans_in(images) for images, _, _ in places}
+    scans = {images: grouping.scans_in(images) for images, _, _ in places}
     for images, paths in scans.items():
-        refuse_loose_slices(images, paths, label_names)
+        grouping.refuse_loose_slices(images, paths, label_names)
     channels = description.named_channels if is_numbered else 1
     if channels is None:
-        channels = channel_count_of(path for paths in scans.values() for path in paths)
+        channels = grouping.channel_count_of(path for paths in scans.values() for path in paths)
     grouped = {
-        images: group_scans(paths, problems, is_numbered=is_numbered, channels=channels)
+        images: grouping.group_scans(paths, problems, is_numbered=is_numbered, channels=channels)
         for images, paths in scans.items()
     }
     cases: list[Case] = []
@@ -171,110 +144,100 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
     label_of_unlabeled: dict[str, Path] = {}
     for images, labels, split in places:
         files = grouped[images]
-        problems += [error for _, error in find_incomplete(files, channels, remedy)]
+        problems += [error for _, error in grouping.find_incomplete(files, channels, remedy)]
         label_of = label_of_unlabeled
         if labels is not None:
             others = _images_to_annotate(split, places, grouped)
             label_of, label_of_unlabeled = _match(images, labels, files, others, problems)
-        cases += (_pair(name, files[name], label_of.get(name), split) for name in files)
+        for name, by_channel in files.items():
+            label = label_of.get(name)
+            # a training image is labeled if it has a label map
+            role: Split = split if split == "test" else "unlabeled" if label is None else "labeled"
+            cases.append(grouping.make_case(name, by_channel, label, role))
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     for name, times in Counter(case.name for case in cases).items():
         if times > 1:
             shared = " and ".join(case.images[0].parent.name for case in cases if case.name == name)
             finding = f"{times} cases have this name, in {shared}"
             problems.append(UserError(Code.CASE_DUPLICATE, name, finding, "give every case a unique name"))
-    classes = description.classes() or _classes_of_labels(cases, problems)
+    classes = description.classes()
+    labels_of_cases = [case.label for case in cases if case.split == "labeled" and case.label is not None]
+    if not classes and all(map(is_dicom_scan, labels_of_cases)):  # other label maps contain no class names
+        classes, invalid = common_classes(labels_of_cases)
+        problems += invalid
     reader = ScanFiles(description.named_channels, classes, are_gray(cases, description.named_channels))
     return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places, grouped), reader)
 
 
-def _classes_of_labels(cases: Sequence[Case], problems: list[UserError]) -> dict[int, str]:
-    """Return the classes that the names in DICOM labels define. Other label maps contain no names."""
-    labels = [case.label for case in cases if case.split == "labeled" and case.label is not None]
-    if not all(map(is_dicom_scan, labels)):
-        return {}
-    classes, invalid = common_classes(labels)
-    problems += invalid
-    return classes
-
-
-def _pair(name: str, files: dict[int, Path], label: Path | None, split: Split) -> Case:
-    """Return a case with its label. A training image is labeled if it has a label, and else unlabeled."""
-    if split == "test":
-        return make_case(name, files, label, split)
-    return make_case(name, files, label, "unlabeled" if label is None else "labeled")
-
-
-def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, Files]) -> Files:
-    """Return the images in other folders that the label maps of a split may belong to.
-
-    A new label map in ``labelsTr`` makes an image in ``imagesUn`` labeled, so that annotating moves no scan.
-    """
+def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, grouping.Files]) -> grouping.Files:
+    """Return images without a folder of labels. A label map in ``labelsTr`` makes them labeled where they are."""
     folders = [images for images, labels, _ in places if labels is None] if split == "labeled" else []
     return {name: files for images in folders for name, files in grouped[images].items()}
 
 
 def _match(
-    images: Path, labels: Path, files: Files, others: Files, problems: list[UserError]
+    images: Path, labels: Path, files: grouping.Files, others: grouping.Files, problems: list[UserError]
 ) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the label maps of the images in ``files`` and of those in ``others``, by case.
-
-    Images in ``files`` come first. A label map that belongs to no image is added to ``problems``.
-    """
-    unmatched = group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
+    """Return the label maps of ``files`` and of ``others`` by case. Those of no image are added to ``problems``."""
+    unmatched = grouping.group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
     label_of, label_of_others = (
-        {case: unmatched.pop(label)[0] for label, case in match_labels(unmatched, names).items()}
+        {case: unmatched.pop(label)[0] for label, case in grouping.match_labels(unmatched, names).items()}
         for names in (files, others)
     )
-    image_files = scans_in(images) if unmatched else []
+    image_files = grouping.scans_in(images) if unmatched else []
     _report_swapped(images, labels, image_files, unmatched, problems)
     # an image without a channel number is already reported, so its label is not reported as unmatched
     image_stems = {scan_stem(path) for path in image_files}
     for name, label_files in unmatched.items():
-        if name not in image_stems or CHANNEL.fullmatch(name):
+        if name not in image_stems or grouping.CHANNEL.fullmatch(name):
             problems.append(_unmatched(label_files[0], name, images, {**others, **files}, label_of_others | label_of))
     return label_of, label_of_others
 
 
 def _report_swapped(
-    images: Path, labels: Path, image_files: Sequence[Path], unmatched: Files, problems: list[UserError]
+    images: Path, labels: Path, image_files: Sequence[Path], unmatched: grouping.Files, problems: list[UserError]
 ) -> None:
     """Replace the errors of images without a channel number by one error, if their label maps have these numbers."""
     unnumbered = {Path(problem.where) for problem in problems if problem.code is Code.CASE_NAME}
-    swapped = numbers_on_labels(unnumbered.intersection(image_files), [files[0] for files in unmatched.values()])
-    if swapped:
-        problems[:] = [problem for problem in problems if Path(problem.where) not in swapped.values()]
-        problems.append(swapped_names(images, labels, swapped, len(labels_in(labels))))
-        for label in swapped:
-            del unmatched[scan_stem(label)]
+    stems = {scan_stem(path): path for path in unnumbered.intersection(image_files)}
+    image_of = {stem: path for stem, path in stems.items() if not grouping.CHANNEL.fullmatch(stem)}
+    case_of = {name: match["case"] for name in unmatched if (match := grouping.CHANNEL.fullmatch(name))}
+    swapped = {unmatched.pop(name)[0]: image_of[case] for name, case in case_of.items() if case in image_of}
+    if not swapped:
+        return
+    total = len(grouping.labels_in(labels))
+    which = "the label maps have"
+    remedy = f"if the folders {images.name} and {labels.name} are swapped, exchange their names"
+    if len(swapped) < total:
+        which = f"{len(swapped)} of {total} label maps have"
+        remedy = f"if these files are in the wrong folder, exchange them with their images in {images.name}"
+    finding = f"{which} a channel number, and the images of the same name have none"
+    problems[:] = [problem for problem in problems if Path(problem.where) not in swapped.values()]
+    problems.append(UserError(Code.CASE_NAME, min(swapped), finding, remedy))
 
 
 def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
-    """Return the label maps in a folder, and other DICOM files with the name of a case.
-
-    A DICOM file that is not a label is included because reading it reports the error. Otherwise its case would be
-    unlabeled.
-    """
-    return [path for path in visible_entries(folder) if is_label_map(path) or _is_named_dicom(path, cases)]
-
-
-def _is_named_dicom(path: Path, cases: Collection[str]) -> bool:
-    return bool(cases_of_name(scan_stem(path), cases)) and may_be_dicom(path)
+    """Return the label maps in a folder, and other DICOM files named like a case, whose reading reports an error."""
+    return [
+        path
+        for path in visible_entries(folder)
+        if is_label_map(path) or (grouping.cases_of_name(scan_stem(path), cases) and may_be_dicom(path))
+    ]
 
 
-def _unmatched(label: Path, name: str, images: Path, files: Files, label_of: dict[str, Path]) -> UserError:
+def _unmatched(label: Path, name: str, images: Path, files: grouping.Files, label_of: dict[str, Path]) -> UserError:
     """Return the error for a label map without an image, or for the image whose name causes the error."""
-    numbered = CHANNEL.fullmatch(name)
+    numbered = grouping.CHANNEL.fullmatch(name)
     if numbered and label.name in {path.name for path in files.get(numbered["case"], {}).values()}:
         finding = f"the label map has the name of an image in {images.name}"
         remedy = f"remove it, and put the label map {numbered['case']} into {label.parent.name}"
         return UserError(Code.LABEL_UNMATCHED, label, finding, remedy)
-    if taken := cases_of_name(name, label_of):
-        return duplicate_case_error(label, label_of[taken[0]])
+    if taken := grouping.cases_of_name(name, label_of):
+        return grouping.duplicate_case_error(label, label_of[taken[0]])
     unlabeled = files.keys() - label_of.keys()
     for case in sorted(unlabeled):
-        numbered, path = CHANNEL.fullmatch(case), min(files[case].items())[1]
-        if numbered and numbered["case"] == without_label_ending(name) and scan_stem(path) == case:
+        numbered, path = grouping.CHANNEL.fullmatch(case), min(files[case].items())[1]
+        if numbered and numbered["case"] == grouping.without_label_ending(name) and scan_stem(path) == case:
             finding = "the name has a channel number, but most other images have none"
             return UserError(Code.CASE_NAME, path, finding, f"name the image {numbered['case']}, or number all images")
     if unread := [file for file in visible_entries(images) if file.stem == name and unsupported_ending(file.name)]:
@@ -293,7 +256,7 @@ def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
         return f", but {len(similar)} images begin with its name ({names})", remedy
     if similar:
         return "", f"if the label belongs to {similar[0]}, give it that name"
-    if meant := most_similar_case(label, images):
+    if meant := grouping.most_similar_case(label, images):
         return f" (did you mean {meant}?)", "give the label the name of its image"
     return "", "add the image, remove the label or rename the label to match its image"
 
@@ -312,7 +275,7 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
         for problem in dataset.problems:
             if problem.code is Code.LAYOUT_UNKNOWN:
                 raise problem
-        for folder, found in ((images, scans_in(images)), (labels, labels_in(labels))):
+        for folder, found in ((images, grouping.scans_in(images)), (labels, grouping.labels_in(labels))):
             if not found:
                 _refuse_unread(folder)
         raise _none_labeled(dataset, images, labels)
@@ -323,20 +286,19 @@ def _refuse_unread(folder: Path) -> None:
     """Raise a UserError if a folder has images in an unsupported format, or scans in a subfolder."""
     if unread := unsupported_images_in(folder):
         raise UserError(Code.NOT_A_SCAN, folder, f"contains {unread[0]}", unread[1])
-    if nested := [path for path in visible_entries(folder) if nested_scans(path)]:
+    if nested := [path for path in visible_entries(folder) if grouping.nested_scans(path)]:
         finding = f"the scans are in the subfolder {nested[0].name}"
         raise UserError(Code.NOT_A_SCAN, folder, finding, f"move the scans up into {folder.name}")
 
 
 def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
-    """Return the error for a data set without a labeled case. Only names of images in ``images`` are suggested."""
     finding = f"none of the {len(dataset.cases)} cases is labeled"
     remedy = f"put label maps with the names of their images into {labels.name}/"
     unmatched = [Path(problem.where) for problem in dataset.problems if problem.code is Code.LABEL_UNMATCHED]
     if unmatched:
         finding += f", and {len(unmatched)} labels match no image, such as {unmatched[0].name}"
         names = {case.name: scan_stem(case.images[0]) for case in dataset.cases if case.images[0].parent == images}
-        numbered = [CHANNEL.fullmatch(scan_stem(label)) for label in unmatched]
+        numbered = [grouping.CHANNEL.fullmatch(scan_stem(label)) for label in unmatched]
         similar, advice = _similar_images(scan_stem(unmatched[0]), names)
         if all(match and match["case"] in names.values() for match in numbered):
             finding += f", but the names in {images.name} are the same without a channel number"
@@ -346,11 +308,11 @@ def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
     return UserError(Code.TOO_FEW_CASES, dataset.root, finding, remedy)
 
 
-def _ignored(places: Places, grouped: Mapping[Path, Files]) -> tuple[str, ...]:
+def _ignored(places: Places, grouped: Mapping[Path, grouping.Files]) -> tuple[str, ...]:
     """Return the files in the folders that are neither images nor labels."""
     ignored = []
     for images, labels, split in places:
-        folders = [(images, scans_in(images))]
+        folders = [(images, grouping.scans_in(images))]
         if labels is not None:
             names = {*grouped[images], *_images_to_annotate(split, places, grouped)}
             folders.append((labels, _labels_of(labels, names)))

@@ -17,6 +17,7 @@ from scipy import ndimage
 
 from graftseg.core.files import write_json
 from graftseg.core.types import Geometry, Split
+from graftseg.data.layouts import FOLDERS
 from graftseg.data.scans import write_label, write_scan
 
 CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
@@ -50,14 +51,9 @@ def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shif
 
 def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, int], seed: int, shift: float) -> None:
     """Write a data set of phantoms as NIfTI files in nnU-Net layout."""
-    folders: dict[Split, tuple[str, str | None]] = {
-        "labeled": ("imagesTr", "labelsTr"),
-        "unlabeled": ("imagesUn", None),
-        "test": ("imagesTs", "labelsTs"),
-    }
     affine = tuple(tuple(row) for row in np.diag([1.5, 1.5, 1.5, 1.0]).tolist())
     geometry = Geometry(tuple(shape), affine)
-    for split, (images, labels) in folders.items():
+    for images, labels, split in FOLDERS:
         for index in range(counts[split]):
             phantom = make_phantom(seed, split, index, shape, shift)
             name = f"{split}_{index:03d}"
@@ -77,7 +73,8 @@ def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, in
 
 def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint8], Floats]:
     """Draw the label map and a map of relative brightness: 0 for air, 1 for body, 0.3 to 2.2 for other organs."""
-    space = _coordinates(shape)
+    lines = [(np.arange(n) + 0.5) / n * 2 - 1 for n in shape]
+    space = np.stack(np.meshgrid(*lines, indexing="ij"))  # coordinates from -1 to 1, (axes, *shape)
     body = _ellipsoid(space, rng.normal(0, 0.03, len(shape)), rng.uniform(0.80, 0.95, len(shape))) < 1
     organs = np.where(body, 1.0, 0.0)
     for _ in range(int(rng.integers(4, 8))):
@@ -95,7 +92,10 @@ def _draw_heart(rng: np.random.Generator, space: Floats) -> npt.NDArray[np.uint8
     outer = size * rng.uniform(0.26, 0.38)
     inner = outer * rng.uniform(0.52, 0.70)
     squash = rng.uniform(0.88, 1.14, axes)
-    outline = _outline_factor(rng, space - center.reshape(-1, *[1] * axes))
+    offset = space - center.reshape(-1, *[1] * axes)
+    angle = np.arctan2(offset[1], offset[0])
+    waves = [rng.uniform(0, 0.06) * np.cos(k * angle + rng.uniform(0, 2 * np.pi)) for k in (2, 3, 4)]
+    outline = 1 + sum(waves)  # varies with the direction, so that outlines are not ellipses
     distance = np.sqrt(_ellipsoid(space, center, squash)) * outline
     crescent_center = center + direction * outer * rng.uniform(0.60, 0.80)
     crescent = np.sqrt(_ellipsoid(space, crescent_center, squash)) * outline < outer * rng.uniform(0.98, 1.16)
@@ -110,35 +110,17 @@ def _draw_look(rng: np.random.Generator, label: npt.NDArray[np.uint8], organs: F
     look = (1 - drift) * NEAR_LOOK + drift * FAR_LOOK + rng.normal(0, 0.03, 5)
     air, body = look[0], look[1]
     image = air + (body - air) * organs
-    for value in (1, 2, 3):
-        image = np.where(label == value, look[value + 1], image)
+    image = np.where(label > 0, look[label + 1], image)
     image = ndimage.gaussian_filter(image, rng.uniform(0.4, 0.7) + 0.5 * drift)
-    image = image * (1 + 0.35 * _smooth_field(rng, image.shape))
+    # a smooth random field between -1 and 1, like the bias field of a receive coil
+    coarse = rng.uniform(-1, 1, [4] * image.ndim)
+    field = ndimage.zoom(coarse, [n / 4 for n in image.shape], order=3, mode="nearest", grid_mode=True)
+    image = image * (1 + 0.35 * np.clip(field, -1, 1))
     image = image + rng.normal(0, rng.uniform(0.03, 0.06) + 0.03 * drift, image.shape)
     return np.asarray(np.clip(image, 0, 4), dtype=np.float32)
-
-
-def _coordinates(shape: tuple[int, ...]) -> Floats:
-    """Return coordinates from -1 to 1 along every axis, ``(axes, *shape)``."""
-    lines = [(np.arange(n) + 0.5) / n * 2 - 1 for n in shape]
-    return np.stack(np.meshgrid(*lines, indexing="ij"))
 
 
 def _ellipsoid(space: Floats, center: Floats, radii: Floats) -> Floats:
     """Return the squared distance from the center in units of the radii."""
     column = (-1, *[1] * (len(space)))
     return np.asarray(np.square((space - center.reshape(column)) / radii.reshape(column)).sum(axis=0))
-
-
-def _outline_factor(rng: np.random.Generator, offset: Floats) -> Floats:
-    """Draw a factor near 1 that varies with the direction from the center, so that outlines are not ellipses."""
-    angle = np.arctan2(offset[1], offset[0])
-    waves = [rng.uniform(0, 0.06) * np.cos(k * angle + rng.uniform(0, 2 * np.pi)) for k in (2, 3, 4)]
-    return np.asarray(1 + sum(waves))
-
-
-def _smooth_field(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-    """Draw a smooth random field between -1 and 1, like the bias field of a receive coil."""
-    coarse = rng.uniform(-1, 1, [4] * len(shape))
-    zoomed = ndimage.zoom(coarse, [n / 4 for n in shape], order=3, mode="nearest", grid_mode=True)
-    return np.asarray(np.clip(zoomed, -1, 1))

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,10 +27,9 @@ from graftseg.data.folders import refuse_broken_link
 from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
-from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_values
+from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, read_label_of, refuse_class_list, refuse_values
 from graftseg.data.scans import Scan, files_of, is_dicom_scan
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
-from graftseg.data.swapped import read_label_of
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +110,8 @@ def prepare(
     refuse_class_list(dataset)
     check_target(out, dataset.root, overwrite=overwrite)
     with locked(out / LOCK, "another prepare is writing this store"):
-        task = partial(_prepare_group, replace(dataset, cases=()), out, settings, workers or executor.workers)
+        preparer = _CasePreparer(replace(dataset, cases=()), out, settings)
+        task = partial(in_parallel, preparer, description="Preparing scans", workers=workers or executor.workers)
         work = Work("Preparing scans", (dataset.root,), (out,))
         with executor.running(task, executor.groups(dataset.cases), work) as finished:
             prepared = [result for wait in finished for result in wait()]
@@ -136,18 +135,8 @@ def prepare(
     return open_store(out)
 
 
-def _prepare_group(
-    dataset: Dataset, out: Path, settings: PrepareSettings, workers: int | None, cases: Sequence[Case]
-) -> "list[_PreparedCase]":
-    """Prepare some cases of a data set."""
-    return in_parallel(_CasePreparer(dataset, out, settings), cases, "Preparing scans", workers)
-
-
 def link_cases(source: Path, out: Path) -> None:
-    """Add links to the prepared cases of the store ``source``, so that ``prepare`` can reuse unchanged cases.
-
-    ``prepare`` replaces files and never writes into them, so ``source`` stays unchanged.
-    """
+    """Link the prepared cases of the store ``source``. ``prepare`` can reuse them, and never writes into them."""
     make_folder(out / CASES)
     with locked(out / LOCK, "another prepare is writing this store"):
         for path in (source / CASES).glob("*.*"):
@@ -157,11 +146,7 @@ def link_cases(source: Path, out: Path) -> None:
 
 
 def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:
-    """Return the first part of a store that ``prepare`` would change ("case NAME" or "the classes"), or None.
-
-    New test cases are not a change, because training does not see them. Return None for invalid data, because
-    ``prepare`` refuses it.
-    """
+    """Return the first part of a store that ``prepare`` would change, except for new test cases, or None."""
     stored = {nfc(path.stem) for path in (out / CASES).glob("*.json")}
     if dataset.problems or not stored:
         return None
@@ -216,11 +201,13 @@ class _CasePreparer:
         except (UserError, ValueError, KeyError, TypeError):
             return None
         sources = self._sources(case)
-        same = (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
-        same = same and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key(case))
-        if not same or kept.sources.keys() != sources.keys():
-            return None
-        return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
+        is_same = (
+            (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
+            and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key(case))
+            and kept.sources.keys() == sources.keys()
+            and all(unchanged(path, kept.sources[name]) for name, path in sources.items())
+        )
+        return kept if is_same else None
 
     def _prepare(self, case: Case) -> _PreparedCase:
         sources = {name: source_of(path) for name, path in self._sources(case).items()}
@@ -351,10 +338,7 @@ def _size_and_time(files: list[Path]) -> tuple[int, int]:
 
 
 def check_target(out: Path, root: Path, *, overwrite: bool) -> None:
-    """Refuse a target that is not a store. Refuse a store of other data unless ``overwrite`` is set.
-
-    ``root`` is the data folder. A link to a store of other data is always refused, because the store may be in use.
-    """
+    """Refuse a target that is no store, or a store of other data: a link always, else without ``overwrite``."""
     if out.exists() and not out.is_dir():
         raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):

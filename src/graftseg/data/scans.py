@@ -1,8 +1,4 @@
-"""Scans of every supported format: voxels and geometry.
-
-The suffix of a file determines the reader in the package ``formats``. A folder of DICOM slices is also a scan. A DICOM
-file is recognized by its content if it has no known suffix.
-"""
+"""Scans of every supported format: voxels and geometry. The suffix or the content determines the reader."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +15,6 @@ from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
 from graftseg.data.formats.dicom_labels import is_dicom_label, read_dicom_label
 from graftseg.data.formats.dicom_members import has_dicom_content, is_dicom
-from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
 from graftseg.data.formats.scan import Format
 from graftseg.data.formats.scan import Scan as Scan
@@ -29,7 +24,6 @@ NIFTI = Format(nifti.nifti_geometry, nifti.read_nifti, nifti.read_nifti)
 ITK = Format(itk.itk_geometry, itk.read_itk, itk.read_itk)
 PICTURE = Format(pictures.picture_geometry, pictures.read_picture, partial(pictures.read_picture, is_label=True))
 DICOM = Format(dicom.dicom_geometry, dicom.read_dicom, None)
-
 FORMATS: dict[str, Format] = {
     **dict.fromkeys(nifti.SUFFIXES, NIFTI),
     **dict.fromkeys(itk.SUFFIXES, ITK),
@@ -125,26 +119,22 @@ def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_
 
 
 def read_label(path: Path, image: Path | None = None, classes: Mapping[int, str] | None = None) -> Scan:
-    """Read a label map ``(*space)``. ``class_numbers`` checks the values and converts them to uint8 or uint16.
-
-    A DICOM segmentation or structure set needs its DICOM image, which has the grid, and the class names by value.
-    """
+    """Read a label map ``(*space)`` as uint8 or uint16. A DICOM label needs its ``image`` and class names."""
     read = _format(path).label
-    scan = _read_dicom_label(path, image, classes or {}) if read is None else read(path)
+    if read is not None:
+        scan = read(path)
+    elif image is not None and is_dicom_scan(image) and is_label_map(path):
+        scan = read_dicom_label(path, image, classes or {})
+    else:
+        finding = "not a DICOM segmentation or structure set"
+        if is_label_map(path):
+            finding = "a DICOM label can be read only on the grid of its DICOM image"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save it as NIfTI, NRRD or MHA")
     refuse_non_finite(path, scan.array)
     if len(scan.array) != 1:
         finding = f"a label map with {len(scan.array)} channels"
         raise UserError(Code.LABEL_INVALID, path, finding, "save one class number per voxel")
     return replace(scan, array=class_numbers(path, scan.array[0]))
-
-
-def _read_dicom_label(path: Path, image: Path | None, classes: Mapping[int, str]) -> Scan:
-    if image is not None and is_dicom_scan(image) and is_label_map(path):
-        return read_dicom_label(path, image, classes)
-    finding = "not a DICOM segmentation or structure set"
-    if is_label_map(path):
-        finding = "a DICOM label can be read only on the grid of its DICOM image"
-    raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save it as NIfTI, NRRD or MHA")
 
 
 def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
@@ -160,10 +150,7 @@ def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
-    """Write a label map ``(*space)`` as NIfTI in uint8, or uint16 if a value is above 255.
-
-    If the suffix is ``.png``, write a 2-D picture instead, with values up to 255 and without a grid.
-    """
+    """Write a label map ``(*space)`` as NIfTI in uint8 or uint16, or as an 8-bit picture if the suffix is ``.png``."""
     if labels.dtype.kind not in "bui":
         raise ValueError(f"labels of type {labels.dtype} are not integers")
     low, top = int(labels.min()), int(labels.max())
@@ -180,10 +167,7 @@ def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
 
 
 def write_scan(path: Path, array: NDArray[Any], geometry: Geometry, *, slope: float = 1.0) -> None:
-    """Write ``(C, *space)`` or ``(*space)`` as NIfTI. Readers multiply the voxels by ``slope``.
-
-    Booleans become uint8 and float16 becomes float32.
-    """
+    """Write ``(C, *space)`` or ``(*space)`` as NIfTI (float16 as float32). Readers multiply the voxels by ``slope``."""
     channels = array[None] if array.ndim == len(geometry.shape) else array
     if channels.shape[1:] != geometry.shape:
         raise ValueError(f"voxels of shape {array.shape} on a grid of {geometry.shape}")

@@ -1,30 +1,32 @@
-"""Group the scans to predict into cases.
-
-A number at the end of a file name is a channel number or a part of the case name, as ``scan_cases`` describes.
-"""
+"""Find the scans to predict in a folder or in a text list of paths, and group them into cases."""
 
 import logging
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.names import nfc, original_name
+from graftseg.core.reading import read_text
 from graftseg.core.types import Case
-from graftseg.data.archives import is_list, scans_below
 from graftseg.data.folders import unsupported_images_in, visible_entries
-from graftseg.data.formats.dicom import series_of_slices
+from graftseg.data.formats.dicom import is_dicom_case, series_folders, series_of_slices
 from graftseg.data.formats.scan import KEEP_ONE
-from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case
-from graftseg.data.scans import READABLE, is_dicom_file
+from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case, scans_in
+from graftseg.data.scans import READABLE, is_dicom_file, is_dicom_scan, is_scan, scan_stem
 
 log = logging.getLogger(__name__)
+LIST_SUFFIX = ".txt"
+MAX_LIST_BYTES = 64 * 2**20
+Stems = dict[Path, str]  # names of scans by path, without suffix. A name may end in a channel number
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
     """Return the cases of a scan, a folder or a list to predict, and an error for each case that cannot be predicted.
 
-    ``archives.scans_below`` describes lists, and folders with several DICOM series in a subfolder.
+    ``scans_below`` describes lists, and folders with several DICOM series in a subfolder.
     The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
     If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading.
     If the network has one channel, the number in ``CASE_0007`` is a part of the case name in two situations: no file
@@ -35,7 +37,10 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     stems, absent = scans_below(path)
     scans = list(stems)
     _warn_of_single_slice(path)
-    _warn_of_copies(stems)
+    for scan, original in ((scan, original_name(stem)) for scan, stem in stems.items()):
+        if original:
+            where = in_one_line(str(scan))
+            log.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
     if not scans and not absent:
         kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
@@ -67,20 +72,8 @@ def _warn_of_single_slice(path: Path) -> None:
     others = next((len(slices) - 1 for slices in series_of_slices(files) if path in slices), 0)
     if others:
         count = "1 other slice" if others == 1 else f"{others} other slices"
-        log.warning(
-            "%s: predicting a single slice, but %s of its series are in the same folder; pass the folder to "
-            "predict the volume",
-            in_one_line(str(path)),
-            count,
-        )
-
-
-def _warn_of_copies(stems: Mapping[Path, str]) -> None:
-    """Warn of scans whose names look like second copies, such as ``case_05_0000 (1)``."""
-    for path, stem in stems.items():
-        if original := original_name(stem):
-            where = in_one_line(str(path))
-            log.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
+        finding = f"predicting a single slice, but {count} of its series are in the same folder"
+        log.warning("%s: %s; pass the folder to predict the volume", in_one_line(str(path)), finding)
 
 
 def _prefixes(names: Collection[str]) -> set[str]:
@@ -90,10 +83,7 @@ def _prefixes(names: Collection[str]) -> set[str]:
 
 
 def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
-    """Yield the name and the error of each case with the wrong channels.
-
-    If all cases have only the file ``CASE_0000``, that file may contain all channels, so nothing is yielded.
-    """
+    """Yield name and error of cases with the wrong channels. A single ``CASE_0000`` may contain all channels."""
     if channels > 1 and all(set(by_channel) == {0} for by_channel in files.values()):
         return
     remedy = "pass a folder that contains exactly the files CASE_0000, CASE_0001, ... of the case"
@@ -114,3 +104,72 @@ def check_channels(where: str | Path, count: int, expected: int) -> None:
         remedy = "give the same channels as in training: files CASE_0000, CASE_0001, ... or one file"
         remedy += f"; {KEEP_ONE}" if count > expected else ""
         raise UserError(Code.CHANNELS_MISMATCH, where, finding, remedy)
+
+
+def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
+    """Return the names of the scans at a path, and an error by name for each listed path without a scan.
+
+    ``path`` is a scan, a folder of scans, or a list. A list has one scan or folder of scans per line, relative to the
+    folder of the list. Empty lines and lines that start with ``#`` are ignored. If several scans have the same name,
+    the names of their folders are put in front.
+
+    A subfolder with DICOM files is one scan. If it contains several series in different folders, each of these folders
+    is a scan, which is named after all folders: ``patient-study-series``.
+    """
+    if is_list(path):
+        return _listed(path)
+    return _in_folder(path) if path.is_dir() else {path: scan_stem(path)}, {}
+
+
+def is_list(path: Path) -> bool:
+    """Return whether a path is a text list of scans."""
+    return path.suffix.lower() == LIST_SUFFIX and path.is_file()
+
+
+def _in_folder(folder: Path) -> Stems:
+    scans = scans_in(folder)
+    if all(is_dicom_scan(scan) for scan in scans) and is_dicom_case(folder):
+        return {folder: scan_stem(folder)}
+    stems: Stems = {}
+    for scan in scans:
+        names = {series: nfc("-".join(series.relative_to(folder).parts)) for series in _series_below(scan)}
+        stems |= names or {scan: scan_stem(scan)}
+    return stems
+
+
+def _series_below(scan: Path) -> list[Path]:
+    """Return the folders of the series below a subfolder. Return nothing if it is one scan or cannot be read."""
+    try:
+        return series_folders(scan) if scan.is_dir() else []
+    except UserError:
+        return []
+
+
+def _listed(path: Path) -> tuple[Stems, dict[str, UserError]]:
+    stems: Stems = {}
+    failures: dict[str, UserError] = {}
+    for entry in _paths_in(path):
+        if entry.is_dir():
+            scans, finding = _in_folder(entry), "contains no scan"
+        else:
+            scans = {entry: scan_stem(entry)} if entry.exists() and is_scan(entry) else {}
+            finding = "not a scan" if entry.exists() else "no such file"
+        stems |= scans
+        if not scans:
+            error = UserError(Code.NOT_A_SCAN, entry, finding, f"list {READABLE} scans, or folders of such scans")
+            failures[nfc(entry.name)] = error
+    counts = Counter(stems.values())
+    ambiguous = [scan for scan, stem in stems.items() if counts[stem] > 1]
+    common = os.path.commonpath([scan.parent for scan in ambiguous]) if ambiguous else ""
+    folders = {scan: scan.parent.relative_to(common).parts for scan in ambiguous}
+    return stems | {scan: nfc("-".join([*parts, stems[scan]])) for scan, parts in folders.items()}, failures
+
+
+def _paths_in(path: Path) -> list[Path]:
+    """Return the absolute paths in a list, without duplicates."""
+    try:
+        lines = [line.strip() for line in read_text(path, "utf-8-sig", limit=MAX_LIST_BYTES).splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UserError(Code.READ_FAILED, path, f"cannot be read ({reason})", "write one path per line") from None
+    return list(dict.fromkeys(path.parent.absolute() / line for line in lines if line and not line.startswith("#")))

@@ -1,4 +1,4 @@
-"""Slices of a scan for display, in radiological orientation."""
+"""Slices of a scan for display, in radiological orientation and in a window of intensities from black to white."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,10 +7,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.types import Geometry
-from graftseg.data.gray_window import gray_window, to_gray
 from graftseg.data.grid import Grid, plan_grid, to_oriented_axes
 
 RADIOLOGICAL = "LPS"  # directions of the axes
+PERCENTILES = (1.0, 25.0, 75.0, 99.0)
+MAX_REACH = 3.0  # largest distance of the window from the quartiles, in interquartile ranges
+MAX_VALUES = 1_000_000  # number of voxels above which percentiles are computed from evenly spaced voxels
+Window = tuple[float, float]
+MAX_THUMBNAIL_PIXELS = 192  # per side
+
+
+def gray_window(scan: NDArray[Any]) -> Window:
+    """Return the darkest and the brightest intensity to show. The second value is larger than the first.
+
+    The window reaches from the 1st to the 99th percentile, without outliers. Voxels with the smallest value are padding
+    or background and are ignored. If most other voxels are equal, the window is the full range.
+    """
+    flat = np.asarray(scan).reshape(-1, order="A")  # in the order in memory, because a copy of a CT takes seconds
+    step = -(-flat.size // MAX_VALUES) | 1  # odd, because a step that divides the row length visits only some columns
+    values = flat[::step].astype(np.float64)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return 0.0, 1.0
+    lowest, highest = float(values.min()), float(values.max())
+    inner = values[values > lowest]
+    if inner.size:
+        first, lower, upper, last = (float(value) for value in np.percentile(inner, PERCENTILES))
+        reach = MAX_REACH * (upper - lower)
+        low, high = max(first, lower - reach), min(last, upper + reach)
+        if high > low:
+            return low, high
+    return lowest, highest if highest > lowest else lowest + 1.0
+
+
+def to_gray(image: NDArray[Any], window: Window | None = None) -> NDArray[np.uint8]:
+    """Return gray values from 0 to 255, by default with the window of the image itself. NaN is black."""
+    low, high = gray_window(image) if window is None else window
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64), nan=low, posinf=high, neginf=low)
+    return np.asarray(np.rint(np.clip((values - low) / (high - low), 0.0, 1.0) * 255), dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -62,35 +96,25 @@ class Cut:
         return to_oriented_axes(array, self.grid)
 
     def fullest(self, *label_maps: NDArray[Any]) -> int:
-        """Return the index of the slice with the most foreground in the first label map that has foreground.
-
-        Without foreground, return the index of the middle slice.
-        """
+        """Return the slice with the most foreground of the first label map that has any, else the middle slice."""
         if self.axis is None:
             return 0
-        source = self.grid.order[self.axis]
-        others = tuple(axis for axis in range(3) if axis != source)
-        for labels in label_maps:
-            counts = np.count_nonzero(labels, axis=others)
-            if counts.any():
-                counts = counts[::-1] if self.grid.flips[self.axis] else counts
-                return int(counts.argmax())
-        return int(self.grid.source_shape[source] // 2)
+        counts = next((counts for labels in label_maps if (counts := self._foreground(labels)).any()), None)
+        return self.grid.oriented_shape[self.axis] // 2 if counts is None else int(counts.argmax())
 
     def through(self, shown: int, count: int, *label_maps: NDArray[Any]) -> list[int]:
         """Return up to ``count`` evenly spaced indices of slices through the foreground, including ``shown``."""
-        if self.axis is None:
+        if self.axis is None or not (filled := np.flatnonzero(sum(map(self._foreground, label_maps)))).size:
             return [shown]
-        source = self.grid.order[self.axis]
-        others = tuple(axis for axis in range(3) if axis != source)
-        filled = np.any([np.any(labels, axis=others) for labels in label_maps], axis=0)
-        filled_indices = np.flatnonzero(filled[::-1] if self.grid.flips[self.axis] else filled)
-        if not filled_indices.size:
-            return [shown]
-        indices = sorted({round(float(index)) for index in np.linspace(filled_indices[0], filled_indices[-1], count)})
+        indices = sorted({round(float(index)) for index in np.linspace(filled[0], filled[-1], count)})
         nearest = min(range(len(indices)), key=lambda number: abs(indices[number] - shown))
         indices[nearest] = shown
         return indices
+
+    def _foreground(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of foreground voxels of each slice of a volume."""
+        others = tuple(axis for axis in range(3) if axis != self.axis)
+        return np.asarray(np.count_nonzero(self.oriented(labels), axis=others))
 
     def count(self, array: NDArray[Any]) -> int:
         """Return the number of slices."""
@@ -113,18 +137,15 @@ class Thumbnail:
     aspect: float
 
 
-MAX_THUMBNAIL_PIXELS = 192  # per side
-
-
 def thumbnail_of(
     image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, voxel: tuple[int, ...] | None = None
 ) -> Thumbnail:
-    """Return a small copy of the slice that contains ``voxel`` or, without ``voxel``, the most foreground."""
+    """Return a small copy of the slice with ``voxel`` of the labels or, without ``voxel``, the most foreground."""
     cut = Cut.across_largest_spacing(geometry)
-    fitting = labels if labels is not None and labels.shape == image.shape else None
-    index = cut.index_of(voxel) if voxel is not None else cut.fullest(*([] if fitting is None else [fitting]))
+    maps = [labels] if labels is not None and labels.shape == image.shape else []
+    index = cut.index_of(voxel) if maps and voxel is not None else cut.fullest(*maps)
     plane = cut.plane(image, index)
     step = -(-max(plane.shape) // MAX_THUMBNAIL_PIXELS)
     gray = to_gray(plane[::step, ::step], gray_window(image))
-    shown = None if fitting is None else np.ascontiguousarray(cut.plane(fitting, index)[::step, ::step])
+    shown = np.ascontiguousarray(cut.plane(maps[0], index)[::step, ::step]) if maps else None
     return Thumbnail(gray, shown, cut.aspect)

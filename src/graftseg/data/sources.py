@@ -13,12 +13,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sources:
-    """Folders of scans, accepted by all functions that take a folder of data.
+    """Folders of scans, accepted by all functions that take a folder of data."""
 
-    An image in ``labeled_images`` without a label map in ``labels`` counts as unlabeled.
-    """
-
-    labeled_images: Path
+    labeled_images: Path  # images without a label map in ``labels`` are unlabeled
     labels: Path
     unlabeled: Path | None = None
     test_images: Path | None = None

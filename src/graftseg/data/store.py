@@ -46,25 +46,19 @@ class Source:
 
 @dataclass(frozen=True)
 class StoredCase:
-    """A case of the store.
-
-    ``image`` and ``label`` are file names. ``shape`` is the prepared shape without the channel axis, and ``values``
-    are the label values that occur. ``geometry`` describes the scan. ``grid`` is the conversion of the scan.
-    ``sources`` are the files that the case was made from, by path relative to the data folder. ``sha256`` are the
-    checksums of ``image`` and ``label``.
-    """
+    """A case of the store."""
 
     name: str
     split: Split
-    image: str
-    label: str | None
+    image: str  # file name
+    label: str | None  # file name
     channels: int
-    shape: tuple[int, ...]
-    values: tuple[int, ...]
-    grid: Grid
-    geometry: Geometry
-    sources: dict[str, Source]
-    sha256: dict[str, str]
+    shape: tuple[int, ...]  # prepared, without the channel axis
+    values: tuple[int, ...]  # label values that occur
+    grid: Grid  # conversion of the scan
+    geometry: Geometry  # of the scan
+    sources: dict[str, Source]  # by path relative to the data folder
+    sha256: dict[str, str]  # checksums of ``image`` and ``label``
 
     def has_files(self, folder: Path) -> bool:
         """Return whether the files of the case exist in ``folder`` with the right type and shape."""
@@ -79,16 +73,12 @@ class StoredCase:
 
 @dataclass(frozen=True)
 class Store:
-    """A prepared store: its path and the content of its manifest.
-
-    ``root`` is the data folder, ``settings`` are the prepare settings, and ``classes`` are the names of the label
-    values 0 to K - 1.
-    """
+    """A prepared store: its path and the content of its manifest."""
 
     path: Path
-    root: str
-    settings: dict[str, Any]
-    classes: tuple[str, ...]
+    root: str  # the data folder
+    settings: dict[str, Any]  # of the preparation
+    classes: tuple[str, ...]  # names of the label values 0 to K - 1
     channels: int
     dimensions: int
     cases: tuple[StoredCase, ...]
@@ -179,8 +169,7 @@ def image_checksum(image: npt.NDArray[Any]) -> str:
     return hashlib.sha256(stream.getbuffer()).hexdigest()
 
 
-ADAPTER = TypeAdapter(StoredCase)
-"""Converts a case to JSON values and back."""
+ADAPTER = TypeAdapter(StoredCase)  # converts a case to JSON values and back
 _STORE = TypeAdapter(Store)
 
 
@@ -192,10 +181,7 @@ def is_store(path: Data) -> TypeGuard[Path]:
 
 
 def open_store(path: Path) -> Store:
-    """Open a finished store and check the header of every image file.
-
-    Label maps are opened only on request, because training must not open labels of cases that it uses without labels.
-    """
+    """Open a finished store and check the header of every image. Labels are opened only when they are needed."""
     manifest = path / MANIFEST
     if not manifest.is_file():
         finding, remedy = f"not a prepared store, {MANIFEST} is missing", "create it with prepare"

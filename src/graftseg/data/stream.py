@@ -45,7 +45,6 @@ class Stream:
         self._open(store, cases, labels)
 
     def _open(self, store: Store, cases: Sequence[StoredCase], labels: bool) -> None:
-        """Verify the checksums of all files, then load them."""
         for case in cases:
             store.verify_file(case, case.image)
         self.images = flat([store.image(case) for case in cases], self.depth).to(self.device)
@@ -88,10 +87,7 @@ def gather(
     channels: int,
     point_distance: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gather the images and labels for a table from flat memory.
-
-    ``point_distance`` is the ``grid`` of ``WarpSettings``, or None for a table without warps.
-    """
+    """Gather images and labels for a table from flat memory. ``point_distance`` is the ``grid`` of a warp, or None."""
     sizes = [table.shape[1] - channels - 1, channels, 1]
     parameters, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
     if point_distance is not None:

@@ -28,49 +28,32 @@ Ends = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class WarpSettings(Settings):
-    """Probabilities and ranges of the deformations.
+    """Probabilities and ranges of the deformations."""
 
-    - ``rotate``: probability of a rotation by up to ``degrees`` in the plane of the first two axes and, in 3-D, by up
-      to ``tilt`` degrees about each of these two axes.
-    - ``scale``: probability of scaling by a factor between ``smallest`` and ``largest``.
-    - ``elastic``: probability of an elastic deformation. Control points are at most ``grid`` voxels apart, and move by
-      normally distributed vectors with a standard deviation of ``amount`` voxels, along the third axis divided by
-      ``thickness``.
-    - ``mirror``: axes along which a patch is mirrored, each with a probability of one half.
-    - ``thickness``: spacing along the third axis relative to the first two, so that rotations act in millimeters.
-    """
-
-    rotate: float = Field(0.5, ge=0, le=1)
-    degrees: float = Field(30.0, ge=0, le=180)
-    tilt: float = Field(15.0, ge=0, le=180)
-    scale: float = Field(0.5, ge=0, le=1)
-    smallest: float = Field(0.75, gt=0.1, le=1)
-    largest: float = Field(1.3, ge=1, lt=10)
-    elastic: float = Field(0.2, ge=0, le=1)
-    grid: int = Field(32, ge=4, le=MAX_SIDE)
-    amount: float = Field(4.0, ge=0, le=100)
-    mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()
-    thickness: float = Field(1.0, gt=0, le=100)
+    rotate: float = Field(0.5, ge=0, le=1)  # probability of rotations in the plane of the first two axes and about both
+    degrees: float = Field(30.0, ge=0, le=180)  # largest rotation in this plane
+    tilt: float = Field(15.0, ge=0, le=180)  # largest rotation about each of these two axes
+    scale: float = Field(0.5, ge=0, le=1)  # probability of scaling
+    smallest: float = Field(0.75, gt=0.1, le=1)  # smallest factor
+    largest: float = Field(1.3, ge=1, lt=10)  # largest factor
+    elastic: float = Field(0.2, ge=0, le=1)  # probability of an elastic deformation
+    grid: int = Field(32, ge=4, le=MAX_SIDE)  # largest distance of control points, in voxels
+    amount: float = Field(4.0, ge=0, le=100)  # deviation of their vectors in voxels, on the third axis / ``thickness``
+    mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()  # axes, each mirrored with a probability of one half
+    thickness: float = Field(1.0, gt=0, le=100)  # third spacing relative to the first two, to rotate in millimeters
 
 
 @dataclass(frozen=True)
 class Warp:
-    """Drawn maps of a batch.
+    """Drawn maps of a batch."""
 
-    ``center`` ``(B, axes)`` is the scan position of the patch center, ``linear`` ``(B, axes, axes)`` is A, and
-    ``control`` ``(B, axes, *points)`` are the vectors at the control points, in scan voxels.
-    """
-
-    center: Reals
-    linear: Reals
-    control: Reals
+    center: Reals  # (B, axes), scan position of the patch center
+    linear: Reals  # (B, axes, axes), the matrix A
+    control: Reals  # (B, axes, *points), vectors at the control points in scan voxels
 
 
 def control_points(patch: Sequence[int], distance: int) -> tuple[int, ...]:
-    """Return the number of control points along each axis, at most ``distance`` voxels apart.
-
-    A cubic B-spline needs three more control points than it has cells.
-    """
+    """Return the number of control points of a cubic B-spline per axis: three more than its cells."""
     return tuple(ceil(n / distance) + 3 for n in patch)
 
 
@@ -130,10 +113,7 @@ def _rotation(axes: int, plane: tuple[int, int], angle: float) -> Reals:
 
 
 def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
-    """Return the table that ``WarpColumns.of`` splits, with one row per sample.
-
-    ``shapes`` are the shapes of the scans or slices, and ``strides`` are their memory strides ``(B, axes)``.
-    """
+    """Return the table that ``WarpColumns.of`` splits, from shapes and memory strides ``(B, axes)`` of the scans."""
     count = len(shapes)
     columns = (warp.center, warp.linear.reshape(count, -1), shapes - 1, strides, warp.control.reshape(count, -1))
     return np.concatenate(columns, axis=1, dtype=np.float64)
@@ -141,16 +121,12 @@ def warp_table(warp: Warp, shapes: Integers, strides: Integers) -> Table:
 
 @dataclass(frozen=True)
 class WarpColumns:
-    """The columns of a table, in the order of ``warp_table``.
-
-    ``center``, ``linear`` and ``control`` are those of ``Warp``. ``last`` is the index of the last voxel of the scan
-    along each axis, and ``stride`` is the distance of neighboring voxels in memory.
-    """
+    """The columns of a table, in the order of ``warp_table``: those of ``Warp``, and the memory of the scan."""
 
     center: Tensor
     linear: Tensor
-    last: Tensor
-    stride: Tensor
+    last: Tensor  # index of the last voxel along each axis
+    stride: Tensor  # distance of neighboring voxels in memory
     control: Tensor
 
     @classmethod
@@ -165,7 +141,11 @@ class WarpColumns:
     def positions(self, patch: Sequence[int]) -> list[Tensor]:
         """Return the scan position of every patch voxel along each axis, ``(B, *patch)`` float32."""
         device, axes = self.center.device, len(patch)
-        displacement = self._displacement(patch)
+        displacement = self.control
+        for n in patch:
+            # each product contracts the first remaining axis of control points and appends an axis of voxels
+            weights = spline_weights(n, displacement.shape[2], device)
+            displacement = torch.tensordot(displacement, weights, dims=([2], [1]))
         from_center = []  # distance of patch voxels from the patch center along each axis, broadcast to the patch
         for axis, n in enumerate(patch):
             steps = torch.arange(n, device=device, dtype=torch.float32) - (n - 1) / 2
@@ -179,21 +159,9 @@ class WarpColumns:
             positions.append(position)
         return positions
 
-    def _displacement(self, patch: Sequence[int]) -> Tensor:
-        """Return the displacement of every patch voxel, ``(B, axes, *patch)``."""
-        values = self.control
-        for n in patch:
-            # each product contracts the first remaining axis of control points and appends an axis of voxels
-            weights = spline_weights(n, values.shape[2], values.device)
-            values = torch.tensordot(values, weights, dims=([2], [1]))
-        return values
-
 
 def spline_weights(size: int, points: int, device: torch.device) -> Tensor:
-    """Return the cubic B-spline weight of every control point at every voxel of an axis, ``(size, points)``.
-
-    The weights are computed on the device, because a step in a CUDA graph may not copy from the host.
-    """
+    """Return the weights ``(size, points)`` of control points at voxels, computed without a copy from the host."""
     cells = points - 3
     voxels = torch.arange(size, device=device, dtype=torch.float32) * (cells / size)
     centers = torch.arange(points, device=device, dtype=torch.float32) - 1
@@ -204,10 +172,7 @@ def spline_weights(size: int, points: int, device: torch.device) -> Tensor:
 
 
 def sample_image(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions: Sequence[Tensor]) -> Tensor:
-    """Interpolate images ``(B, C, *patch)`` float32 linearly at ``positions`` of the scans.
-
-    The scans are in flat memory, where their channels start at ``offsets`` ``(B, C)``.
-    """
+    """Interpolate ``(B, C, *patch)`` float32 linearly. Channels start at ``offsets`` ``(B, C)`` in flat memory."""
     ends = [
         _neighbors(position[:, None], warp.last[:, axis], warp.stride[:, axis])
         for axis, position in enumerate(positions)
@@ -256,10 +221,7 @@ def sample_labels(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions:
 
 
 def boxes_of_warp(table: Table, patch: Sequence[int], distance: int) -> tuple[Integers, Integers]:
-    """Return, for each sample, first voxel and shape of a box that contains every voxel the sample reads.
-
-    A B-spline lies within the range of its control points, so their extremes bound the displacement.
-    """
+    """Return first voxel and shape of boxes with all voxels that are read. Control points bound the B-spline."""
     warp = WarpColumns.of(torch.from_numpy(table), patch, distance)
     half = torch.tensor([(n - 1) / 2 for n in patch], dtype=torch.float32)
     reach = (warp.linear.abs() * half).sum(dim=2) + warp.control.flatten(2).abs().amax(dim=2)
@@ -267,11 +229,3 @@ def boxes_of_warp(table: Table, patch: Sequence[int], distance: int) -> tuple[In
     first = (warp.center - reach).floor().sub(1).clamp(min=0).minimum(warp.last.float()).to(torch.int64)
     stop = (warp.center + reach).ceil().add(2).to(torch.int64).maximum(zero.long() + 1).minimum(end.long())
     return first.numpy(), (stop.maximum(first + 1) - first).numpy()
-
-
-def with_warp_strides(table: Table, strides: Integers, axes: int) -> Table:
-    """Return the table with other memory strides along the first two axes."""
-    first = axes * (axes + 2)
-    changed = table.copy()
-    changed[:, first : first + 2] = strides
-    return changed

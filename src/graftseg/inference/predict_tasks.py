@@ -16,7 +16,7 @@ from graftseg.core.names import nfc
 from graftseg.core.predictions import PredictedCase
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.tasks import LOCAL, Executor, Work
-from graftseg.data.archives import is_list
+from graftseg.data.scans_to_predict import is_list
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import Source
 from graftseg.inference.output_folder import OutputFolder, PredictionSettings

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from graftseg.data.checks.sides import MIN_GAP
+from graftseg.data.checks.labels import MIN_GAP
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame

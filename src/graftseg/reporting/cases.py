@@ -12,9 +12,8 @@ from graftseg.core.errors import UserError
 from graftseg.core.names import nfc
 from graftseg.core.predictions import PredictedCase, read_manifest
 from graftseg.core.types import Geometry
-from graftseg.data.gray_window import Window, gray_window
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
-from graftseg.data.slices import Cut
+from graftseg.data.slices import Cut, Window, gray_window
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import stored_image, stored_reference
 from graftseg.reporting.gallery import Gallery

@@ -11,7 +11,7 @@ import numpy as np
 from graftseg.core.colors import color_of
 from graftseg.core.packages import import_optional
 from graftseg.core.phrases import class_name
-from graftseg.data.gray_window import gray_window
+from graftseg.data.slices import gray_window
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect, require_case

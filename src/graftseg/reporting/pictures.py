@@ -10,7 +10,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from graftseg.core.colors import color_of
-from graftseg.data.gray_window import Window, to_gray
+from graftseg.data.slices import Window, to_gray
 from graftseg.reporting.svg import chart, element
 
 Pixels = npt.NDArray[np.uint8]

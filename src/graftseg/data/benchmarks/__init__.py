@@ -14,17 +14,12 @@ from graftseg.data.folders import require_folder
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published data set.
+    """A published data set. ``find`` and ``recognize`` return all matching folders."""
 
-    ``find`` searches a folder for a benchmark that the user named. ``recognize`` searches a folder of unknown content,
-    and is None if the layout is ambiguous. Both functions return all matching folders. ``expected`` describes the files
-    for error messages.
-    """
-
-    find: Callable[[Path], list[Path]]
-    recognize: Callable[[Path], list[Path]] | None
+    find: Callable[[Path], list[Path]]  # in a folder of a benchmark that the user named
+    recognize: Callable[[Path], list[Path]] | None  # in any folder; None if the layout is ambiguous
     read: Callable[[Path], Dataset]
-    expected: str
+    expected: str  # the files, for error messages
     dimensions: Literal[2, 3]
     classes: Mapping[int, str]
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
-from graftseg.data.benchmarks.h5 import image_scan, label_scan, read_h5
-from graftseg.data.benchmarks.lists import entries_of, find_repeated, missing_case
+from graftseg.data.benchmarks.files import entries_of, find_repeated, image_scan, label_scan, missing_case, read_h5
 from graftseg.data.dataset import Dataset
 from graftseg.data.folders import visible_entries, with_children
 from graftseg.data.scans import Scan
@@ -133,16 +132,12 @@ def _find_gaps(paths: tuple[Path, ...]) -> list[UserError]:
         if number == next_number:
             finding = f"slice {number} of the volume has two files"
             return [UserError(Code.BENCHMARK_MISMATCH, path, finding, "keep one of them")]
-    missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
-    if numbers[0] > 1:
-        missing.insert(0, 1)
-    if not missing:
-        return []
-    return [UserError(Code.FILE_MISSING, paths[0], f"slice {missing[0]} of the volume is missing", "add the file")]
+    missing = set(range(min(numbers[0], 1), numbers[-1])) - set(numbers)  # slices are numbered from 0 or 1
+    finding = f"slice {min(missing, default=0)} of the volume is missing"
+    return [UserError(Code.FILE_MISSING, paths[0], finding, "add the file")] if missing else []
 
 
 def _stacked(case: Case, name: Literal["image", "label"]) -> NDArray[Any]:
-    """Read a volume with its slices along the last axis."""
     if len(case.images) == 1 and not SLICE.fullmatch(case.images[0].stem):
         return np.moveaxis(read_h5(case.images[0], name, 3), 0, -1)
     slices = [read_h5(path, name, 2) for path in case.images]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
-from graftseg.data.benchmarks.h5 import image_scan, label_scan, read_h5
-from graftseg.data.benchmarks.lists import entries_of, find_repeated, missing_case
+from graftseg.data.benchmarks.files import entries_of, find_repeated, image_scan, label_scan, missing_case, read_h5
 from graftseg.data.dataset import Dataset, label_path
 from graftseg.data.folders import with_children
 from graftseg.data.scans import Scan
@@ -36,9 +35,8 @@ class LaFiles:
 
 def find_la(folder: Path) -> list[Path]:
     """Return the given folder if it has the LA layout, otherwise all subfolders with this layout."""
-    return (
-        [folder] if _folder_of_cases(folder) else [child for child in with_children(folder) if _folder_of_cases(child)]
-    )
+    found = [child for child in with_children(folder) if _folder_of_cases(child)]
+    return [folder] if folder in found else found
 
 
 def read_la(root: Path) -> Dataset:
@@ -47,25 +45,20 @@ def read_la(root: Path) -> Dataset:
     lists = root.parent if scans == root and root.name == FOLDER else root
     cases: list[Case] = []
     problems: list[UserError] = []
-    for name, split in LISTS:
-        source, entries = entries_of(lists, f"la-{name}.list", f"{name}.list")
+    for kind, split in LISTS:
+        source, entries = entries_of(lists, f"la-{kind}.list", f"{kind}.list")
         for entry in entries:
-            path = scans / _folder_name(source, entry) / FILE
+            name = entry.removesuffix(f"/{FILE}")
+            if Path(name).name != name or name == "..":
+                finding = f"{entry!r} is not the name of a case"
+                raise UserError(Code.BENCHMARK_MISMATCH, source, finding, "list only the names of case folders")
+            path = scans / name / FILE
             if path.is_file():
                 cases.append(Case(path.parent.name, (path,), path, split))
             else:
                 problems.append(missing_case(root, source, path.parent.name, f"{path.parent.name}/{FILE}"))
     problems += find_repeated(root, cases)
     return Dataset(root, "la", tuple(cases), CLASSES, tuple(problems), reader=LaFiles())
-
-
-def _folder_name(source: Path, entry: str) -> str:
-    """Return the name of the case folder in a list entry."""
-    name = entry.removesuffix(f"/{FILE}")
-    if Path(name).name != name or name == "..":
-        finding = f"{entry!r} is not the name of a case"
-        raise UserError(Code.BENCHMARK_MISMATCH, source, finding, "list only the names of case folders")
-    return name
 
 
 def _folder_of_cases(root: Path) -> Path | None:

@@ -6,90 +6,72 @@ from dataclasses import dataclass, field, replace
 from graftseg.core.errors import UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
+from graftseg.data import grid
 from graftseg.data.checks.copies import Floats, coarse_view
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
-from graftseg.data.checks.sides import left_right_centers
+from graftseg.data.checks.labels import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
-from graftseg.data.grid import (
-    GRID_TOLERANCE,
-    corner_distance,
-    grid_difference,
-    in_one_orientation,
-    lossless_reorientation,
-)
-from graftseg.data.labels import GRID_REMEDY
+from graftseg.data.labels import GRID_REMEDY, looks_like_labels, read_label_of
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
-from graftseg.data.swapped import looks_like_labels, read_label_of
 
-MIN_SIZE = 16
-"""Scans below this many voxels along at least two axes are too small for a network that downsamples several times."""
-
-ROUNDING = 0.1
-"""Grids whose corners differ by less than this many voxels are considered equal up to header rounding."""
-
+MIN_SIZE = 16  # smaller scans (along two axes) do not fit a network that downsamples several times
+ROUNDING = 0.1  # grids whose corners differ by less than this many voxels are considered equal up to header rounding
 FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The result of reading a case once. ``summary`` is None if reading failed. ``coarse`` is used to detect copies.
-
-    ``is_labels`` means that the image looks like a label map. ``centers`` are the centers of the classes from left to
-    right, if image and label have one grid.
-    """
+    """The result of reading a case once."""
 
     case: Case
-    summary: CaseFingerprint | None = None
+    summary: CaseFingerprint | None = None  # None if reading failed
     findings: list[Finding] = field(default_factory=list)
-    coarse: Floats | None = None
+    coarse: Floats | None = None  # to detect copies
     thumbnail: Thumbnail | None = None
     geometry: Geometry | None = None
-    is_labels: bool = False
-    centers: dict[int, float] = field(default_factory=dict)
+    is_labels: bool = False  # whether the image looks like a label map
+    centers: dict[int, float] = field(default_factory=dict)  # of classes, from left to right, on a common grid
 
 
-@dataclass(frozen=True)
-class CaseCheck:
-    """Checks one case of a data set. ``pictures`` adds a thumbnail."""
-
-    dataset: Dataset
-    pictures: bool = False
-
-    def __call__(self, case: Case) -> CaseResult:
-        """Read the files of a case and return all findings."""
-        findings: list[Finding] = []
+def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseResult:
+    """Read the files of a case once and return all findings. ``pictures`` adds a thumbnail."""
+    findings: list[Finding] = []
+    try:
+        scan = dataset.reader.image(case)
+    except UserError as error:
+        if not isinstance(dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
+            return CaseResult(case, findings=[from_error(dataset.root, error, case.name)])
+        fixable = UserError(error.code, error.where, error.finding, f"{FIX_GEOMETRY}first channel")
+        findings.append(replace(from_error(dataset.root, fixable, case.name), fixed_by="--fix"))
+        scan = read_case(case.images, same_grid=False)
+    label = None
+    if case.label is not None:
         try:
-            scan = self.dataset.reader.image(case)
+            label = read_label_of(dataset, case, scan)
         except UserError as error:
-            if not isinstance(self.dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
-                return CaseResult(case, findings=[from_error(self.dataset.root, error, case.name)])
-            fixable = UserError(error.code, error.where, error.finding, f"{FIX_GEOMETRY}first channel")
-            findings.append(replace(from_error(self.dataset.root, fixable, case.name), fixed_by="--fix"))
-            scan = read_case(case.images, same_grid=False)
-        label = None
-        if case.label is not None:
-            try:
-                label = read_label_of(self.dataset, case, scan)
-            except UserError as error:
-                findings.append(from_error(self.dataset.root, error, case.name))
-        summary = fingerprint_case(case, scan, label)
-        findings += _image_findings(case, scan, summary)
-        centers: dict[int, float] = {}
-        if label is not None:
-            findings += _guess_findings(case, label)
-            findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
-            centers = {} if different else left_right_centers(summary, label.array)
-        thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
-        coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
-        is_labels = looks_like_labels(scan)
-        return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
+            findings.append(from_error(dataset.root, error, case.name))
+    summary = fingerprint_case(case, scan, label)
+    findings += _image_findings(case, scan, summary)
+    centers: dict[int, float] = {}
+    if label is not None:
+        findings += _guess_findings(case, label)
+        findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
+        centers = {} if different else left_right_centers(summary, label.array)
+    islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
+    voxel, shown = islands[0] if islands else None, None if label is None else label.array
+    thumbnail = thumbnail_of(scan.array[0], shown, scan.geometry, voxel) if pictures else None
+    coarse = coarse_view(grid.in_one_orientation(scan.array, scan.geometry))
+    is_labels = looks_like_labels(scan)
+    return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
 
 
 def differs_by_rounding(first: Geometry, second: Geometry) -> bool:
     """Return whether two grids differ by less than a tenth of a voxel, but are not equal."""
-    return GRID_TOLERANCE * min(first.spacing) < corner_distance(first, second) < ROUNDING * min(first.spacing)
+    return (
+        grid.GRID_TOLERANCE * min(first.spacing) < grid.corner_distance(first, second) < ROUNDING * min(first.spacing)
+    )
 
 
 def channels_differ_by_rounding(case: Case) -> bool:
@@ -98,7 +80,7 @@ def channels_differ_by_rounding(case: Case) -> bool:
         first, *others = [read_geometry(path) for path in case.images]
     except UserError:
         return False
-    near = [corner_distance(first, other) < ROUNDING * min(first.spacing) for other in others]
+    near = [grid.corner_distance(first, other) < ROUNDING * min(first.spacing) for other in others]
     return all(near) and any(differs_by_rounding(first, other) for other in others)
 
 
@@ -138,17 +120,17 @@ def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterato
 
 
 def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
-    difference = grid_difference(image, label)
+    difference = grid.grid_difference(image, label)
     if difference is None:
         return
     what = "image and label lie on different grids"
     remedy = GRID_REMEDY
     fixed_by: FixedBy = "--fix"
     if differs_by_rounding(image, label):
-        voxels = corner_distance(image, label) / min(image.spacing)
+        voxels = grid.corner_distance(image, label) / min(image.spacing)
         what, remedy = "the grids of image and label differ by rounding", f"{FIX_GEOMETRY}image"
         difference += f", {voxels:.2f} of a voxel"
-    elif lossless_reorientation(label, image, ROUNDING):
+    elif grid.lossless_reorientation(label, image, ROUNDING):
         what = "the label map is mirrored or turned relative to the image, but lies at the same place"
         remedy = f"{FIX} writes a copy with the label in the orientation of the image"
     else:
@@ -158,10 +140,3 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
             what = f"{axes} of the label map look exchanged"
             remedy = "save the label map again with its axes in the order of the image"
     yield Finding("error", what, name, difference, remedy, (name,), fixed_by)
-
-
-def _thumbnail(scan: Scan, label: Scan | None, summary: CaseFingerprint) -> Thumbnail:
-    islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
-    fits = label is not None and label.array.shape == scan.geometry.shape
-    voxel = islands[0] if islands and fits else None
-    return thumbnail_of(scan.array[0], label.array if label is not None else None, scan.geometry, voxel)

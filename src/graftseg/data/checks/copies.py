@@ -11,14 +11,10 @@ from graftseg.core.phrases import and_more
 from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.fingerprint import CaseFingerprint
 
-SIMILAR = 0.999
-"""Correlation on the coarse grid above which two scans may be copies."""
-SMALL_GROUP = 3
-"""In a cluster of at most this many similar scans, all similar scans are reported as copies."""
-EXACT = 1 - 1e-5
-"""Minimum correlation of copies that differ only in scaling and rounding."""
-MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64
-"""Maximum number of blocks along an axis of the coarse grid, and minimum total number of blocks."""
+SIMILAR = 0.999  # correlation on the coarse grid above which two scans may be copies
+SMALL_GROUP = 3  # in a cluster of at most this many similar scans, all similar scans are reported as copies
+EXACT = 1 - 1e-5  # minimum correlation of copies that differ only in scaling and rounding
+MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64  # of the coarse grid: largest number along an axis, smallest total number
 Floats = NDArray[np.float32]
 Seen = tuple[CaseFingerprint, Floats | None]  # a case and its coarse view
 
@@ -40,7 +36,11 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
     There, copies must have a correlation above ``EXACT``, or their differences from the cluster mean must be similar.
     Groups of more than half of the scans are not reported as copies.
     """
-    for comparable in _by_shape(seen).values():
+    shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}  # by number of channels and shape
+    for case, view in seen:
+        if view is not None:
+            shapes.setdefault((len(case.mean), *case.canonical_shape), []).append((case, view))
+    for comparable in shapes.values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)
         for cluster in _connected(vectors @ vectors.T > SIMILAR):
             cases, views = [comparable[member][0] for member in cluster], vectors[cluster]
@@ -75,10 +75,7 @@ def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
 
 
 def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
-    """Group cases with identical voxels, either as stored (a copy may have lost its header) or in RAS orientation.
-
-    A case that matches one case as stored and another case in RAS orientation merges their groups.
-    """
+    """Group cases with identical voxels as stored or in RAS. A case that matches two groups merges them."""
     groups: dict[str, list[CaseFingerprint]] = {}
     for case in cases:
         keys = {case.content, case.oriented or case.content}
@@ -87,15 +84,6 @@ def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
         keys = {key for member in merged for key in (member.content, member.oriented or member.content)}
         groups |= dict.fromkeys(keys, merged)
     return list({id(group): group for group in groups.values()}.values())
-
-
-def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]]:
-    """Group cases by shape and number of channels. Drop groups of one case."""
-    shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}
-    for case, vector in seen:
-        if vector is not None:
-            shapes.setdefault((len(case.mean), *case.canonical_shape), []).append((case, vector))
-    return {shape: group for shape, group in shapes.items() if len(group) > 1}
 
 
 def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:

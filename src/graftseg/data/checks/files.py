@@ -7,18 +7,12 @@ from graftseg.core.errors import Code
 from graftseg.core.phrases import and_more, counted
 from graftseg.core.predictions import MANIFEST
 from graftseg.core.types import Case
+from graftseg.data import folders
 from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.dataset import Dataset
-from graftseg.data.folders import (
-    CONVERSION_ADVICE,
-    CONVERT_VOLUME,
-    most_common_ending,
-    unsupported_ending,
-    visible_entries,
-)
 from graftseg.data.grouping import nested_scans, scans_in
 from graftseg.data.labels import FIXABLE_LAYOUTS
-from graftseg.data.layouts import FOLDERS, misnamed_folders
+from graftseg.data.layouts import FOLDER_NAMES, misnamed_folders
 
 
 def file_findings(dataset: Dataset) -> Iterator[Finding]:
@@ -38,19 +32,16 @@ def _strays(dataset: Dataset) -> Iterator[Finding]:
             remedy = f"move the scans up into {Path(name).parent}, and remove the subfolder"
             yield Finding("warning", "scans in a subfolder are not used", name, counted(scans, "scan"), remedy)
     if strays := [name for name, scans in nested.items() if not scans]:
-        ending = most_common_ending(strays)
-        first = next(name for name in strays if ending is None or unsupported_ending(name) == ending)
-        remedy = f"{CONVERT_VOLUME if ending is None else CONVERSION_ADVICE[ending]}; or remove them"
+        ending = folders.most_common_ending(strays)
+        first = next(name for name in strays if ending is None or folders.unsupported_ending(name) == ending)
+        remedy = f"{folders.CONVERT_VOLUME if ending is None else folders.CONVERSION_ADVICE[ending]}; or remove them"
         yield Finding("warning", "files that are not scans are ignored", first, counted(len(strays), "file"), remedy)
 
 
 def _unused_folders(root: Path) -> Iterator[Finding]:
-    """Report folders of scans next to ``imagesTr`` that are not read, except for predictions.
-
-    Folders with misspelled names are reported as problems of the data set.
-    """
-    named = {root / name for names in FOLDERS for name in names[:2] if name} | misnamed_folders(root).keys()
-    for folder in visible_entries(root):
+    """Report folders of scans that are not read, except for predictions and misspelled names, which are errors."""
+    named = {root / name for name in FOLDER_NAMES} | misnamed_folders(root).keys()
+    for folder in folders.visible_entries(root):
         if not folder.is_dir() or folder in named or (folder / MANIFEST).exists():
             continue
         if scans := scans_in(folder):
@@ -62,14 +53,12 @@ def _unused_folders(root: Path) -> Iterator[Finding]:
 
 
 def _images_without_label(dataset: Dataset) -> Iterator[Finding]:
-    """Report unlabeled images in ``imagesTr``: a warning if most images there are labeled, and otherwise a note.
-
-    Nothing is reported if a label map without an image is an error, because it may belong to one of these images.
-    """
+    """Report unlabeled images in ``imagesTr``: a warning if most images there are labeled, and otherwise a note."""
     folder = dataset.root / "imagesTr"
     labeled, unlabeled = (
         [case for case in dataset.of(split) if case.images[0].parent == folder] for split in ("labeled", "unlabeled")
     )
+    # a label map without an image, which is an error, may belong to one of these images
     if unlabeled and not any(problem.code is Code.LABEL_UNMATCHED for problem in dataset.problems):
         severity: Severity = "warning" if len(unlabeled) < len(labeled) else "note"
         what = "images in imagesTr have no label map, so they are used as unlabeled scans"

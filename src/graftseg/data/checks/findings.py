@@ -12,33 +12,24 @@ from graftseg.data.folders import visible_entries
 Severity = Literal["error", "warning", "note"]
 FixedBy = Literal["", "--fix", "--drop"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-MAX_LISTED = 4
-"""More than ``MAX_LISTED`` findings of one kind are combined into one finding."""
-
-FIX = "`graftseg check DATA --fix OUT`"
-"""The command that writes a fixed copy. Findings contain no absolute path, so the caller replaces ``DATA``."""
-
+MAX_LISTED = 4  # more than ``MAX_LISTED`` findings of one kind are combined into one finding
+FIX = "`graftseg check DATA --fix OUT`"  # findings contain no absolute path, so the caller replaces DATA
 ENVIRONMENT = (Code.PACKAGE_MISSING, Code.OUT_OF_MEMORY, Code.PERMISSION_DENIED, Code.READ_FAILED)
 """Errors that may disappear on another computer, so the case is not broken."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check. An ``error`` makes the data unusable or the results worthless.
-
-    ``size`` is the extent of the problem, and ``cases`` are the names of the affected cases. ``fixed_by`` is the option
-    of ``graftseg check`` that fixes the problem in a copy, or leaves the cases out. ``unit`` is what ``size`` counts if
-    similar findings are to be counted.
-    """
+    """One result of a check. An ``error`` makes the data unusable or the results worthless."""
 
     severity: Severity
     what: str
     where: str
-    size: str
+    size: str  # extent of the problem
     remedy: str
-    cases: tuple[str, ...] = ()
-    fixed_by: FixedBy = ""
-    unit: Literal["", "file", "case"] = ""
+    cases: tuple[str, ...] = ()  # names of the affected cases
+    fixed_by: FixedBy = ""  # option of ``graftseg check`` that fixes the problem in a copy, or leaves the cases out
+    unit: Literal["", "file", "case"] = ""  # what ``size`` counts if similar findings are counted
 
 
 def from_error(root: Path, error: UserError, case: str | None = None) -> Finding:
@@ -59,10 +50,7 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
-    """Combine more than ``MAX_LISTED`` findings of one kind into one finding.
-
-    Errors at the same place in several cases, such as a missing package, are always combined.
-    """
+    """Combine more than ``MAX_LISTED`` findings of one kind, and errors at the same place in several cases."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in _without_repetitions(findings):
         groups.setdefault((finding.severity, finding.what, finding.remedy), []).append(finding)

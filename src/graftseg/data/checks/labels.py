@@ -1,18 +1,25 @@
 """Checks of label maps: empty maps, values without a class, gaps, classes without voxels, test labels, islands."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graftseg.core.phrases import and_more, class_name, counted
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity
 from graftseg.data.dataset import Dataset
-from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
+from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, Pieces
 from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE, LabelProblem, class_problem, is_mask, value_problems
-from graftseg.data.pieces import Pieces
 
-MANY_ISLANDS = 20
-"""If a class has more islands than this in a label map, they are a warning, and otherwise a note."""
+MANY_ISLANDS = 20  # if a class has more islands than this in a label map, they are a warning, and otherwise a note
 SET_TO_ONE = "255 probably means 1 in this case: set 255 to 1 in this label map"
 FIX_VALUES = f"{FIX} writes a copy with the values "
+MIN_GAP = 0.05  # minimum distance of two class centers, as a share of the width, for one to be left of the other
+MIN_OTHERS = 3  # minimum number of other label maps, which must all have one order, to report the opposite order
+MAX_RATIO = 3.0  # maximum ratio of the largest to the smallest distance of two classes whose order is compared
+Centers = Mapping[str, dict[int, float]]  # by case and class
 
 
 def value_findings(cases: Sequence[CaseFingerprint], classes: dict[int, str]) -> list[list[Finding]]:
@@ -74,10 +81,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
 
 
 def tested_label_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
-    """Compare the classes of the test labels with those of the labeled cases.
-
-    Nothing is reported if a label map cannot be read, because it may contain any class.
-    """
+    """Compare the classes of the test labels with those of the labeled cases, if all label maps can be read."""
     tested, trained = summaries.of("test"), {0, *summaries.label_counts}
     labeled_tests = [case for case in tested if case.label_counts]
     if not labeled_tests or not all(case.label_counts for case in summaries.of("labeled")) or is_mask(trained):
@@ -98,11 +102,11 @@ def _untrained_values(case: CaseFingerprint, trained: set[int]) -> Iterator[Find
         yield from _value_findings(case.name, case.label_counts, dict.fromkeys(trained, ""), is_one=False)
         return
     for value in sorted(case.label_counts.keys() - trained):
-        what, size = (
-            f"no labeled case contains the value {value} of a test label",
+        what = f"no labeled case contains the value {value} of a test label"
+        size, remedy = (
             counted(case.label_counts[value], "voxel"),
+            "correct the test label, or label cases with this class",
         )
-        remedy = "correct the test label, or label cases with this class"
         yield Finding("error", what, case.name, size, remedy, (case.name,), "--drop")
 
 
@@ -145,3 +149,45 @@ def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...]) -> I
     size = f"{occur} occur, {missing} below {present[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
     where = and_more(cases[0], len(cases))
     yield Finding(severity, "the label values have gaps", where, size, remedy, cases, fixed_by)
+
+
+def left_right_centers(summary: CaseFingerprint, label: NDArray[Any]) -> dict[int, float]:
+    """Return the center of each class in a volume, from 0 (left edge) to 1 (right edge). 2-D scans have no sides."""
+    if label.ndim != 3:
+        return {}
+    axis = summary.canonical_order[0]
+    across = tuple(other for other in range(3) if other != axis)
+    centers = {}
+    for value in summary.pieces:
+        counts = (label == value).sum(axis=across)
+        center = float((counts * (np.arange(len(counts)) + 0.5)).sum() / counts.sum() / len(counts))
+        centers[value] = center if summary.orientation[axis] == "R" else 1 - center
+    return centers
+
+
+def side_findings(centers: Centers, classes: Mapping[int, str]) -> Iterator[Finding]:
+    """Report a label map in which two classes have the opposite order of all others. Report each map only once."""
+    values = sorted({value for case in centers.values() for value in case})
+    reported = set()
+    for pair in combinations(values, 2):
+        gaps = {name: case[pair[1]] - case[pair[0]] for name, case in centers.items() if case.keys() >= {*pair}}
+        odd = _odd_case(gaps)
+        if odd is None or odd in reported:
+            continue
+        reported.add(odd)
+        left, right = (classes.get(value, class_name(value)) for value in (pair if gaps[odd] < 0 else pair[::-1]))
+        what = f"{left} is left of {right} in {len(gaps) - 1} of {len(gaps)} labels, but not in {odd}"
+        size = f"{right} is {100 * abs(gaps[odd]):.0f} % of the width left of {left}"
+        yield Finding("warning", what, odd, size, "look at the label map; it may be mirrored", (odd,))
+
+
+def _odd_case(gaps: Mapping[str, float]) -> str | None:
+    """Return the only case with the opposite order, or None if classes overlap or lie at varying distances."""
+    sizes = [abs(gap) for gap in gaps.values()]
+    if len(sizes) <= MIN_OTHERS or min(sizes) <= MIN_GAP or max(sizes) > MAX_RATIO * min(sizes):
+        return None
+    for sign in (-1, 1):
+        odd = [name for name, gap in gaps.items() if sign * gap > 0]
+        if len(odd) == 1:
+            return odd[0]
+    return None

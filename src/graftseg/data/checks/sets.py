@@ -1,9 +1,12 @@
-"""Checks for cases that differ in axes, channels, orientation, intensities or spacing."""
+"""Compare cases with one another, and labeled with unlabeled or test scans: axes, channels, intensities, spacing."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from math import inf
 from statistics import multimode
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,27 +15,32 @@ from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding
 from graftseg.data.dataset import Dataset, ScanFiles
-from graftseg.data.fingerprint import CaseFingerprint
+from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint, intensity_shift
 from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grid import grid_difference
 
 SPACING_FACTOR = 2.0  # a spacing that differs from the median by a larger factor is reported
 SCALE_FACTOR = 20.0  # intensity ranges that differ by a larger factor are reported
-THICK_SLICES = 3.0
-"""Volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices."""
-
-SLICES_LAST = ("ASR", "RSA", "RAS")
-"""Orientations whose last axis is right-left, anterior-posterior and superior-inferior, respectively."""
-
-AIR_LIMIT = -200.0
-"""A CT scan whose lowest value is below this (in HU) contains air. ``offset_findings`` expects air in most scans."""
-ZERO_TOLERANCE = 100.0
-"""If the rescale intercept of a CT scan is missing, the lowest value is within this distance of 0."""
-TISSUE_LIMIT = 700.0
-"""If the rescale intercept of a CT scan is missing, the highest value is above this. Water is then at about 1000."""
-
-MAX_CHANNELS = 8
-"""If more scans than this have the same name prefix, they are slices, time frames or visits, not channels."""
+THICK_SLICES = 3.0  # volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices
+SLICES_LAST = ("ASR", "RSA", "RAS")  # the last axis is right-left, anterior-posterior and superior-inferior
+AIR_LIMIT = -200.0  # HU; a CT scan with a lower value contains air, as ``offset_findings`` expects of most scans
+ZERO_TOLERANCE = 100.0  # without the rescale intercept, the lowest value of CT is within this distance of 0
+TISSUE_LIMIT = 700.0  # without the rescale intercept, the highest value of CT is above this (water: about 1000)
+MAX_CHANNELS = 8  # more scans with the same name prefix are slices, time frames or visits, not channels
+Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
+Other = Literal["unlabeled", "test"]
+MIN_CASES = 3  # minimum number of cases in each of the two splits to call them similar
+MIN_TOTAL = 4  # minimum number of all cases to report a difference
+SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
+SENTENCES: dict[Kind, str] = {
+    "alike": "Labeled and {other} scans {can}: spacing and intensities are similar.",
+    "scaled": "Labeled and {other} scans {can}. They differ in brightness or intensity range, but "
+    "normalizing each scan corrects this.",
+    "apart": "The {other} scans seem to come from another scanner or protocol: {reasons}.",
+    "too few": "Too few scans to compare labeled with {other} scans: {numbers}.",
+    "alone": "Nothing to compare: {numbers} scans.",
+}
+CAN: dict[Other, str] = {"unlabeled": "can be used together", "test": "fit together"}
 
 
 def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -50,7 +58,6 @@ def gray_findings(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Report differing numbers of axes or channels."""
     axes, channels = {case.name: len(case.shape) for case in cases}, {case.name: len(case.mean) for case in cases}
     for singular, plural, counts, remedy in (
         ("axis", "axes", axes, "keep 2-D and 3-D scans in separate data sets"),
@@ -115,19 +122,14 @@ def _slice_axes(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report volumes with thick slices that are not stacked along the last axis of RAS, the default orientation."""
     volumes = [case for case in cases if len(case.shape) == 3]
     for axis, orientation in enumerate(SLICES_LAST[:-1]):
-        across = [case for case in volumes if _thick_slice_axis(case) == axis]
+        across = [case for case in volumes if case.canonical_spacing.index(max(case.canonical_spacing)) == axis]
+        across = [case for case in across if round(max(case.spacing) / min(case.spacing), 3) > THICK_SLICES]
         if across:
             spacing = across[0].canonical_spacing
             size = f"spacing {max(spacing):.2f} and {min(spacing):.2f} mm, in {len(across)} of {len(volumes)} volumes"
             what = "slices are not stacked along the last axis of RAS, but 2-D networks use the last axis"
             remedy = f"set data.orientation to {orientation} in a 2-D recipe"
             yield Finding("note", what, across[0].name, size, remedy, tuple(case.name for case in across))
-
-
-def _thick_slice_axis(case: CaseFingerprint) -> int | None:
-    """Return the axis, in canonical order, along which thick slices are stacked, or None."""
-    spacing = case.canonical_spacing
-    return spacing.index(max(spacing)) if round(max(spacing) / min(spacing), 3) > THICK_SLICES else None
 
 
 def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -179,3 +181,100 @@ def _channel_pairs(
         if grid_difference(cases[0][1], cases[1][1]) is None:
             first, second = sorted((case for case, _ in cases), key=lambda case: case.split)
             yield first.name, second.name
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Similarity of labeled scans and scans of the split ``other``. A shift above 1 is larger than chance explains."""
+
+    kind: Kind
+    sentence: str
+    stored: float = 0.0  # intensity shift before z-score normalization
+    standardised: float = 0.0  # intensity shift after it
+    spacing: tuple[float, ...] = ()  # shift of the voxel spacing along each canonical axis
+    labeled_spacing: tuple[float, ...] = ()  # medians in mm
+    other_spacing: tuple[float, ...] = ()
+    other: Other = "unlabeled"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values. JSON does not support infinite shifts, so they become None."""
+        content = {name: None if value == inf else value for name, value in asdict(self).items()}
+        del content["other"]
+        return content | {f"{self.other}_spacing": content.pop("other_spacing")}
+
+
+def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likeness:
+    """Compare the labeled cases with the cases of another split."""
+    labeled, others = summaries.of("labeled"), summaries.of(other)
+    numbers = f"{len(labeled)} labeled and {len(others)} {other}"
+    if not labeled or not others:
+        return Likeness("alone", SENTENCES["alone"].format(numbers=numbers), other=other)
+    if len({(len(case.shape), len(case.mean)) for case in labeled + others}) > 1:
+        return Likeness("apart", _not_comparable(summaries), other=other)
+    stored, standardized = (intensity_shift(labeled, others, standardized=after) for after in (False, True))
+    spacing, medians = spacing_shift(labeled, others), (_median_spacing(labeled), _median_spacing(others))
+    measured = Likeness("alike", "", stored, standardized, spacing, *medians, other)
+    reasons = ["their contrast differs"] if measured.standardised > SHIFT_LIMIT else []
+    reasons += ["their spacing differs"] if max(measured.spacing) > SHIFT_LIMIT else []
+    kind: Kind = "apart" if reasons else "scaled" if measured.stored > SHIFT_LIMIT else "alike"
+    is_small = min(len(labeled), len(others)) < MIN_CASES
+    if len(labeled) + len(others) < MIN_TOTAL or (kind == "alike" and is_small):
+        kind = "too few"
+    sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons), other=other, can=CAN[other])
+    offset_scans = {finding.where for finding in offset_findings(labeled + others)}
+    if kind == "alike" and offset_scans:
+        scans = counted(len(offset_scans), "scan")
+        sentence = f"Spacing and intensities are similar, except for {scans} that may lack a rescale intercept."
+    return replace(measured, kind=kind, sentence=sentence)
+
+
+def _not_comparable(summaries: Fingerprint) -> str:
+    """Return a sentence on the scans with other numbers of axes or channels. It is the same for all splits."""
+    numbers = [(len(case.shape), len(case.mean)) for case in summaries.cases]
+    usual = min(multimode(numbers))
+    odd = [case.name for case, number in zip(summaries.cases, numbers, strict=True) if number != usual]
+    which = f"{odd[0]} has" if len(odd) == 1 else f"{len(odd)} of {len(numbers)} scans, such as {odd[0]}, have"
+    return f"The splits cannot be compared: {which} another number of axes or channels than the other scans."
+
+
+def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> tuple[float, ...]:
+    r"""Return the spacing shift between two groups along each canonical axis, divided by the tolerated shift.
+
+    .. math:: \frac{|S_L - S_U|}{\log 1.1 + 5 b \sqrt{1/n + 1/m}}
+
+    There are n labeled and m unlabeled cases. :math:`s_i` is the logarithm of the spacing of case i along the axis.
+    :math:`S_L` and :math:`S_U` are the medians of the two groups. b is the sum over all cases of the distance between
+    :math:`s_i` and the median of its group, divided by n + m - 2.
+
+    Differences below 10 %, or within the variation of a group, give a shift below 1.
+    """
+    groups = [np.log([case.canonical_spacing for case in group]) for group in (labeled, unlabeled)]
+    centers = [np.median(group, axis=0) for group in groups]
+    distances = np.concatenate([np.abs(group - center) for group, center in zip(groups, centers, strict=True)])
+    between = distances.sum(axis=0) / max(1, len(distances) - 2)
+    tolerance = np.log(SPACING_SLACK) + 5 * between * np.sqrt(1 / len(labeled) + 1 / len(unlabeled))
+    return tuple(float(shift) for shift in np.abs(centers[0] - centers[1]) / tolerance)
+
+
+def shift_findings(summaries: Fingerprint, likeness: Likeness) -> Iterator[Finding]:
+    """Report intensity and spacing shifts between labeled scans and the compared split."""
+    if not likeness.spacing:
+        return
+    groups = f"labeled and {likeness.other} scans"
+    is_testable = len(summaries.of("labeled") + summaries.of(likeness.other)) >= MIN_TOTAL
+    if is_testable and max(likeness.stored, likeness.standardised) > SHIFT_LIMIT:
+        what = f"{groups} differ in brightness or range; normalizing each scan corrects this"
+        if likeness.standardised > SHIFT_LIMIT:
+            what = f"{groups} differ in contrast; normalizing each scan does not correct this"
+        size = f"shift {likeness.stored:.1f} as stored, {likeness.standardised:.1f} after z-scores (chance: up to 1)"
+        remedy = "check that all scans come from the same scanner type and protocol"
+        yield Finding("warning", what, groups, size, remedy)
+    if max(likeness.spacing) > SHIFT_LIMIT and likeness.kind != "too few":
+        axis = likeness.spacing.index(max(likeness.spacing))
+        size = f"median {likeness.labeled_spacing[axis]:.2f} mm and {likeness.other_spacing[axis]:.2f} mm"
+        remedy = "resample to one spacing when preparing, and check that all scans come from the same protocol"
+        yield Finding("warning", f"{groups} differ in spacing", groups, size, remedy)
+
+
+def _median_spacing(cases: Sequence[CaseFingerprint]) -> tuple[float, ...]:
+    return tuple(float(step) for step in np.median([case.canonical_spacing for case in cases], axis=0))

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.scan import refuse_bytes, refuse_memory
 
-SECONDS, BYTES_PER_SECOND = 10, 10**6
-"""Time limit of a request: a constant, plus time for the decoded bytes at this speed (RLE is slow)."""
+SECONDS, BYTES_PER_SECOND = 10, 10**6  # time limit of a request: a constant, plus decoding at this speed (RLE is slow)
 _LOW_MEMORY = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Environment variables that reduce the memory of the child process."""
 
@@ -88,10 +87,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def decode(where: Path, decoder: str, needed: int, content: bytes = b"", **request: Any) -> NDArray[Any]:
-    """Return the pixels of a file. ``needed`` is their size in bytes.
-
-    ``decoder`` is ``pydicom``, ``gdcm`` or ``tifffile``.
-    """
+    """Return the pixels of a file, decoded by ``pydicom``, ``gdcm`` or ``tifffile``. They need ``needed`` bytes."""
     refuse_bytes(where, needed)
     refuse_memory(where, needed)
     limits = {"bytes": needed, "seconds": SECONDS + needed // BYTES_PER_SECOND}

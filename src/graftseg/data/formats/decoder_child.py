@@ -9,6 +9,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,8 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-SPARE_BYTES = 512 * 2**20
-"""Memory for a request in addition to a few times the size of the decoded pixels."""
+SPARE_BYTES = 512 * 2**20  # memory for a request in addition to a few times the size of the decoded pixels
 COPIES = 3  # arrays of the size of the decoded pixels that decoders may hold at once
 
 
@@ -35,12 +36,11 @@ def main() -> None:
 
 def _answer(request: dict[str, Any], source: BinaryIO, replies: BufferedWriter) -> None:
     content = source.read(request["length"])
-    decode = {"pydicom": _with_pydicom, "gdcm": _with_gdcm, "tifffile": _with_tifffile}[request["decoder"]]
     array: NDArray[Any] = np.empty(0)
     try:
-        package = _package(request["decoder"])
+        decode = _decoder(request["decoder"])
         _limit(request["bytes"], request["seconds"])
-        array = np.ascontiguousarray(decode(package, request, content))
+        array = np.ascontiguousarray(decode(request, content))
         reply = {"shape": array.shape, "dtype": array.dtype.str}
     except Exception as error:
         reply = {"error": str(error)[:1000], "kind": type(error).__name__}
@@ -48,23 +48,6 @@ def _answer(request: dict[str, Any], source: BinaryIO, replies: BufferedWriter) 
     replies.write(json.dumps(reply).encode() + b"\n")
     replies.write(array.reshape(-1).view(np.uint8).data)
     replies.flush()
-
-
-def _package(decoder: str) -> Any:
-    if decoder == "gdcm":
-        import SimpleITK
-
-        SimpleITK.ProcessObject.SetGlobalWarningDisplay(False)
-        SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
-        return SimpleITK
-    if decoder == "tifffile":
-        import tifffile
-
-        return tifffile
-    import pydicom
-
-    pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
-    return pydicom
 
 
 def _limit(size: int | None, seconds: int) -> None:
@@ -83,6 +66,31 @@ def _limit(size: int | None, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
+def _decoder(name: str) -> Callable[[dict[str, Any], bytes], NDArray[Any]]:
+    """Import a package, and return a function that decodes the pixels of a request."""
+    if name == "gdcm":
+        import SimpleITK
+
+        SimpleITK.ProcessObject.SetGlobalWarningDisplay(False)
+        SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
+        read = partial(SimpleITK.ReadImage, imageIO="GDCMImageIO")
+        return lambda request, _: SimpleITK.GetArrayFromImage(read(request["path"]))
+    if name == "tifffile":
+        import tifffile
+
+        return partial(_with_tifffile, tifffile)
+    import pydicom
+
+    pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
+    return partial(_with_pydicom, pydicom)
+
+
+def _with_tifffile(tifffile: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
+    with tifffile.TiffFile(request["path"]) as file:
+        pixels: NDArray[Any] = file.pages[0].asarray(maxworkers=1)
+    return pixels
+
+
 def _with_pydicom(pydicom: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
     dataset = pydicom.Dataset()
     dataset.file_meta = pydicom.dataset.FileMetaDataset()
@@ -92,17 +100,6 @@ def _with_pydicom(pydicom: Any, request: dict[str, Any], content: bytes) -> NDAr
     dataset.PixelData = content
     dataset["PixelData"].VR = "OB"
     pixels: NDArray[Any] = dataset.pixel_array
-    return pixels
-
-
-def _with_gdcm(itk: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
-    pixels: NDArray[Any] = itk.GetArrayFromImage(itk.ReadImage(request["path"], imageIO="GDCMImageIO"))
-    return pixels
-
-
-def _with_tifffile(tifffile: Any, request: dict[str, Any], content: bytes) -> NDArray[Any]:
-    with tifffile.TiffFile(request["path"]) as file:
-        pixels: NDArray[Any] = file.pages[0].asarray(maxworkers=1)
     return pixels
 
 

@@ -17,9 +17,19 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
-from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
 from graftseg.data.formats.dicom_members import PROBED_FILES, Member, files_below, is_dicom, members_of
-from graftseg.data.formats.dicom_series import POSE, SPACINGS, Slice, arranged, pixel_spacing, read_slice, volume_of
+from graftseg.data.formats.dicom_series import (
+    PER_FRAME,
+    POSE,
+    SHARED,
+    SPACINGS,
+    Slice,
+    arranged,
+    pixel_spacing,
+    read_frames,
+    read_slice,
+    volume_of,
+)
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
@@ -30,19 +40,13 @@ PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
 SLICE_MODALITIES = ("CT", "MR", "PT")
 SHORT_SERIES = 5  # maximum number of slices of a short series
-VOLUME_RATIO = 4
-"""A short series is skipped if the longest series has at least ``VOLUME_RATIO`` times as many slices."""
-
+VOLUME_RATIO = 4  # a short series is skipped if the longest series has at least ``VOLUME_RATIO`` times as many slices
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _ImageFile:
-    """A DICOM file with pixels.
-
-    ``patient`` and ``name`` are hashes of the patient's ID and name, or None if the tag is empty. ``is_slice`` means
-    that the file is one slice of a volume, and ``is_enhanced`` that the header contains functional groups.
-    """
+    """A DICOM file with pixels."""
 
     member: Member
     series: str
@@ -50,10 +54,10 @@ class _ImageFile:
     number: str
     is_localizer: bool
     frames: int
-    is_slice: bool
-    is_enhanced: bool
-    patient: int | None
-    name: int | None
+    is_slice: bool  # one slice of a volume
+    is_enhanced: bool  # the header contains functional groups
+    patient: int | None  # hash of the ID, None if the tag is empty
+    name: int | None  # hash of the patient's name, None if the tag is empty
 
     def slices(self, *, pixels: bool) -> list[Slice]:
         """Read the slices of the file, with or without their pixels."""
@@ -78,11 +82,7 @@ def is_dicom_case(folder: Path) -> bool:
 
 
 def series_folders(folder: Path) -> list[Path]:
-    """Return the folders below a folder that each contain another series, or nothing if the folder is one scan.
-
-    Folders with localizers or without images are left out. If all folders contain the same series, or only one folder
-    is left, the folder is one scan.
-    """
+    """Return the folders below a folder that each contain another series, or nothing if it is one scan."""
     files: dict[Path, list[Path]] = {}
     for file in files_below(folder):
         files.setdefault(file.parent, []).append(file)
@@ -92,11 +92,7 @@ def series_folders(folder: Path) -> list[Path]:
         if found is not None:
             counts[place], first[place] = len(content), found
     longest = max(counts.values(), default=0)
-    kept = [
-        place
-        for place, count in counts.items()
-        if count > SHORT_SERIES or count * VOLUME_RATIO > longest or longest == 1
-    ]
+    kept = [place for place, n in counts.items() if n > SHORT_SERIES or n * VOLUME_RATIO > longest or longest == 1]
     images = {place: image for place in kept if (image := _probed(first[place])) is not None}
     return sorted(images) if len(images) > 1 and len(set(images.values())) > 1 else []
 
@@ -161,50 +157,42 @@ def read_slices(path: Path, *, pixels: bool) -> list[Slice]:
 
 
 def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
-    images = []
-    for member in members:
-        with user_errors(member.where):
-            image = _image_file(member)
-        if image is not None:
-            images.append(image)
-    return images
+    return [image for member in members if (image := _image_file(member)) is not None]
 
 
 def _image_file(member: Member) -> _ImageFile | None:
-    """Read the tags of a file. Return None if it contains no image."""
-    header = read_tags(
-        member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME)
-    )
-    tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
-    modality = str(tags["Modality"] or "unknown modality")
-    if modality in NON_IMAGE_MODALITIES:
-        return None
-    if not tags["Rows"]:
-        sop_class = value(member.where, header, "SOPClassUID")
-        # a class UID without a name, such as an invalid list of UIDs, is treated as an image
-        if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
-            raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
-        return None
-    patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
-    frames = int(number(member.where, tags, "NumberOfFrames", 1)) or 1
-    is_enhanced = SHARED in header or PER_FRAME in header
-    is_placed = is_enhanced or POSITION in header
-    return _ImageFile(
-        member,
-        series=str(tags["SeriesInstanceUID"] or ""),
-        modality=modality,
-        number="without number" if tags["SeriesNumber"] is None else str(tags["SeriesNumber"]),
-        is_localizer="LOCALIZER" in (tags["ImageType"] or ()),
-        frames=frames,
-        is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
-        is_enhanced=is_enhanced,
-        patient=hash(patient) if patient else None,
-        name=hash(name) if name else None,
-    )
+    where = member.where
+    with user_errors(where):
+        header = read_tags(where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", POSITION, SHARED, PER_FRAME))
+        tags = {tag: value(where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
+        modality = str(tags["Modality"] or "unknown modality")
+        if modality in NON_IMAGE_MODALITIES:
+            return None
+        if not tags["Rows"]:
+            sop_class = value(where, header, "SOPClassUID")
+            # a class UID without a name, such as an invalid list of UIDs, is treated as an image
+            if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
+                raise UserError(Code.SCAN_DAMAGED, where, "the file is truncated before its pixels", AGAIN)
+            return None
+        patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
+        frames = int(number(where, tags, "NumberOfFrames", 1)) or 1
+        is_enhanced = SHARED in header or PER_FRAME in header
+        is_placed = is_enhanced or POSITION in header
+        return _ImageFile(
+            member,
+            series=str(tags["SeriesInstanceUID"] or ""),
+            modality=modality,
+            number="without number" if tags["SeriesNumber"] is None else str(tags["SeriesNumber"]),
+            is_localizer="LOCALIZER" in (tags["ImageType"] or ()),
+            frames=frames,
+            is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
+            is_enhanced=is_enhanced,
+            patient=hash(patient) if patient else None,
+            name=hash(name) if name else None,
+        )
 
 
 def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]:
-    """Return the files of the series that is the volume."""
     if not images:
         raise UserError(Code.NOT_A_SCAN, path, "no DICOM images found", "pass the folder or zip of one series")
     if (patients := _count_patients(images)) > 1:

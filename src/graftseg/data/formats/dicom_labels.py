@@ -1,7 +1,4 @@
-"""Label maps from DICOM segmentations and RT structure sets, on the grid of a DICOM image.
-
-The names of segments and ROIs decide which class they are, so their order may differ between cases.
-"""
+"""Label maps from DICOM segmentations and RT structure sets, whose names decide the classes."""
 
 import json
 from collections import Counter
@@ -17,17 +14,13 @@ from graftseg.core.phrases import counted
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats import dicom_seg, rtstruct
 from graftseg.data.formats.dicom_members import is_dicom
-from graftseg.data.formats.dicom_planes import Planes, read_planes
+from graftseg.data.formats.dicom_planes import Mask, Planes, Structure, read_planes
 from graftseg.data.formats.dicom_tags import AGAIN, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
-from graftseg.data.formats.structures import Mask, Structure
 
-BACKGROUND = "background"
-"""Class name of the value 0. A segment or ROI with this name belongs to no other class."""
-MAX_NAME = 64
-"""Length of the longest name in DICOM. Of longer class names, only the beginning is compared."""
-NAMED_STRUCTURES = 5
-"""At most this many structures are named in a message."""
+BACKGROUND = "background"  # class name of the value 0. A segment or ROI with this name belongs to no other class
+MAX_NAME = 64  # length of the longest name in DICOM. Of longer class names, only the beginning is compared
+NAMED_STRUCTURES = 5  # at most this many structures are named in a message
 
 
 def is_dicom_label(path: Path) -> bool:
@@ -47,11 +40,7 @@ def structures_of(path: Path) -> list[Structure]:
 
 
 def read_dicom_label(path: Path, image: Path, classes: Mapping[int, str]) -> Scan:
-    """Read a label map ``(1, columns, rows, slices)`` on the grid of a DICOM image.
-
-    A structure gets the label value of the class with its name. Structures that are not in ``classes`` are skipped,
-    which is reported as a guess.
-    """
+    """Read a label map ``(1, columns, rows, slices)`` on the grid of a DICOM image. Names decide the classes."""
     file = _label_file(path)
     structures = structures_of(file)
     values = _class_values(file, structures, classes)
@@ -67,11 +56,7 @@ def read_dicom_label(path: Path, image: Path, classes: Mapping[int, str]) -> Sca
 
 
 def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserError]]:
-    """Return the class list that the structures of several labels define, and errors about their names.
-
-    The values are 1, 2, 3, ... in the order of the first label. All labels must have the same names. Labels that cannot
-    be read are skipped, because reading them reports the error.
-    """
+    """Return the class list 1, 2, ... of the structures of several labels, and errors about names that differ."""
     names: dict[str, str] = {}
     problems: list[UserError] = []
     first: tuple[Path, set[str]] | None = None
@@ -79,10 +64,12 @@ def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserErr
     for path in labels:
         try:
             structures = structures_of(path)
-        except UserError:
+        except UserError:  # reading the label reports the error
             continue
-        invalid = [structure for structure in structures if _name_problem(structure)]
-        problems += [_invalid_name(path, structure) for structure in invalid]
+        invalid = {structure: problem for structure in structures if (problem := _name_problem(structure))}
+        for structure, problem in invalid.items():
+            remedy = f"rename the {structure.kind}, or list the classes to use in dataset.json"
+            problems.append(UserError(Code.LABEL_INVALID, _label_file(path), problem, remedy))
         valid = {_key(structure.name): structure.name for structure in structures if structure not in invalid}
         valid.pop(BACKGROUND, None)
         names |= {key: name for key, name in valid.items() if key not in names}
@@ -91,7 +78,12 @@ def common_classes(labels: Sequence[Path]) -> tuple[dict[int, str], list[UserErr
             differing = differing or (path if {*valid} != first[1] else None)
     classes = {0: BACKGROUND, **dict(enumerate(names.values(), start=1))} if names else {}
     if first is not None and differing is not None:
-        problems.append(_differing_names(differing, first[0], classes))
+        values = {name: value for value, name in classes.items()}
+        # escape unprintable characters as JSON does, because the error would escape them differently
+        listed = json.dumps({"labels": values}, ensure_ascii=not all(map(str.isprintable, values)))
+        finding = f"the names of its segments or ROIs differ from those of {first[0].name}"
+        remedy = f"list the classes to use in dataset.json, as in {listed}"
+        problems.append(UserError(Code.LABEL_INVALID, differing, finding, remedy))
     return classes, problems
 
 
@@ -102,20 +94,6 @@ def _name_problem(structure: Structure) -> str:
     if has_control_characters(structure.name):
         return f"the name of {structure} ({structure.name!a:.60}) contains control characters"
     return ""
-
-
-def _invalid_name(path: Path, structure: Structure) -> UserError:
-    remedy = f"rename the {structure.kind}, or list the classes to use in dataset.json"
-    return UserError(Code.LABEL_INVALID, _label_file(path), _name_problem(structure), remedy)
-
-
-def _differing_names(path: Path, first: Path, classes: Mapping[int, str]) -> UserError:
-    values = {name: value for value, name in classes.items()}
-    # escape unprintable characters as JSON does, because the error would escape them differently
-    is_printable = all(map(str.isprintable, values))
-    listed = json.dumps({"labels": values}, ensure_ascii=not is_printable)
-    finding = f"the names of its segments or ROIs differ from those of {first.name}"
-    return UserError(Code.LABEL_INVALID, path, finding, f"list the classes to use in dataset.json, as in {listed}")
 
 
 def _painted(

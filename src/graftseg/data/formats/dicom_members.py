@@ -20,9 +20,7 @@ from graftseg.core.reading import open_regular
 from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
 
 MAX_FILES = 100_000
-PROBED_FILES = 64
-"""If none of the first ``PROBED_FILES`` files of a folder is DICOM, the folder is not considered a DICOM scan."""
-
+PROBED_FILES = 64  # a folder is no DICOM scan if none of its first files, at most this many, is DICOM
 _MAGIC = b"DICM"
 _HEAD_BYTES = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
 _ENCRYPTED = 0x1  # flag of a zip member
@@ -111,10 +109,7 @@ def _open_zip(path: Path) -> Iterator[ZipFile]:
 
 
 def _listed_members(path: Path) -> int:
-    """Return the number of members in the end record. Raise a UserError if the central directory is too long to read.
-
-    ``zipfile`` ignores this number, and creates an object for each entry of the central directory.
-    """
+    """Return the number of members in the end record, which ``zipfile`` ignores. Refuse too many entries."""
     file_size = path.stat().st_size
     with open_regular(path) as stream:
         tail_start = stream.seek(max(0, file_size - _MAX_END_BYTES))
@@ -135,10 +130,7 @@ def _listed_members(path: Path) -> int:
 
 
 def _check_members(archive: ZipFile, listed: int) -> None:
-    """Raise BadZipFile if members are missing, overlap or have no name.
-
-    A damaged length in the central directory hides the members after it.
-    """
+    """Raise BadZipFile if members are missing (hidden by a damaged length), overlap or have no name."""
     members = sorted(archive.infolist(), key=lambda member: member.header_offset)
     if listed not in (len(members), _ZIP64):
         raise BadZipFile(f"{len(members)} of {listed} members found")
@@ -151,7 +143,6 @@ def _check_members(archive: ZipFile, listed: int) -> None:
 
 
 def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
-    """Yield the DICOM files of a zip, sorted by name."""
     members = [member for member in archive.infolist() if not member.is_dir()]
     size = sum(member.file_size for member in members)
     if size > min(MAX_BYTES, _MAX_EXPANSION * path.stat().st_size + _ALWAYS_ALLOWED) or len(members) > MAX_FILES:

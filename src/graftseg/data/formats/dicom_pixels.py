@@ -15,10 +15,8 @@ from graftseg.data.formats.scan import refuse_expansion
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
 PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
-LAYOUT = (*COUNTS, *PIXEL_VALUES[:3], "PlanarConfiguration", "BitsAllocated", "HighBit")
-"""Tags that a decoder needs."""
-RLE, RLE_EXPANSION = "1.2.840.10008.1.2.5", 64
-"""Transfer syntax RLE Lossless, and its largest number of decoded bytes per byte."""
+LAYOUT = (*COUNTS, *PIXEL_VALUES[:3], "PlanarConfiguration", "BitsAllocated", "HighBit")  # tags that a decoder needs
+RLE, RLE_EXPANSION = "1.2.840.10008.1.2.5", 64  # transfer syntax RLE Lossless, and its largest expansion
 INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack it), or export the series uncompressed"
 MISSING_DECODER = ("missing dependencies", "missing required dependencies")  # in messages of pydicom
 SAFE_REASONS = {

@@ -7,15 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_frames import read_frames
-from graftseg.data.formats.dicom_planes import OTHER_IMAGE, TOLERANCE, Planes
-from graftseg.data.formats.dicom_series import Slice, pixel_spacing
-from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, read_tags, value
-from graftseg.data.formats.scan import refuse_bytes
-from graftseg.data.formats.structures import SEGMENTS, Mask, Structure, structures_in
+from graftseg.data.formats.dicom_planes import OTHER_IMAGE, SEGMENTS, TOLERANCE, Mask, Planes, Structure, structures_in
+from graftseg.data.formats.dicom_series import Slice, pixel_spacing, read_frames
+from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, value
+from graftseg.data.formats.scan import Floats, refuse_bytes
 
-SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
-"""Segmentation Storage and Label Map Segmentation Storage."""
+SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")  # Segmentation, Label Map Segmentation
 HEADER = ("SegmentationType", SEGMENTS, "FrameOfReferenceUID", "NumberOfFrames", "Rows", "Columns")
 
 

@@ -1,8 +1,8 @@
-"""Read the slices of a DICOM series as a volume. Only tags for voxels and geometry are read, no patient tags."""
+"""Read the slices of a DICOM series, or the frames of an enhanced file, as a volume, without patient tags."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -14,22 +14,26 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.types import Geometry
-from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
-from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
-from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes, refuse_memory
+from graftseg.data.formats import dicom_pixels
+from graftseg.data.formats.dicom_tags import AGAIN, number, numbers, read_tags, user_errors, value
+from graftseg.data.formats.scan import Floats, Guess, Scan, lps_geometry, refuse_bytes, refuse_memory
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
-POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
-"""The tags with position and orientation of a slice, and the number of values of each tag."""
-
-SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")
-"""Tags for the distance between slices without positions, in order of preference."""
-
+POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}  # position and orientation: number of values by tag
+SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")  # without positions, in order of preference
 HEADER = ("Rows", "Columns", "InstanceNumber", "FrameOfReferenceUID", *SPACINGS, *SLICE_DISTANCES, *POSE)
-GAP = 1.5
-"""If a distance between slices exceeds ``GAP`` times the median distance, a slice is missing."""
-
+GAP = 1.5  # if a distance between slices exceeds ``GAP`` times the median distance, a slice is missing
 ONE_SERIES = "keep the slices of one series only"
+SHARED, PER_FRAME = "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"
+FRAMES_HEADER = (*HEADER, "NumberOfFrames", SHARED, PER_FRAME)
+GROUPS = {  # tags to read from each functional group
+    "PixelMeasuresSequence": ("PixelSpacing", "SliceThickness"),
+    "PlanePositionSequence": ("ImagePositionPatient",),
+    "PlaneOrientationSequence": ("ImageOrientationPatient",),
+    "SegmentIdentificationSequence": ("ReferencedSegmentNumber",),
+    "PixelValueTransformationSequence": ("RescaleSlope", "RescaleIntercept"),
+}
+SINGLE_SLICES = "export the series as single slices"
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ def series_geometry(files: Sequence[Path]) -> Geometry:
 
 def read_slice(where: Path, content: Path | BinaryIO, *, pixels: bool) -> Slice:
     """Read a file with one slice, with or without its pixels."""
-    header = read_tags(where, content, (*HEADER, *PIXELS) if pixels else HEADER)
-    return Slice(where, header, partial(stored_pixels, where, header))
+    header = read_tags(where, content, (*HEADER, *dicom_pixels.PIXELS) if pixels else HEADER)
+    return Slice(where, header, partial(dicom_pixels.stored_pixels, where, header))
 
 
 def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
@@ -88,10 +92,7 @@ def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
 
 
 def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
-    """Return the order of slices along their normal, and the geometry of the volume.
-
-    If no slice has a position, slices are ordered by instance number, or by file name if instance numbers repeat.
-    """
+    """Return the order of slices (without positions: by instance number or name) and the geometry of the volume."""
     columns, rows = _common_size(slices)
     shape = (columns, rows, len(slices))
     refuse_bytes(slices[0].where.parent, 4 * prod(shape))
@@ -129,7 +130,6 @@ def _common_size(slices: Sequence[Slice]) -> tuple[int, int]:
 
 
 def _common_spacing(slices: Sequence[Slice]) -> Floats:
-    """Return the distances between rows and between columns."""
     first = pixel_spacing(slices[0])
     for slice_ in slices[1:]:
         if not np.allclose(spacing := pixel_spacing(slice_), first, rtol=1e-3):
@@ -240,3 +240,58 @@ def _step(
             remedy = "export the series with slices at regular distances"
             raise UserError(Code.DICOM_SERIES, slices[order[z]].where, finding, remedy)
     return step / length, length
+
+
+def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
+    """Return the frames of a file in stored order. Each of several frames must have a position and an orientation."""
+    header = read_tags(where, content, (*FRAMES_HEADER, *dicom_pixels.PIXELS) if pixels else FRAMES_HEADER)
+    count = int(number(where, header, "NumberOfFrames", 1))
+    dicom_pixels.refuse_lookup_table(where, header)
+    groups = header.get(PER_FRAME) or ([{}] if count == 1 else ())
+    if not groups:
+        finding = f"a multi-frame file without positions for its {count} frames, such as a cine loop"
+        raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
+    if len(groups) != count:
+        raise UserError(Code.SCAN_HEADER, where, f"{count} frames, but positions for {len(groups)}", AGAIN)
+    shared = (header.get(SHARED) or [{}])[0]
+    decode = cache(partial(_decoded_frames, where, header, count))
+    slices = []
+    for index, frame in enumerate(groups):
+        merged = dict(_merged_tags(where, header, shared, frame, is_single=count == 1))
+        if count > 1 and any(tag not in merged for tag in POSE):
+            finding = f"frame {index + 1} of {count} has no position or orientation"
+            raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
+        slices.append(Slice(where, merged, partial(_frame_pixels, where, decode, index, merged)))
+    return slices
+
+
+def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
+    """Yield tags of the file, then those of its functional groups and of this frame, which override them."""
+    for tag in (*HEADER, *dicom_pixels.PIXEL_VALUES):
+        if (is_single or tag not in POSE) and (content := value(where, header, tag)) is not None:
+            yield tag, content
+    for group, tags in GROUPS.items():
+        for source in (shared, frame):
+            if sequence := source.get(group):
+                values = ((tag, value(where, sequence[0], tag)) for tag in tags)
+                yield from ((tag, content) for tag, content in values if content is not None)
+
+
+def _frame_pixels(
+    where: Path, decode: Callable[[], NDArray[Any]], index: int, merged: dict[str, Any]
+) -> NDArray[np.float32]:
+    """Return the rescaled pixels ``(columns, rows)`` of a frame. ``decode`` decodes all frames on the first call."""
+    with user_errors(where):
+        return dicom_pixels.rescale(where, np.asarray(decode()[index], np.float32).T, merged)
+
+
+def _decoded_frames(where: Path, header: Any, count: int) -> NDArray[Any]:
+    try:
+        pixels = dicom_pixels.decoded(where, header)
+    except UserError:
+        raise
+    except Exception as error:
+        remedy = "export the series uncompressed or as single slices"
+        raise dicom_pixels.decoding_error(where, header, error, remedy) from None
+    # pydicom returns a single frame without a frame axis
+    return pixels[None] if count == 1 else pixels

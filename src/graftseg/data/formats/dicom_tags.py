@@ -12,30 +12,22 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import open_regular
-from graftseg.data.formats.inflate import decompressed
-from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, refuse_bytes, refuse_memory
+from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, Floats, decompressed, refuse_bytes, refuse_memory
 
 AGAIN = "copy or download the series again"
-COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")
-"""Tags whose product is the number of values in a file."""
-MAX_LENGTH = 1e9
-"""Limit of coordinates and distances, in mm."""
+COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")  # their product is the number of values
+MAX_LENGTH = 1e9  # limit of coordinates and distances, in mm
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
-Floats = NDArray[np.float64]
 
 
 @contextmanager
 def user_errors(where: Path) -> Iterator[None]:
-    """Turn every exception about a file's content into a UserError.
-
-    The original message is dropped because it may quote the header, including a patient's name.
-    """
+    """Turn exceptions about a file into UserErrors without their text, which may quote a patient's name."""
     try:
         yield
     except (UserError, MemoryError):
@@ -60,10 +52,7 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
 
 
 class _Content(BufferedReader):
-    """A file that refuses deflated content of excessive size.
-
-    pydicom calls ``read()`` without a size only to inflate the rest of a file.
-    """
+    """A file that refuses excessive deflated content, which pydicom reads by ``read()`` without a size."""
 
     def __init__(self, where: Path, content: Path | BinaryIO) -> None:
         if isinstance(content, Path) and content.exists() and not content.is_file():
@@ -139,20 +128,15 @@ def numbers(where: Path, header: Any, tag: str, count: int | None = None) -> Flo
     if content is None:
         return None
     try:
-        values = np.array([float(word) for word in (_decimals(content) if isinstance(content, bytes) else content)])
+        if isinstance(content, bytes):  # from pydicom for a list of more than 64 kB (written as UN)
+            content = content.rstrip(b"\0").split(b"\\") if DECIMALS.fullmatch(content) else [""]
+        values = np.array([float(word) for word in content])
     except (TypeError, ValueError):
         values = np.array([np.nan])
     if count not in (None, len(values)) or not (np.abs(values) < MAX_LENGTH).all():
         expected = "a list of numbers" if count is None else f"{count} numbers"
         raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not {expected}", AGAIN)
     return values
-
-
-def _decimals(content: bytes) -> list[bytes]:
-    """Split a list of decimal strings (DS). pydicom returns bytes if the list has more than 64 kB (written as UN)."""
-    if not DECIMALS.fullmatch(content):
-        raise ValueError("not a list of decimal strings")
-    return content.rstrip(b"\0").split(b"\\")
 
 
 def pydicom_package() -> Any:

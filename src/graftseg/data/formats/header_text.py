@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.scan import AGAIN, damaged
+from graftseg.data.formats.scan import AGAIN, Floats, damaged
 
 MAX_HEADER_BYTES = 2**20
 MAX_AXES = 4
 MAX_NUMBER_LENGTH = 64  # characters of the longest number
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,8 @@ class Fields:
         """Return the value of a required field as ``count`` integers."""
         words = self.text(name).split(maxsplit=count)
         if len(words) != count or not all(map(_INTEGER.fullmatch, words)):
-            raise self.invalid(
-                name, "is missing" if name not in self.values else f"is not {_numbers(count, 'integer')}"
-            )
+            expected = f"is not {_numbers(count, 'integer')}"
+            raise self.invalid(name, expected if name in self.values else "is missing")
         return tuple(map(int, words))
 
     def integer(self, name: str, default: int) -> int:
@@ -120,38 +117,29 @@ class Fields:
 
 @dataclass(frozen=True)
 class VoxelFile:
-    """The file with the voxels: encoding (raw, zlib, bzip2 or text), type, and the place of the first voxel.
-
-    ``offset`` is the end of the header. After it, ``lines`` and then ``skip`` bytes are skipped. If ``skip`` is -1, the
-    voxels are the last bytes of the file.
-    """
+    """The file with the voxels, and the place of the first voxel."""
 
     path: Path
-    encoding: str
+    encoding: str  # raw, zlib, bzip2 or text
     dtype: np.dtype
-    offset: int = 0
-    lines: int = 0
-    skip: int = 0
+    offset: int = 0  # end of the header
+    lines: int = 0  # to skip after the header
+    skip: int = 0  # bytes to skip after these lines; -1: the voxels are the last bytes of the file
 
 
 @dataclass(frozen=True)
 class Header:
-    """A checked header. ``sizes`` are the numbers of voxels along the two to four axes, the fastest axis first.
-
-    ``spacing`` is in mm. ``origin`` and ``directions`` (matrix columns) are in LPS coordinates. ``is_placed`` says that
-    the header contains the directions, and ``says_time`` that an axis is time. ``channels`` is the number of values per
-    voxel, and ``channel_axis`` the position of their axis in the file.
-    """
+    """A checked header. ``origin`` and ``directions`` (matrix columns) are in LPS coordinates."""
 
     voxels: VoxelFile
-    sizes: tuple[int, ...]
-    channels: int
-    channel_axis: int
-    spacing: Floats
+    sizes: tuple[int, ...]  # along two to four axes, the fastest axis first
+    channels: int  # values per voxel
+    channel_axis: int  # position of their axis in the file
+    spacing: Floats  # in mm
     origin: Floats
     directions: Floats
-    is_placed: bool
-    says_time: bool = False
+    is_placed: bool  # whether the header contains the directions
+    says_time: bool = False  # whether an axis is time
 
     @property
     def size(self) -> int:
@@ -161,11 +149,7 @@ class Header:
 
 def header_lines(head: bytes) -> list[tuple[str, int]]:
     """Split the beginning of a file into lines, each with the offset of the next line."""
-    lines, offset = [], 0
-    for line in _LINE.findall(head):
-        offset += len(line)
-        lines.append((line.decode("latin-1").strip(), offset))
-    return lines
+    return [(line[0].decode("latin-1").strip(), line.end()) for line in _LINE.finditer(head)]
 
 
 def unreadable_header(path: Path, reason: str) -> UserError:

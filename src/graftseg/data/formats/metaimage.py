@@ -22,8 +22,7 @@ TYPES = {
     "double": "f8",
 }
 """Numpy types by the name of a MetaImage type, without ``MET_`` and ``_ARRAY``."""
-LOCAL = "LOCAL"
-"""Value of ElementDataFile if the voxels follow the header."""
+LOCAL = "LOCAL"  # value of ElementDataFile if the voxels follow the header
 DIRECTIONS = ("transformmatrix", "rotation", "orientation")
 ORIGINS = ("origin", "offset", "position")
 SPACINGS = ("elementspacing", "elementsize")

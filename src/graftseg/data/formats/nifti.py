@@ -1,8 +1,4 @@
-"""NIfTI files, ``.nii`` and ``.nii.gz``.
-
-The size in the header is compared with the size of the file and with ``MAX_BYTES`` before memory is allocated. A
-compressed file is read to its end to verify its checksum.
-"""
+"""NIfTI files. Sizes are checked before memory is allocated. Compressed files are read to their checksum."""
 
 import gzip
 import itertools
@@ -47,8 +43,6 @@ def is_nifti(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Header:
-    """The checked content of a NIfTI header."""
-
     geometry: Geometry
     channels: int
     dtype: np.dtype[Any]
@@ -227,28 +221,20 @@ def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: floa
     if len(array) > 1 and len(geometry.shape) == 2:
         finding = f"{len(array)} channels of a 2-D scan in one file"
         raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "write one file per channel")
-    header, voxels = _encoded(path, array, geometry, slope)
+    space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
+    header = _new_header(path, space_first.shape, array.dtype, geometry, slope)
+    # the transpose in C order is the Fortran order that NIfTI requires
+    voxels = np.ascontiguousarray(space_first.T, dtype=array.dtype.newbyteorder("<"))
     with atomic_path(path) as partial, partial.open("wb") as file:
-        if path.name.lower().endswith(".gz"):
-            with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
-                stream.write(header)
-                stream.write(voxels)
-        else:
-            file.write(header)
-            file.write(voxels)
+        is_gzip = path.name.lower().endswith(".gz")
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) if is_gzip else file as stream:
+            stream.write(header)
+            stream.write(voxels.data)
 
 
 def encode_header(dtype: np.dtype[Any], geometry: Geometry, slope: float = 1.0) -> bytes:
     """Return the bytes before the voxels ``(*space)`` of an uncompressed NIfTI file."""
     return _new_header(Path("scan.nii"), geometry.shape, dtype, geometry, slope)
-
-
-def _encoded(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) -> tuple[bytes, memoryview]:
-    """Return the header and the voxels of a NIfTI file."""
-    space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
-    # the transpose in C order is the Fortran order that NIfTI requires
-    voxels = np.ascontiguousarray(space_first.T, dtype=array.dtype.newbyteorder("<"))
-    return _new_header(path, space_first.shape, array.dtype, geometry, slope), voxels.data
 
 
 def _new_header(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], geometry: Geometry, slope: float) -> bytes:

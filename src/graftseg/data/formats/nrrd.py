@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from graftseg.data.formats.header_text import Fields, Floats, Header, VoxelFile, header_lines, unreadable_header
+from graftseg.data.formats.header_text import Fields, Header, VoxelFile, header_lines, unreadable_header
+from graftseg.data.formats.scan import Floats
 
 MAGIC = b"NRRD000"
 _NAMES = {
@@ -23,8 +24,7 @@ _NAMES = {
 TYPES = {name: dtype for dtype, names in _NAMES.items() for name in names.split(", ")}
 ENCODINGS = {"raw": "raw", "gzip": "zlib", "gz": "zlib", "bzip2": "bzip2", "bz2": "bzip2"}
 ENCODINGS |= dict.fromkeys(("text", "txt", "ascii"), "text")
-NON_CHANNEL_KINDS = ("domain", "space", "time", "none", "???")
-"""Kinds of axes that are not channels."""
+NON_CHANNEL_KINDS = ("domain", "space", "time", "none", "???")  # kinds of axes that are not channels
 _ANATOMICAL = re.compile(r"(?i)(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?")
 """Values of the field ``space`` that define the axes in the patient, such as right-anterior-superior."""
 _OTHER_SPACES = {"scanner-xyz": 3, "3d-right-handed": 3, "3d-left-handed": 3}
@@ -52,12 +52,9 @@ def read_nrrd(path: Path, head: bytes) -> Header:
         raise fields.unsupported(finding, "save one real number per voxel and channel")
     sizes = tuple(all_sizes[axis] for axis in spatial)
     channels, channel_axis = (all_sizes[vector_axes[0]], vector_axes[0]) if vector_axes else (1, 0)
+    is_placed = "spacedirections" in fields.values and bool(_ANATOMICAL.fullmatch(fields.text("space")))
     grid = _grid(fields, count, spatial)
-    return Header(voxels, sizes, channels, channel_axis, *grid, _is_placed(fields), "time" in kinds)
-
-
-def _is_placed(fields: Fields) -> bool:
-    return "spacedirections" in fields.values and bool(_ANATOMICAL.fullmatch(fields.text("space")))
+    return Header(voxels, sizes, channels, channel_axis, *grid, is_placed, "time" in kinds)
 
 
 def nrrd_fields(path: Path, head: bytes) -> tuple[Fields, int]:
@@ -129,11 +126,10 @@ def _grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Float
 
 def _plain_grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Floats, Floats]:
     """Return spacing, origin and directions of axes without a space."""
-    columns = {"spacings": np.full(count, np.nan), "axismins": np.full(count, np.nan)}
-    for name in columns:
-        if name in fields.values:
-            columns[name] = fields.floats(name, count)
-    steps, low = columns["spacings"][spatial], columns["axismins"][spatial]
+    steps, low = (
+        fields.floats(name, count)[spatial] if name in fields.values else np.full(len(spatial), np.nan)
+        for name in ("spacings", "axismins")
+    )
     if np.isnan(steps).any() and "axismaxs" in fields.values:
         raise fields.unsupported("axis maxs without spacings", "save the scan with spacings")
     origin = np.zeros(len(spatial))

@@ -6,8 +6,10 @@ As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, 
 
 import logging
 import math
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -19,20 +21,11 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.packages import import_optional
-from graftseg.core.types import Geometry
-from graftseg.data.formats import tiff_segments
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import Case, Geometry
+from graftseg.data.formats import scan, tiff_segments
 from graftseg.data.formats.decoder import DecodingError, decode
 from graftseg.data.formats.png_chunks import Chunks, Header, read_chunks, read_header
-from graftseg.data.formats.scan import (
-    AGAIN,
-    Scan,
-    damaged,
-    lps_geometry,
-    refuse_absent,
-    refuse_bytes,
-    short_reason,
-    unreadable,
-)
 
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
@@ -44,46 +37,25 @@ _ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which
 
 def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
     """Return the geometry from the header. ``channel_count`` is not used."""
-    refuse_absent(path)
+    scan.refuse_absent(path)
     if path.suffix.lower() == ".png":
         header = read_header(path)
         return _geometry(header.width, header.height)
-    with _Tiff(path) as tiff:
-        return _geometry(tiff.page.imagewidth, tiff.page.imagelength)
+    with _tiff_page(path) as page:
+        return _geometry(page.imagewidth, page.imagelength)
 
 
-def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> Scan:
-    """Read pixels ``(C, columns, rows)`` in their stored type. In a label map, palette indices are class numbers.
-
-    If ``channel_count`` is 1, equal colors become one channel. Other numbers do not matter.
-    """
-    refuse_absent(path)
+def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> scan.Scan:
+    """Read ``(C, columns, rows)`` as stored. ``channel_count`` 1 merges equal colors, ``is_label`` reads palettes."""
+    scan.refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
         raise _unsupported(path, f"unsupported pixel type {channels.dtype}", "save 8-bit or 16-bit gray or RGB pixels")
     height, width, _ = channels.shape
-    if channel_count == 1 and _are_equal(channels):
+    if channel_count == 1 and (channels[..., 1:] == channels[..., :1]).all():
         channels = channels[..., :1]
-    return Scan(channels.transpose(2, 1, 0), _geometry(width, height))
-
-
-def stores_colors(path: Path) -> bool:
-    """Return whether the header of a picture says that it has three color channels."""
-    refuse_absent(path)
-    if path.suffix.lower() == ".png":
-        return read_header(path).color_type in (_COLOR_BIT, _RGB_ALPHA)
-    with _Tiff(path) as tiff:
-        return int(tiff.page.samplesperpixel) in (3, 4)
-
-
-def has_equal_colors(path: Path) -> bool:
-    """Return whether all channels of a picture are equal, so that it is gray."""
-    return len(read_picture(path, 1).array) == 1
-
-
-def _are_equal(channels: NDArray[Any]) -> bool:
-    return bool((channels[..., 1:] == channels[..., :1]).all())
+    return scan.Scan(channels.transpose(2, 1, 0), _geometry(width, height))
 
 
 def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
@@ -94,7 +66,7 @@ def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
 
 
 def _geometry(width: int, height: int) -> Geometry:
-    return lps_geometry((width, height), np.eye(2), np.ones(2), np.zeros(2))
+    return scan.lps_geometry((width, height), np.eye(2), np.ones(2), np.zeros(2))
 
 
 def _unsupported(path: Path, finding: str, remedy: str) -> UserError:
@@ -102,7 +74,7 @@ def _unsupported(path: Path, finding: str, remedy: str) -> UserError:
 
 
 def _damaged_picture(path: Path, error: Exception) -> UserError:
-    return damaged(path, f"the picture is damaged or truncated ({short_reason(error, path)})")
+    return scan.damaged(path, f"the picture is damaged or truncated ({scan.short_reason(error, path)})")
 
 
 def _without_alpha(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
@@ -155,43 +127,37 @@ def _decode_png(path: Path, chunks: Chunks, header: Header) -> NDArray[Any]:
         raise _damaged_picture(path, error) from None
 
 
-class _Tiff:
-    """An open TIFF file with one page."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.package = import_optional("tifffile", "TIFF files")
-        logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)
-
-    def __enter__(self) -> "_Tiff":
+@contextmanager
+def _tiff_page(path: Path) -> Iterator[Any]:
+    """Open a TIFF file and yield its only page."""
+    package = import_optional("tifffile", "TIFF files")
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)
+    with ExitStack() as stack:
         try:
             # check the tags before the package reads them, because they could need too much memory
-            has_more_pages = tiff_segments.has_more_pages(self.path)
-            self.file = self.package.TiffFile(self.path)
-            with ExitStack() as on_failure:
-                on_failure.callback(self.file.close)
-                self.page = self.file.pages[0]
-                on_failure.pop_all()
+            has_more_pages = tiff_segments.has_more_pages(path)
+            page = stack.enter_context(package.TiffFile(path)).pages[0]
         except OSError as error:
-            raise unreadable(self.path, error) from None
+            raise scan.unreadable(path, error) from None
         except Exception as error:
-            finding = f"not a readable TIFF file ({short_reason(error, self.path)})"
-            raise UserError(Code.NOT_A_SCAN, self.path, finding, AGAIN) from None
+            finding = f"not a readable TIFF file ({scan.short_reason(error, path)})"
+            raise UserError(Code.NOT_A_SCAN, path, finding, scan.AGAIN) from None
         if has_more_pages:
-            self.file.close()
-            raise _unsupported(self.path, "a TIFF file with several pages", _ONE_EACH)
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.file.close()
-        if isinstance(error, Exception) and not isinstance(error, (UserError, MemoryError)):
-            raise _damaged_picture(self.path, error) from None
+            raise _unsupported(path, "a TIFF file with several pages", _ONE_EACH)
+        try:
+            yield page
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:
+            raise _damaged_picture(path, error) from None
 
 
 def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
-    with _Tiff(path) as tiff:
-        page = tiff.page
-        _check_size(path, page)
+    with _tiff_page(path) as page:
+        # the header must not ask for more pixels than the file contains
+        scan.refuse_bytes(path, int(page.nbytes), path.stat().st_size * _TIFF_MAX_EXPANSION[int(page.compression) > 1])
+        if (strips := math.prod(page.chunked)) != len(page.dataoffsets):
+            raise ValueError(f"{len(page.dataoffsets)} of {strips} strips found")
         photometric, planar = int(page.photometric), int(page.planarconfig)
         if photometric == 3 and not is_label:
             raise _unsupported(path, "the picture has palette colors", "save it as gray or RGB")
@@ -210,13 +176,6 @@ def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
     return (top - pixels).astype(pixels.dtype) if photometric == 0 and top and not is_label else pixels
 
 
-def _check_size(path: Path, page: Any) -> None:
-    """Raise an error if the header asks for more pixels than the file contains."""
-    refuse_bytes(path, int(page.nbytes), path.stat().st_size * _TIFF_MAX_EXPANSION[int(page.compression) > 1])
-    if (strips := math.prod(page.chunked)) != len(page.dataoffsets):
-        raise ValueError(f"{len(page.dataoffsets)} of {strips} strips found")
-
-
 def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
     if tiff_segments.can_decompress(page):
         return tiff_segments.read_pixels(path, page)
@@ -231,3 +190,41 @@ def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
     if pixels.shape != page.shape:
         raise ValueError(f"pixels of shape {pixels.shape}, expected {page.shape}")
     return pixels
+
+
+def are_gray(cases: Sequence[Case], named_channels: int | None) -> bool:
+    """Return whether all training scans are gray pictures, and at least one of them is stored with three colors."""
+    training = [case for case in cases if case.split in ("labeled", "unlabeled")]
+    images = [path for case in training for path in case.images]
+    are_pictures = bool(images) and all(path.name.lower().endswith(SUFFIXES) for path in images)
+    # colors are kept if dataset.json names another number of channels than a case has files
+    if not are_pictures or named_channels not in (None, len(training[0].images)):
+        return False
+    colored = [path for path in images if _stores_colors(path)]
+    # a data set of colors is recognized by its first picture
+    return bool(colored) and _is_gray(colored[0]) and all(in_parallel(_is_gray, colored[1:], "Reading pictures"))
+
+
+def _stores_colors(path: Path) -> bool:
+    try:
+        scan.refuse_absent(path)
+        if path.suffix.lower() == ".png":
+            return read_header(path).color_type in (_COLOR_BIT, _RGB_ALPHA)
+        with _tiff_page(path) as page:
+            return int(page.samplesperpixel) in (3, 4)
+    except UserError:
+        return False
+
+
+def _is_gray(path: Path) -> bool:
+    try:
+        stat = path.stat()
+        return _is_gray_version(path, stat.st_size, stat.st_mtime_ns)
+    except (OSError, UserError):
+        return True
+
+
+@lru_cache(100_000)
+def _is_gray_version(path: Path, size: int, mtime_ns: int) -> bool:
+    """Remember the result as long as the file does not change, because a command may read the folder several times."""
+    return len(read_picture(path, 1).array) == 1

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.reading import read_bytes
-from graftseg.data.formats.inflate import decompressed
-from graftseg.data.formats.scan import AGAIN, damaged, read_head, refuse_bytes, unreadable
+from graftseg.data.formats.scan import AGAIN, damaged, decompressed, read_head, refuse_bytes, unreadable
 
-CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""Number of channels by color type."""
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # number of channels by color type
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}  # bits per sample by color type
 _HEADER_END = 33  # the signature, and the first chunk of 13 bytes with its length, name and checksum

@@ -17,32 +17,20 @@ from graftseg.core.reading import read_start
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
-MAX_BYTES = 16 * 2**30
-"""Largest size of the voxels of one file, in bytes: above any real scan, within the memory of a large machine."""
-
-FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100
-"""Compressed voxels may expand to ``FREE_EXPANSION`` bytes, or to ``MAX_EXPANSION`` times their stored size."""
-
-MAX_GUESS_LINES = 4
-"""More than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line."""
-
-MAX_REASON = 120
-"""Maximum length of the message of another package in an error."""
-
-MAX_VOLUMES = 16
-"""A file with more volumes than this is a time series, unless ``dataset.json`` names the same number of channels."""
-
-USUAL_CHANNELS = 8
-"""More volumes than this in one file are reported as a guess, because they may be time points."""
-
-VOLUMES_ARE_CHANNELS = -1
-"""Passed as ``channel_count`` if the volumes of a file are known to be channels."""
-
+Floats = NDArray[np.float64]
+MAX_BYTES = 16 * 2**30  # of the voxels of one file: above any real scan, within the memory of a large machine
+FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100  # compressed voxels may expand to so many bytes, or by this factor
+MAX_GUESS_LINES = 4  # more than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line
+MAX_REASON = 120  # maximum length of the message of another package in an error
+MAX_VOLUMES = 16  # more volumes are a time series, unless ``dataset.json`` names as many channels
+USUAL_CHANNELS = 8  # more volumes than this in one file are reported as a guess, because they may be time points
+VOLUMES_ARE_CHANNELS = -1  # passed as ``channel_count`` if the volumes of a file are known to be channels
 KEEP_ONE = "if it is a time series, keep one volume"
 NAME_CHANNELS = 'if the volumes are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
 SAVE_VOLUME = "save the volume to segment, or save the channels of a case as CASE_0000, CASE_0001"
 AGAIN = "copy or export the file again"
 EMPTY = "the file is empty (0 bytes)"
+CHUNK = 2**20  # maximum number of bytes that are decompressed at once
 
 
 @dataclass(frozen=True)
@@ -82,15 +70,11 @@ class Scan:
 
 @dataclass(frozen=True)
 class FourthAxis:
-    """The number of volumes in a file, and the distance between volumes according to the header (``step``).
-
-    A ``step`` of 0 or 1 and the unit second are ambiguous, because many programs write them for channels.
-    ``says_time`` means that the header contains a word or number that only occurs in time series.
-    """
+    """The volumes of a file according to its header. Many programs write steps of 0, 1 or seconds for channels."""
 
     volumes: int
-    step: float
-    says_time: bool = False
+    step: float  # distance between volumes
+    says_time: bool = False  # the header contains a word or number that only occurs in time series
     in_seconds: bool = False
 
     def refuse_time(self, path: Path, channel_count: int | None) -> None:
@@ -118,30 +102,17 @@ class FourthAxis:
 
 @dataclass(frozen=True)
 class Format:
-    """The readers of a file format: geometry from the header, scan ``(C, *space)`` and label map ``(1, *space)``.
+    """The readers of a file format. They take the number of channels that ``dataset.json`` names, or None."""
 
-    ``geometry`` and ``scan`` take the number of channels that ``dataset.json`` names, or None. ``label`` is None if
-    the format is not supported for label maps.
-    """
-
-    geometry: Callable[[Path, int | None], Geometry]
-    scan: Callable[[Path, int | None], Scan]
-    label: Callable[[Path], Scan] | None
+    geometry: Callable[[Path, int | None], Geometry]  # from the header
+    scan: Callable[[Path, int | None], Scan]  # ``(C, *space)``
+    label: Callable[[Path], Scan] | None  # ``(1, *space)``, None if the format is not supported for label maps
 
 
 def lps_geometry(
-    shape: tuple[int, ...],
-    axes: NDArray[np.float64],
-    spacing: NDArray[np.float64],
-    origin: NDArray[np.float64],
-    *,
-    is_placed: bool = True,
+    shape: tuple[int, ...], axes: Floats, spacing: Floats, origin: Floats, *, is_placed: bool = True
 ) -> Geometry:
-    """Convert a grid in LPS coordinates (the convention of ITK and DICOM), in millimeters, to a RAS geometry.
-
-    The columns of ``axes`` are the directions of the two or three array axes. ``is_placed`` is False if the file does
-    not contain these directions.
-    """
+    """Convert a grid in LPS and mm, as in ITK and DICOM, with directions in the columns of ``axes``, to RAS."""
     count = len(shape)
     matrix = np.eye(4)
     matrix[:count, :count] = axes * spacing
@@ -217,3 +188,24 @@ def without_folder(text: str, path: Path) -> str:
     for folder in sorted(spellings, key=len, reverse=True):
         text = re.sub(rf"(?<![\w.-]){re.escape(folder)}[/\\]+", "", text)
     return text
+
+
+def decompressed(decompressor: Any, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield parts of at most ``CHUNK`` bytes from a new decompressor. Raise EOFError if the content is truncated."""
+    for chunk in chunks:
+        while not decompressor.eof and (part := decompressor.decompress(chunk, CHUNK)):
+            yield part
+            chunk = getattr(decompressor, "unconsumed_tail", b"")  # bz2 and lzma keep the rest themselves
+        if decompressor.eof:
+            return
+    raise EOFError("truncated")
+
+
+def decompress_up_to(limit: int, decompressor: Any, chunks: Iterable[bytes]) -> bytearray:
+    """Return the content. Stop after the first part that exceeds ``limit`` bytes. Raise EOFError if it is truncated."""
+    content = bytearray()
+    for part in decompressed(decompressor, chunks):
+        content += part
+        if len(content) > limit:
+            break
+    return content

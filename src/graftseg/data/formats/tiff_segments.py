@@ -1,13 +1,9 @@
-"""The strips and tiles of a TIFF file, decompressed within the size that the header asks for.
-
-The checksums of Deflate and xz are verified. Other compressions have no checksum, so only the number of bytes is
-checked.
-"""
+"""The strips and tiles of a TIFF file, decompressed within the size that the header asks for."""
 
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.reading import open_regular
-from graftseg.data.formats.inflate import decompress_up_to
+from graftseg.data.formats.scan import decompress_up_to
 
 _UNCOMPRESSED, _PACKBITS, _LZMA, _DEFLATE = 1, 32773, 34925, (8, 32946, 50013)  # numbers of compressions
 _SIGNATURES = {b"II*\0": ("<", 42), b"MM\0*": (">", 42), b"II+\0": ("<", 43), b"MM\0+": (">", 43)}
@@ -27,10 +23,7 @@ _MAX_PADDING = (4, 2**20)  # tiles may contain 4 times the bytes of the picture,
 
 
 def has_more_pages(path: Path) -> bool:
-    """Check the size of the tags of the first page. Return whether the file has more pages.
-
-    Raise ValueError if there are too many tags, or if they claim more bytes than the file has.
-    """
+    """Return whether a file has several pages. Raise ValueError if the tags of the first page are too large."""
     with open_regular(path) as stream:
         start = stream.read(4)
         if start not in _SIGNATURES:
@@ -62,40 +55,31 @@ def can_decompress(page: Any) -> bool:
 
 def read_pixels(path: Path, page: Any) -> NDArray[Any]:
     """Read the pixels of a page. Raise ValueError if a strip or tile has more or fewer bytes than expected."""
-    segments = _segments(path, page)
-    # page.decode must not decompress the segments again
-    page.compression, page.fillorder = _UNCOMPRESSED, 1
-    pixels = np.zeros(page.shaped, page.dtype)
-    for index, content in enumerate(segments):
-        part, (plane, depth, top, left, _), _ = page.decode(content, index)
-        space = pixels[plane, depth : depth + len(part), top : top + part.shape[1], left : left + part.shape[2]]
-        space[:] = part[: space.shape[0], : space.shape[1], : space.shape[2]]
-    return pixels.reshape(page.shape)
-
-
-def _segments(path: Path, page: Any) -> Iterator[bytes]:
-    """Return an iterator over the decompressed strips or tiles, after a check of their total size."""
     sizes = [_segment_bytes(page, index) for index in range(len(page.dataoffsets))]
     factor, margin = _MAX_PADDING
     if sum(needed for needed, _ in sizes) > factor * page.nbytes + margin:
         raise ValueError("the tiles are larger than the picture")
+    segments = zip(page.dataoffsets, page.databytecounts, sizes, strict=True)
     decompress, is_reversed = _decompressor(int(page.compression)), page.fillorder == 2
-    stored = list(zip(page.dataoffsets, page.databytecounts, sizes, strict=True))
-
-    def read() -> Iterator[bytes]:
-        with open_regular(path) as stream:
-            for offset, count, (needed, whole) in stored:
-                if count > 2 * whole + 1024:
-                    raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")
-                stream.seek(offset)
-                content = stream.read(count)
-                content = decompress(_reversed_bits(content) if is_reversed else content, whole)
-                if not needed <= len(content) <= whole:
-                    more = "more than " if len(content) > whole else ""
-                    raise ValueError(f"{more}{min(len(content), whole)} of {needed} bytes of a strip found")
-                yield content[:needed]
-
-    return read()
+    # page.decode must not decompress the segments again
+    page.compression, page.fillorder = _UNCOMPRESSED, 1
+    pixels = np.zeros(page.shaped, page.dtype)
+    with open_regular(path) as stream:
+        for index, (offset, count, (needed, whole)) in enumerate(segments):
+            if count > 2 * whole + 1024:
+                raise ValueError(f"a strip of {count} bytes for {whole} bytes of pixels")
+            stream.seek(offset)
+            content = stream.read(count)
+            if is_reversed:
+                content = np.packbits(np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")).tobytes()
+            content = decompress(content, whole)
+            if not needed <= len(content) <= whole:
+                more = "more than " if len(content) > whole else ""
+                raise ValueError(f"{more}{min(len(content), whole)} of {needed} bytes of a strip found")
+            part, (plane, depth, top, left, _), _ = page.decode(content[:needed], index)
+            space = pixels[plane, depth : depth + len(part), top : top + part.shape[1], left : left + part.shape[2]]
+            space[:] = part[: space.shape[0], : space.shape[1], : space.shape[2]]
+    return pixels.reshape(page.shape)
 
 
 def _segment_bytes(page: Any, index: int) -> tuple[int, int]:
@@ -141,7 +125,3 @@ def _unpack_bits(content: bytes, limit: int) -> bytes:
         unpacked += part if mark < 128 else part * (257 - mark)
         place += count
     return bytes(unpacked)
-
-
-def _reversed_bits(content: bytes) -> bytes:
-    return np.packbits(np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")).tobytes()

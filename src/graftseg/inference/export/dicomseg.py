@@ -22,9 +22,8 @@ from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.version import __version__
 from graftseg.data.formats.dicom import NON_IMAGE_MODALITIES
-from graftseg.data.formats.dicom_frames import PER_FRAME, read_frames
 from graftseg.data.formats.dicom_members import Member, members_of
-from graftseg.data.formats.dicom_series import slice_order
+from graftseg.data.formats.dicom_series import PER_FRAME, read_frames, slice_order
 from graftseg.data.formats.dicom_tags import pydicom_package, silence_dicom_packages, user_errors
 from graftseg.data.formats.scan import lps_geometry
 from graftseg.data.labels import check_label_values

@@ -12,9 +12,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
-from graftseg.data.gray_window import gray_window, to_gray
 from graftseg.data.grid import plan_grid, to_grid
-from graftseg.data.slices import Cut
+from graftseg.data.slices import Cut, gray_window, to_gray
 from graftseg.reporting.cases import CaseArrays, predicted_cases, read_arrays
 from graftseg.reporting.figures.drawing import (
     TEXT_WIDTH,

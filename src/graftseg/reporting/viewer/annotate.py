@@ -7,7 +7,7 @@ import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.data.annotation.folder import AnnotationFolder
+from graftseg.data.annotation import AnnotationFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.store import find_store, open_store
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes

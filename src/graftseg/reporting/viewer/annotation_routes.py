@@ -10,9 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.annotation.draft import Draft
-from graftseg.data.annotation.folder import Action
-from graftseg.data.annotation.strokes import RUN, parse_runs
+from graftseg.data.annotation import RUN, Action, Draft, parse_runs
 from graftseg.reporting.viewer.annotator import Annotator
 from graftseg.reporting.viewer.leases import Leases
 from graftseg.reporting.viewer.retraining import Retraining

@@ -11,9 +11,7 @@ import numpy as np
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
-from graftseg.data.annotation.draft import Canvas, Draft
-from graftseg.data.annotation.folder import STATES, Action, AnnotationFolder
-from graftseg.data.annotation.strokes import Drawing
+from graftseg.data.annotation import STATES, Action, AnnotationFolder, Canvas, Draft, Drawing
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
 from graftseg.reporting.viewer.case_reader import CaseReader

@@ -14,7 +14,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import parse_json
 from graftseg.core.reading import open_regular
 from graftseg.core.run_folder import RunFolder
-from graftseg.data.gray_window import to_gray
+from graftseg.data.slices import to_gray
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.reporting.folder import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
 from graftseg.reporting.orientation import Orientation, orientation_of

@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
-from graftseg.data.gray_window import gray_window
+from graftseg.data.slices import gray_window
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.rendering import slider_script
 from graftseg.reporting.viewer.access import Access, Gate

@@ -1,1 +1,0 @@
-"""Label maps that a person draws or corrects: strokes, drafts and saved labels."""
