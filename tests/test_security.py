@@ -34,7 +34,6 @@ ALLOWED = {
     f"{VIEWER}/access.py": {"http", "urllib"},
     f"{VIEWER}/launch.py": {"socket", "urllib", "webbrowser"},
     f"{VIEWER}/live_page.py": {"subprocess"},
-    f"{VIEWER}/remembered_address.py": {"socket"},
     f"{VIEWER}/retraining.py": {"subprocess"},
 }
 """Modules that start child processes, that listen on the loopback interface, or that look for a cluster."""

@@ -33,8 +33,6 @@ class _TabRequest(BaseModel):
 
 
 class _FinishRequest(_TabRequest):
-    """What to do with a case."""
-
     action: Action
 
 
@@ -69,9 +67,8 @@ class AnnotationRoutes:
     def show_draft(self, request: Request) -> Response:
         """Send the drawing of a case."""
         number = self._number(request)
-        draft, scan = self._annotator.draft(number), self._annotator.reader.scan(number)
-        turn = self._annotator.reader.turn(number)
-        count, drawing = draft.snapshot()
+        count, drawing = self._annotator.draft(number).snapshot()
+        scan, turn = self._annotator.reader.scan(number), self._annotator.reader.turn(number)
         volume = drawing.reshape(turn.to_volume(scan.array[0]).shape, order="F")
         return Response(as_nifti(volume, turn.spacing), media_type=OCTET_STREAM, headers={"x-seq": str(count)})
 
@@ -97,17 +94,13 @@ class AnnotationRoutes:
     async def reset(self, request: Request) -> Response:
         """Discard all strokes of a draft."""
         number, body = self._number(request), await _parsed(request, _TabRequest)
-        self._require_lease(number, body.tab)
-        draft = await run_in_threadpool(self._annotator.draft, number)
-        self._require_all_strokes(draft.count, body.seq)
+        await self._draft_to_change(number, body)
         return JSONResponse({"seq": await run_in_threadpool(self._annotator.restart, number)})
 
     async def finish(self, request: Request) -> Response:
         """Accept, skip or reject a case."""
         number, body = self._number(request), await _parsed(request, _FinishRequest)
-        self._require_lease(number, body.tab)
-        draft = await run_in_threadpool(self._annotator.draft, number)
-        self._require_all_strokes(draft.count, body.seq)
+        draft = await self._draft_to_change(number, body)
         await run_in_threadpool(self._save_time, number, draft)
         finished = await run_in_threadpool(self._annotator.finish, number, body.action)
         self._leases.release(number)
@@ -135,11 +128,14 @@ class AnnotationRoutes:
             name = self._annotator.cases[number].name
             raise UserError(Code.FOLDER_LOCKED, name, "another tab is changing this case", "close the other tab")
 
-    @staticmethod
-    def _require_all_strokes(count: int, seq: int) -> None:
-        if seq != count:
-            finding = f"the page has {seq} strokes, but {count} are saved"
+    async def _draft_to_change(self, number: int, body: _TabRequest) -> Draft:
+        """Return the draft of a case. Raise if another tab has the lease, or if the page shows other strokes."""
+        self._require_lease(number, body.tab)
+        draft = await run_in_threadpool(self._annotator.draft, number)
+        if body.seq != draft.count:
+            finding = f"the page has {body.seq} strokes, but {draft.count} are saved"
             raise UserError(Code.RUN_MISMATCH, "draft", finding, "wait until all strokes are saved, or reload the page")
+        return draft
 
 
 async def _body(request: Request, limit: int) -> bytes:
@@ -156,7 +152,6 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 async def _parsed(request: Request, model: type[Any]) -> Any:
-    """Parse the JSON body of a request."""
     try:
         return model.model_validate_json(await _body(request, MAX_JSON_BYTES))
     except ValidationError:

@@ -1,6 +1,7 @@
 """The cases that can be annotated, with their drafts, states and ranks."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock, Thread
@@ -17,7 +18,7 @@ from graftseg.data.annotation.strokes import Drawing
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
 from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, MapName, ReadScan, ViewedCase
+from graftseg.reporting.viewer.collection import Collection, ViewedCase
 from graftseg.reporting.viewer.suggestions import Suggestions
 from graftseg.reporting.viewer.volumes import Turn
 
@@ -57,10 +58,8 @@ class Annotator:
         """Return the cases with the maps that the network predicts when they are read."""
         viewed = []
         for case in self.cases:
-            maps: dict[MapName, ReadScan] = {
-                "prediction": partial(self._predicted, case, "labels"),
-                "uncertainty": partial(self._predicted, case, "uncertainty"),
-            }
+            names = {"prediction": "labels", "uncertainty": "uncertainty"}
+            maps = {layer: partial(self._predicted, case, name) for layer, name in names.items()}
             viewed.append(ViewedCase(case.name, case.split, partial(self._dataset.reader.image, case), maps))
         return Collection("run", self.suggestions.run.path.resolve().name, self.suggestions.classes, tuple(viewed))
 
@@ -124,11 +123,11 @@ class Annotator:
         geometry = self.reader.scan(number).geometry
         turn = Turn.of(geometry)
         shape = turn.to_volume(np.empty(geometry.shape, np.uint8)).shape
-
-        def to_labels(drawing: Drawing) -> Drawing:
-            return turn.to_scan(drawing.reshape(shape, order="F"))
-
-        return Canvas(geometry, lambda labels: turn.to_volume(labels).ravel(order="F"), to_labels)
+        return Canvas(
+            geometry,
+            lambda labels: turn.to_volume(labels).ravel(order="F"),
+            lambda drawing: turn.to_scan(drawing.reshape(shape, order="F")),
+        )
 
     def finish(self, number: int, action: Action) -> Finished:
         """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft.
@@ -150,8 +149,8 @@ class Annotator:
 
     def _record(self, number: int, action: Action, changed: int, seconds: float) -> None:
         name = self.cases[number].name
-        facts = {"changed_voxels": changed, "seconds": round(seconds, 1), "model": self.suggestions.model}
-        self.folder.log(name, action, facts)
+        about = {"changed_voxels": changed, "seconds": round(seconds, 1), "model": self.suggestions.model}
+        self.folder.log(name, action, about)
         self._states[name] = STATES[action]
 
     def _finish_interrupted(self) -> None:
@@ -182,16 +181,15 @@ class Annotator:
     def next_case(self) -> int | None:
         """Return the most useful case that is neither labeled nor rejected, open cases before skipped cases."""
         unlabeled = [number for number in self.order() if self.cases[number].label is None]
-        candidates = [number for state in ("open", "skipped") for number in unlabeled if self.state(number) == state]
-        return next(iter(candidates), None)
+        return next((each for state in ("open", "skipped") for each in unlabeled if self.state(each) == state), None)
 
     def prefetch(self) -> None:
         """Predict the next case in the background, so that it opens at once."""
-        if (number := self.next_case()) is not None:
-            Thread(target=self._predict_quietly, args=(self.cases[number],), daemon=True).start()
+        if (number := self.next_case()) is None:
+            return
 
-    def _predict_quietly(self, case: Case) -> None:
-        try:
-            self.suggestions.maps(case)
-        except UserError:
-            return  # the error is shown when the case is opened
+        def predict(case: Case) -> None:
+            with suppress(UserError):  # the error is shown when the case is opened
+                self.suggestions.maps(case)
+
+        Thread(target=predict, args=(self.cases[number],), daemon=True).start()

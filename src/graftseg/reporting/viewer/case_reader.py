@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.scan import Scan
-from graftseg.reporting.viewer.collection import MapName, ViewedCase, difference
+from graftseg.reporting.viewer.collection import ViewedCase, difference
 from graftseg.reporting.viewer.volumes import Turn, compact
 
 CACHE_BYTES = 2**30
@@ -31,11 +31,12 @@ class CaseReader:
 
     def read_ahead(self, number: int) -> None:
         """Start to read a scan in the background, before it is requested."""
-        Thread(target=self._try_scan, args=(number,), daemon=True).start()
 
-    def _try_scan(self, number: int) -> None:
-        with suppress(UserError):  # the request for this case reports the error
-            self.scan(number)
+        def read() -> None:
+            with suppress(UserError):  # the request for this case reports the error
+                self.scan(number)
+
+        Thread(target=read, daemon=True).start()
 
     def turn(self, number: int) -> Turn:
         """Return the reorientation of a case for the browser."""
@@ -45,10 +46,9 @@ class CaseReader:
         """Return a map of a case on the grid of its scan. ``difference`` compares reference and prediction."""
         if name == "difference":
             return difference(self._map(number, "reference"), self._map(number, "prediction"))
-        map_name: MapName = next(each for each in self.cases[number].maps if each == name)
-        return self._map(number, map_name)
+        return self._map(number, name)
 
-    def _map(self, number: int, name: MapName) -> NDArray[Any]:
+    def _map(self, number: int, name: str) -> NDArray[Any]:
         case = self.cases[number]
         array, shape = self._read(number, name, case.maps[name]).array, self.scan(number).geometry.shape
         if array.shape != shape:

@@ -13,7 +13,6 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import class_name
 from graftseg.core.predictions import MANIFEST, PredictedCase, read_manifest
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
-from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.nifti import first_voxels, is_nifti
 from graftseg.data.formats.scan import Scan
@@ -27,7 +26,6 @@ from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.results import Results, case_dice, read_results
 
 Kind = Literal["run", "data", "labels", "scan"]
-MapName = Literal["reference", "prediction", "uncertainty"]
 ReadScan = Callable[[], Scan]
 MAX_LABEL_VALUES = 64
 """Scans with more different values than this are images, not label maps."""
@@ -52,7 +50,7 @@ class ViewedCase:
     """A case to show.
 
     image: function that reads the image ``(C, *space)``
-    maps: functions that read the maps ``(*space)`` by name
+    maps: functions that read the maps ``(*space)`` named reference, prediction and uncertainty
     dice: mean Dice over the classes
     uncertainty: mean uncertainty of the prediction
     """
@@ -60,7 +58,7 @@ class ViewedCase:
     name: str
     split: str
     image: ReadScan
-    maps: Mapping[MapName, ReadScan] = field(default_factory=dict)
+    maps: Mapping[str, ReadScan] = field(default_factory=dict)
     dice: float | None = None
     uncertainty: float | None = None
     scores: tuple[ClassScore, ...] = ()
@@ -93,9 +91,7 @@ def collect(what: Path) -> Collection:
     title = what.resolve().name
     if (what / "imagesTr").is_dir():
         dataset = read_layout(what)
-        return Collection(
-            "data", title, _class_names(dataset.classes), tuple(map(partial(_of_dataset, dataset), dataset.cases))
-        )
+        return Collection("data", title, _class_names(dataset.classes), tuple(_of_dataset(dataset)))
     if (what / MANIFEST).is_file():
         manifest = read_manifest(what, REMEDY)
         cases = tuple(_of_prediction(what, predicted) for predicted in manifest.cases) if manifest else ()
@@ -130,7 +126,8 @@ def collect_run(run: RunFolder) -> Collection:
     classes = tuple(facts["store"]["classes"])
     held_out = _held_out_cases(run, classes) if run.folds_file.is_file() else []
     # the ensemble of all folds has seen every held-out case, so the network of the fold comes first
-    tested = _sorted_by_dice(_unique([*held_out, *_tested_cases(folder.predictions, classes)]))
+    tested = _unique([*held_out, *_tested_cases(folder.predictions, classes)])
+    tested.sort(key=lambda case: (case.dice is None, case.dice, case.name))
     cases = _unique([*tested, *_training_cases(folder)])
     return Collection("run", run.path.resolve().name, classes, tuple(cases))
 
@@ -152,20 +149,13 @@ def _unique(cases: Iterable[ViewedCase]) -> list[ViewedCase]:
     return [*by_name.values()]
 
 
-def _sorted_by_dice(cases: Iterable[ViewedCase]) -> list[ViewedCase]:
-    """Sort cases by Dice, worst first. Cases without scores come last."""
-    return sorted(cases, key=lambda case: (case.dice is None, case.dice, case.name))
-
-
 def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCase]:
     manifest = read_manifest(predictions, "predict again") if predictions.is_dir() else None
     if manifest is None:
         return []
     results = read_results(predictions)
     references = _references(results, manifest.cases, predictions, classes)
-    return [
-        _of_prediction(predictions, predicted, references.get(predicted.case), results) for predicted in manifest.cases
-    ]
+    return [_of_prediction(predictions, each, references.get(each.case), results) for each in manifest.cases]
 
 
 def _references(
@@ -182,7 +172,7 @@ def _references(
 def _of_prediction(
     folder: Path, predicted: PredictedCase, reference: ReadScan | None = None, results: Results | None = None
 ) -> ViewedCase:
-    maps: dict[MapName, ReadScan] = {} if reference is None else {"reference": reference}
+    maps: dict[str, ReadScan] = {} if reference is None else {"reference": reference}
     maps["prediction"] = partial(read_label, folder / predicted.output)
     if predicted.uncertainty is not None:
         maps["uncertainty"] = partial(_read_levels, folder / predicted.uncertainty)
@@ -202,9 +192,8 @@ def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:
     """Read the scan of a predicted case, from its files or from the store that it was predicted from."""
     images = [folder / path for path in predicted.images]
     if not images or not all(path.exists() for path in images):
-        raise UserError(
-            Code.FILE_MISSING, predicted.case, "the scan has been moved or deleted", "put it back or predict again"
-        )
+        finding = "the scan has been moved or deleted"
+        raise UserError(Code.FILE_MISSING, predicted.case, finding, "put it back or predict again")
     if predicted.sha256 is None:
         return read_case(images, VOLUMES_ARE_CHANNELS)
     store = open_store(images[0].parents[1])
@@ -225,16 +214,16 @@ def _training_cases(run: RunFolder) -> list[ViewedCase]:
         return []
     root = Path(store.root)
     if (root / "imagesTr").is_dir():
-        dataset = read_layout(root)
-        return [_of_dataset(dataset, case) for case in dataset.cases]
+        return _of_dataset(read_layout(root))
     return [ViewedCase(case.name, case.split, partial(stored_image, store, case)) for case in store.cases]
 
 
-def _of_dataset(dataset: Dataset, case: Case) -> ViewedCase:
-    maps: dict[MapName, ReadScan] = {}
-    if case.label is not None:
-        maps["reference"] = partial(dataset.reader.label, case)
-    return ViewedCase(case.name, case.split, partial(dataset.reader.image, case), maps)
+def _of_dataset(dataset: Dataset) -> list[ViewedCase]:
+    cases = []
+    for case in dataset.cases:
+        maps = {} if case.label is None else {"reference": partial(dataset.reader.label, case)}
+        cases.append(ViewedCase(case.name, case.split, partial(dataset.reader.image, case), maps))
+    return cases
 
 
 def _of_scans(what: Path, title: str) -> Collection:
@@ -253,9 +242,9 @@ def _of_scans(what: Path, title: str) -> Collection:
 def _label_values(path: Path) -> list[int]:
     """Return the values of a scan if it is a label map, else an empty list."""
     try:
-        if not is_label_map(path) or (
-            is_nifti(path) and not _may_be_labels(np.unique(first_voxels(path, PEEKED_VOXELS)))
-        ):
+        if not is_label_map(path):
+            return []
+        if is_nifti(path) and not _may_be_labels(np.unique(first_voxels(path, PEEKED_VOXELS))):
             return []
         values = np.unique(read_label(path).array)
     except UserError:

@@ -62,10 +62,10 @@ class Retraining:
         with self._lock:
             end = monotonic() if self._state == "running" else self._ended
             lines = read_text(self._log, errors="replace").splitlines()[-SHOWN_LINES:] if self._state != "idle" else []
-            run = RunFolder(self._target) if self._target is not None and self._state == "finished" else None
             facts: dict[str, Any] = {"state": self._state, "lines": lines, "seconds": round(end - self._began, 1)}
-            name, summary = (None, None) if run is None else (run.path.name, _summary(run))
-            return facts | {"run": name, "summary": summary}
+            if self._target is None or self._state != "finished":
+                return facts | {"run": None, "summary": None}
+            return facts | {"run": self._target.name, "summary": _summary(RunFolder(self._target))}
 
 
 def next_run(path: Path) -> Path:

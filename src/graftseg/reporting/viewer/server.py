@@ -115,29 +115,24 @@ class CasePages:
         """Describe one case."""
         number = self._number(request)
         case, scan, turn = self._reader.cases[number], self._reader.scan(number), self._reader.turn(number)
-        scores = [
-            {"class": score.name, "dice": _finite(score.dice), "hd95": _finite(score.hd95)} for score in case.scores
-        ]
-        return JSONResponse(
-            {
-                "id": number,
-                "name": case.name,
-                "shape": turn.to_volume(scan.array[0]).shape,
-                "voxel_type": shown_type(scan.array).name,
-                "spacing": [*turn.spacing, *(1.0,) * (3 - len(turn.spacing))],
-                "channels": len(scan.array),
-                "window": gray_window(scan.array[0]),
-                "is_2d": len(scan.geometry.shape) == 2,
-                "is_placed": scan.geometry.is_placed,
-                "layers": case.layers,
-                "scores": scores,
-            }
-        )
+        description = {
+            "id": number,
+            "name": case.name,
+            "shape": turn.to_volume(scan.array[0]).shape,
+            "voxel_type": shown_type(scan.array).name,
+            "spacing": [*turn.spacing, *(1.0,) * (3 - len(turn.spacing))],
+            "channels": len(scan.array),
+            "window": gray_window(scan.array[0]),
+            "is_2d": len(scan.geometry.shape) == 2,
+            "is_placed": scan.geometry.is_placed,
+            "layers": case.layers,
+            "scores": [{"class": s.name, "dice": _finite(s.dice), "hd95": _finite(s.hd95)} for s in case.scores],
+        }
+        return JSONResponse(description)
 
     def image(self, request: Request) -> Response:
         """Send one channel of a scan."""
-        volume, turn = self._channel(request)
-        return _volume_response(volume, turn)
+        return _volume_response(*self._channel(request))
 
     def center(self, request: Request) -> Response:
         """Send the middle slices of one channel, which the page shows while it loads all voxels."""
@@ -157,9 +152,8 @@ class CasePages:
         number, name = self._number(request), request.path_params["layer"]
         if name not in self._reader.cases[number].layers:
             raise HTTPException(404)
-        turn = self._reader.turn(number)
-        volume = turn.to_volume(self._reader.layer(number, name))
-        return _volume_response(volume, turn, 1 / LEVELS if name == "uncertainty" else 1.0)
+        volume, turn = self._reader.layer(number, name), self._reader.turn(number)
+        return _volume_response(turn.to_volume(volume), turn, 1 / LEVELS if name == "uncertainty" else 1.0)
 
     def _number(self, request: Request) -> int:
         """Return the number of the requested case."""

@@ -58,7 +58,10 @@ class Suggestions:
 
     def ranking(self, file: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return rank, uncertainty and reasons by case. ``file`` stores the ranking for the next call."""
-        ranked = _read_ranking(file, self.model)
+        stored = read_json(file) if file.is_file() else {}
+        # a stored ranking may be from another network or in another order
+        is_current = stored.get("model") == self.model and stored.get("by", "uncertainty") == DEFAULT_ORDER
+        ranked: dict[str, dict[str, Any]] = stored["cases"] if is_current else {}
         if not set(names) <= ranked.keys():
             rows = rank_run(self._network_folder, self._dataset.root, None, self._device).rows
             ranked = {
@@ -67,11 +70,3 @@ class Suggestions:
             }
             write_json(file, {"model": self.model, "by": DEFAULT_ORDER, "cases": ranked})
         return {name: ranked[name] for name in names if name in ranked}
-
-
-def _read_ranking(path: Path, model: str) -> dict[str, dict[str, Any]]:
-    """Return a stored ranking, or an empty one if it is from another network or in another order."""
-    content = read_json(path) if path.is_file() else {}
-    is_current = content.get("model") == model and content.get("by", "uncertainty") == DEFAULT_ORDER
-    cases: dict[str, dict[str, Any]] = content["cases"] if is_current else {}
-    return cases

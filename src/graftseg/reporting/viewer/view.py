@@ -13,8 +13,8 @@ from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import collect, first_case, require_case
 from graftseg.reporting.viewer.launch import listen, require_front_end, serve
+from graftseg.reporting.viewer.live import live_routes
 from graftseg.reporting.viewer.live_page import Parent, wait_for_run
-from graftseg.reporting.viewer.live_routes import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
 
 
@@ -48,9 +48,9 @@ def _serve(
         viewer.reader.read_ahead(number)
     listener = listen(port)
     access = Access(listener.getsockname()[1])
-    has_ended, can_close = (None, None) if parent is None else (parent.has_ended, parent.can_close)
-    app = create_app(viewer, access, live_routes(run, has_ended) if run.exists else [])
-    serve(app, listener, access, print_address, case=case, browser=browser, should_stop=can_close)
+    routes = live_routes(run, parent.has_ended if parent else None) if run.exists else []
+    should_stop = parent.can_close if parent else None
+    serve(create_app(viewer, access, routes), listener, access, print_address, case, browser, should_stop)
 
 
 def report_of(run: RunFolder) -> Callable[[], str] | None:
