@@ -89,7 +89,7 @@ def test_no_line_crosses_from_one_stage_into_the_next() -> None:
     assert [part.steps.tolist() for part in parts] == [[0, 49], [50, 100]]
     html = panel("loss", curve(*np.linspace(1, 0, 101)), FRAME, stages=stages)
     assert len(lines(html)["means"]) == 2
-    assert 'class="border" x1="102.0"' in html
+    assert 'class="border" x1="102"' in html
 
 
 def test_stage_names_only_where_they_fit() -> None:

@@ -23,7 +23,7 @@ def test_every_case_has_a_dot_within_the_frame(sizes: list[float]) -> None:
 
 def test_positions_by_hand() -> None:
     drawn = strips("Size, ml", [Strip("one", "labeled", {"a": 0.0, "b": 4.0}), Strip("none", "test", {})])
-    assert [attributes["cx"] for attributes in circles(drawn)] == [f"{LEFT:.1f}", f"{WIDTH - RIGHT:.1f}"]
+    assert [attributes["cx"] for attributes in circles(drawn)] == [f"{LEFT:g}", f"{WIDTH - RIGHT:g}"]
     median = next(attributes for tag, attributes in Page(drawn).elements if attributes.get("class") == "median")
     assert float(median["x1"]) == pytest.approx((LEFT + WIDTH - RIGHT) / 2)
     assert "medians: one 2" in drawn

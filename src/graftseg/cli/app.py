@@ -154,8 +154,7 @@ def predict(
         bool, typer.Option("--pictures", help="Also write CASE.png for 2-D scans: class numbers as gray values.")
     ] = False,
     tta: Annotated[
-        bool,
-        typer.Option("--tta", help="Average over flips along mirrored axes, or all axes: 2 to 8 times the work."),
+        bool, typer.Option("--tta", help="Average over flips along mirrored axes, or all axes: 2 to 8 times the work.")
     ] = False,
     fold: Annotated[
         int | None, typer.Option(min=0, help="Use only this cross-validation fold instead of the mean of all folds.")

@@ -27,8 +27,7 @@ def figure(
         typer.Option(help="With methods: by default, slices of 2-D scans, and both of volumes."),
     ] = None,
     hidden_labels: Annotated[
-        bool,
-        typer.Option("--hidden-labels", help="With density: read labels of the store that training did not use."),
+        bool, typer.Option("--hidden-labels", help="With density: read labels of the store that training did not use.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of random masks and sampled voxels.")] = 0,
     device: Device = "auto",

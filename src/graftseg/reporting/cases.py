@@ -14,7 +14,6 @@ from graftseg.core.predictions import PredictedCase, read_manifest
 from graftseg.core.types import Geometry
 from graftseg.data.gray_window import Window, gray_window
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
-from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import stored_image, stored_reference
 from graftseg.reporting.gallery import Gallery
@@ -119,9 +118,9 @@ def cases_section(
     shown: list[CaseSlice] = []
     for case, rank in chosen_cases(results.ranking).items():
         prediction = predicted.get(case)
+        figure = {"case": case, "rank": rank, "dice": scores[case], "baseline": (baseline or {}).get(case)}
+        figure |= {"origin": prediction.origin if prediction else "", "rows": [], "empty": None}
         slices = read_slices(case, prediction, gallery.orientation, gallery.classes)
-        figure: dict[str, Any] = {"case": case, "rank": rank, "dice": scores[case], "rows": [], "empty": None}
-        figure |= {"baseline": (baseline or {}).get(case), "origin": "" if prediction is None else prediction.origin}
         if isinstance(slices, str):
             figure["empty"] = Missing(f"No picture: {slices}.")
         else:
@@ -158,29 +157,26 @@ def slices_of(
     Arrays are ``(*space)``. Slices are perpendicular to the axis with the largest spacing. An axial slice shows the
     patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
     """
-    cut, arrays = orientation.scan_cut(geometry), (image, reference, prediction)
-    style = orientation.scan_marks(cut, geometry), gray_window(image)
-    first = _slice_at(cut, cut.fullest(reference, prediction), arrays, *style)
+    cut = orientation.scan_cut(geometry)
+    marks, window = orientation.scan_marks(cut, geometry), gray_window(image)
+
+    def slice_at(index: int) -> CaseSlice:
+        gray, expected, predicted = (cut.plane(array, index) for array in (image, reference, prediction))
+        return CaseSlice(gray, expected, predicted, cut.aspect, cut.axis, marks, window, index + 1, cut.count(image))
+
+    first = slice_at(cut.fullest(reference, prediction))
     indices = cut.through(first.number - 1, MAX_SLICES, reference, prediction)
     if len(indices) > 1:
-        first = replace(first, neighbors=tuple(_slice_at(cut, index, arrays, *style) for index in indices))
+        first = replace(first, neighbors=tuple(map(slice_at, indices)))
     in_reference = _classes(reference)
     only_predicted = _classes(prediction) - in_reference
     missing = in_reference - _classes(first.reference) | only_predicted - _classes(first.prediction)
     if not missing:
         return (first,)
     voxels = np.isin(reference, sorted(missing)), np.isin(prediction, sorted(missing & only_predicted))
-    second = _slice_at(cut, cut.fullest(*voxels), arrays, *style)
+    second = slice_at(cut.fullest(*voxels))
     added = missing & (_classes(second.reference) | only_predicted & _classes(second.prediction))
     return first, replace(second, added_classes=tuple(sorted(added)), absent_classes=tuple(sorted(missing - added)))
-
-
-def _slice_at(
-    cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window
-) -> CaseSlice:
-    image, reference, prediction = (cut.plane(array, index) for array in arrays)
-    count = cut.count(arrays[0])
-    return CaseSlice(image, reference, prediction, cut.aspect, cut.axis, marks, window, number=index + 1, count=count)
 
 
 def _classes(labels: Labels) -> set[int]:
@@ -190,27 +186,29 @@ def _classes(labels: Labels) -> set[int]:
 
 def _row(case: str, shown: CaseSlice, gallery: Gallery) -> dict[str, Any]:
     """Draw scan, reference and prediction of a slice, and of its neighbors for the slider."""
-    frames = [
-        (neighbor.number, _pictures(f"{case}, slice {neighbor.number}", neighbor, gallery, MAX_SLICE_SIDE), False)
-        if neighbor.number != shown.number
-        else (shown.number, _pictures(case, shown, gallery), True)
-        for neighbor in shown.neighbors or (shown,)
-    ]
+    frames = []
+    for neighbor in shown.neighbors or (shown,):
+        if neighbor.number == shown.number:
+            frames.append((shown.number, _pictures(case, shown, gallery, MAX_SIDE), True))
+        else:
+            title = f"{case}, slice {neighbor.number}"
+            frames.append((neighbor.number, _pictures(title, neighbor, gallery, MAX_SLICE_SIDE), False))
     added, absent = (gallery.class_names(labels) for labels in (shown.added_classes, shown.absent_classes))
     return {"frames": frames, "number": shown.number, "count": shown.count, "added": added, "absent": absent}
 
 
-def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int = MAX_SIDE) -> list[Markup]:
-    """Draw scan, reference and prediction of a slice."""
+def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int) -> list[Markup]:
     classes = gallery.class_names(shown.added_classes)
     suffix = f" ({joined(classes)})" if classes else ""
-    maps = {"scan": None, "reference": shown.reference, "prediction": shown.prediction}
+    layers = {
+        "scan": None,
+        "reference": label_layer(shown.reference, limit),
+        "prediction": label_layer(shown.prediction, limit),
+    }
     style: dict[str, Any] = {"aspect": shown.aspect, "marks": shown.marks, "window": shown.window, "limit": limit}
     return [
-        gallery.album.picture(
-            shown.image, None if labels is None else label_layer(labels, limit), alt=f"{title}: {name}{suffix}", **style
-        )
-        for name, labels in maps.items()
+        gallery.album.picture(shown.image, layer, alt=f"{title}: {name}{suffix}", **style)
+        for name, layer in layers.items()
     ]
 
 

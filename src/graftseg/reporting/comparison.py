@@ -17,8 +17,6 @@ from graftseg.reporting.rendering import render
 from graftseg.reporting.results import NOT_EVALUATED, Results, case_dice, mean, read_results, used_checkpoint
 from graftseg.training.unlabeled_use import unlabeled_use
 
-Scores = dict[str, float]
-
 
 @dataclass(frozen=True)
 class EvaluatedRun:
@@ -96,7 +94,31 @@ def comparison_section(
     """
     if baseline is None or run.results is None or baseline.results is None:
         return render("comparison", empty=_missing(run, baseline, commands))
-    return _comparison(run, run.results, baseline, baseline.results)
+    folders = [baseline.results.folder, run.results.folder]
+    evaluations = [baseline.results.evaluation, run.results.evaluation]
+    before, after = map(case_dice, evaluations)
+    shared = before.keys() & after.keys()
+    if not shared:
+        return render("comparison", empty=Missing("The two runs share no evaluated case."))
+    names = {row.label: row.name for row in run.results.evaluation.rows}
+    rows = [
+        _row(label, name, *(case_dice(each, label) for each in evaluations)) for label, name in sorted(names.items())
+    ]
+    if len(rows) > 1:
+        rows.append(_row(None, "mean", before, after))
+    is_supervised = run.use.is_supervised_only
+    return render(
+        "comparison",
+        shared=len(shared),
+        unshared=len(before) + len(after) - 2 * len(shared),
+        rows=rows,
+        titles=[baseline.title, run.title],
+        columns=["baseline", "this run"] if is_supervised else ["labeled scans only", "with unlabeled scans"],
+        is_baseline=_is_baseline(run, baseline),
+        protocols=[evaluation.protocol for evaluation in evaluations],
+        checkpoints=[str(used_checkpoint(each.results, each.facts)) for each in (baseline, run)],
+        precisions=precisions_of(folders, shared),
+    )
 
 
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
@@ -109,46 +131,7 @@ def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Command
     return Missing(sentence, *commands.scores)
 
 
-def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, baseline_results: Results) -> Markup:
-    """Render a row for each class, and warnings about an unfair comparison."""
-    run_dice, baseline_dice_by_case = _dice(results, None), _dice(baseline_results, None)
-    shared_cases = run_dice.keys() & baseline_dice_by_case.keys()
-    shared = len(shared_cases)
-    if not shared:
-        return render("comparison", empty=Missing("The two runs share no evaluated case."))
-    names = {row.label: row.name for row in results.evaluation.rows}
-    rows = [
-        _row(label, name, _dice(baseline_results, label), _dice(results, label))
-        for label, name in sorted(names.items())
-    ]
-    if len(rows) > 1:
-        rows.append(_row(None, "mean", baseline_dice_by_case, run_dice))
-    return render(
-        "comparison",
-        shared=shared,
-        unshared=len(run_dice) + len(baseline_dice_by_case) - 2 * shared,
-        rows=rows,
-        titles=[baseline.title, run.title],
-        columns=["baseline", "this run"]
-        if run.use.is_supervised_only
-        else ["labeled scans only", "with unlabeled scans"],
-        is_baseline=_is_baseline(run, baseline),
-        protocols=[baseline_results.evaluation.protocol, results.evaluation.protocol],
-        checkpoints=[str(used_checkpoint(baseline_results, baseline.facts)), str(used_checkpoint(results, run.facts))],
-        precisions=precisions_of([baseline_results.folder, results.folder], shared_cases),
-    )
-
-
-def _dice(results: Results, label: int | None) -> Scores:
-    """Return the Dice of each case for a class, or the mean over the classes if ``label`` is None."""
-    by_case: dict[str, list[float]] = {}
-    for row in results.evaluation.rows:
-        if label in (None, row.label):
-            by_case.setdefault(row.case, []).append(row.dice)
-    return {case: mean(values) for case, values in by_case.items()}
-
-
-def _row(label: int | None, name: str, baseline: Scores, run: Scores) -> dict[str, Any]:
+def _row(label: int | None, name: str, baseline: dict[str, float], run: dict[str, float]) -> dict[str, Any]:
     """Compare the mean Dice over shared cases. ``label`` is None for the mean over the classes."""
     shared = sorted(run.keys() & baseline.keys())
     won = sum(run[case] > baseline[case] for case in shared)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from graftseg.reporting.svg import Axis, chart, element, format_number, points
+from graftseg.reporting.svg import Axis, chart, dot, element, format_number, points
 
 Values = npt.NDArray[np.float64]
 Style = Literal["noisy", "plain", "dots"]
@@ -108,7 +108,8 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
     parts = [curve] if style == "dots" else split(curve, stages)
     end = _end_label(parts[-1], style)
     content = [*values.rows(LEFT, frame.right), *_step_labels(frame, steps), *_stage_marks(frame, steps, stages)]
-    content += _title(frame, title, end)
+    content.append(element("text", title, class_="name", x=0, y=12))
+    content.append(element("text", end, class_="last", x=frame.right, y=12, text_anchor="end"))
     for part in parts:
         extremes, means = thin(part, MAX_POINTS // len(parts)), smooth(part, SMOOTH_POINTS // len(parts))
         if style != "noisy" or means is part:
@@ -116,21 +117,13 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
         else:
             content += [_line(extremes, steps, values, "extremes"), _line(means, steps, values, "means")]
     if style == "dots" or len(curve.steps) == 1:
-        content += _dots(curve, steps, values)
+        pairs = zip(curve.steps, curve.values, strict=True)
+        content += [dot(f"step {step:.0f}", value, steps.at(step), values.at(value), "dot") for step, value in pairs]
     return chart(f"{title}: first {format_number(curve.values[0])}, {end}", frame.width, frame.height, content)
 
 
 def _line(curve: Curve, steps: Axis, values: Axis, class_: str) -> Markup:
     return element("polyline", class_=class_, points=points(map(steps.at, curve.steps), map(values.at, curve.values)))
-
-
-def _dots(curve: Curve, steps: Axis, values: Axis) -> list[Markup]:
-    drawn = []
-    for step, value in zip(curve.steps, curve.values, strict=True):
-        label = element("title", f"step {step:.0f}: {format_number(value)}")
-        x, y = f"{steps.at(step):.1f}", f"{values.at(value):.1f}"
-        drawn.append(element("circle", label, class_="dot", r=2.5, cx=x, cy=y))
-    return drawn
 
 
 def _end_label(part: Curve, style: Style) -> str:
@@ -140,20 +133,13 @@ def _end_label(part: Curve, style: Style) -> str:
     return f"last {mean}" if width == 1 else f"mean of last {width} steps {mean}"
 
 
-def _title(frame: Frame, title: str, last: str) -> list[Markup]:
-    return [
-        element("text", title, class_="name", x=0, y=12),
-        element("text", last, class_="last", x=f"{frame.right:g}", y=12, text_anchor="end"),
-    ]
-
-
 def _step_labels(frame: Frame, steps: Axis) -> list[Markup]:
     """Draw the numbers below the horizontal axis. Numbers near its right end are right-aligned."""
     drawn = []
     for step in steps.ticks:
-        x = f"{steps.at(step):.1f}"
-        anchor = "end" if float(x) > frame.right - 20 else "middle"
-        drawn.append(element("text", f"{step:,.0f}", x=x, y=f"{frame.height - 6:g}", text_anchor=anchor))
+        x = steps.at(step)
+        anchor = "end" if x > frame.right - 20 else "middle"
+        drawn.append(element("text", f"{step:,.0f}", x=x, y=frame.height - 6, text_anchor=anchor))
     return drawn
 
 
@@ -164,8 +150,7 @@ def _stage_marks(frame: Frame, steps: Axis, stages: Sequence[Stage]) -> list[Mar
     for index, stage in enumerate(stages):
         x, end = starts[index], [*starts, frame.right][index + 1]
         if index > 0:
-            ends = {"y1": f"{TOP:g}", "y2": f"{frame.height - BOTTOM:g}"}
-            drawn.append(element("line", class_="border", x1=f"{x:.1f}", x2=f"{x:.1f}", **ends))
+            drawn.append(element("line", class_="border", x1=x, x2=x, y1=TOP, y2=frame.height - BOTTOM))
         if len(stages) > 1 and end - x > CHARACTER_WIDTH * len(stage.method) + 8:
-            drawn.append(element("text", stage.method, class_="stage", x=f"{x + 5:.1f}", y=f"{TOP + 10:g}"))
+            drawn.append(element("text", stage.method, class_="stage", x=x + 5, y=TOP + 10))
     return drawn

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from graftseg.reporting.svg import Axis, chart, element, format_number, points
+from graftseg.reporting.svg import Axis, chart, dot, element, evenly_spaced, format_number, points
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,7 +66,7 @@ def bands(title: str, levels: Sequence[float], groups: Sequence[Band]) -> Markup
     xs = [CURVE_LEFT + level / 100 * (right - CURVE_LEFT) for level in levels]
     for level, x in zip(levels, xs, strict=True):
         if level in TICK_LEVELS:
-            content.append(element("text", f"{level:g} %", x=f"{x:.1f}", y=f"{HEIGHT - 6:g}", text_anchor="middle"))
+            content.append(element("text", f"{level:g} %", x=x, y=HEIGHT - 6, text_anchor="middle"))
     for group, quartile in zip(groups, quartiles, strict=True):
         first, middle, third = ([axis.at(float(value)) for value in values] for values in quartile)
         outline = f"{points(xs, first)} {points(xs[::-1], third[::-1])}"
@@ -77,19 +78,15 @@ def bands(title: str, levels: Sequence[float], groups: Sequence[Band]) -> Markup
 
 def _strip(row: Strip, axis: Axis, middle: float) -> list[Markup]:
     name = row.name if len(row.name) <= MAX_NAME_LENGTH else row.name[: MAX_NAME_LENGTH - 1] + "…"
-    position = {"x": f"{LEFT - 12:g}", "y": f"{middle:g}", "dy": "0.32em", "text_anchor": "end"}
-    drawn = [element("text", element("title", row.name), name, **position)]
-    for index, (case, value) in enumerate(_thinned(row.values)):
-        x, y = f"{axis.at(value):.1f}", f"{middle + OFFSETS[index % len(OFFSETS)]:.1f}"
-        label = element("title", f"{case}: {format_number(value)}")
-        drawn.append(element("circle", label, class_=f"case {row.kind}", r=2.5, cx=x, cy=y))
-    x = f"{axis.at(row.median):.1f}"
-    return [*drawn, element("line", class_="median", x1=x, x2=x, y1=f"{middle - 11:g}", y2=f"{middle + 11:g}")]
+    label = element("title", row.name)
+    drawn = [element("text", label, name, x=LEFT - 12, y=middle, dy="0.32em", text_anchor="end")]
+    for (case, value), offset in zip(_thinned(row.values), cycle(OFFSETS), strict=False):
+        drawn.append(dot(case, value, axis.at(value), middle + offset, f"case {row.kind}"))
+    x = axis.at(row.median)
+    return [*drawn, element("line", class_="median", x1=x, x2=x, y1=middle - 11, y2=middle + 11)]
 
 
 def _thinned(values: dict[str, float]) -> list[tuple[str, float]]:
     """Return at most ``MAX_DOTS`` cases, sorted by value, including the lowest and the highest value."""
     ranked = sorted(values.items(), key=lambda pair: (pair[1], pair[0]))
-    if len(ranked) <= MAX_DOTS:
-        return ranked
-    return [ranked[round(index * (len(ranked) - 1) / (MAX_DOTS - 1))] for index in range(MAX_DOTS)]
+    return [ranked[index] for index in evenly_spaced(len(ranked), MAX_DOTS)]

@@ -1,5 +1,6 @@
 """Sections with the facts and settings of a run or of all folds, and with notes on how to read a page."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +13,13 @@ from graftseg.core.errors import UserError
 from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.changes import changes_of
 from graftseg.recipes.recipe import first_few, parse_recipe
-from graftseg.reporting.glossary import terms_in
 from graftseg.reporting.missing import TRAIN, Missing
-from graftseg.reporting.rendering import render
+from graftseg.reporting.rendering import ENVIRONMENT, render
 from graftseg.reporting.results import LAST_CHECKPOINT, Results, UsedCheckpoint
 from graftseg.reporting.text import counted, folder_name, short_path, shown_text
-
-Rows = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,7 @@ class Provenance:
 
 
 UNKNOWN_PROVENANCE = Provenance()
+TAG = re.compile(r"<[^>]*>")
 FOLD_NAMES = {
     "Checkpoint": "Checkpoint in each fold",
     "Labeled cases": "Labeled training cases in each fold",
@@ -71,9 +69,14 @@ def _scans_folder(predictions: Path) -> Path | None:
     return folders.pop() if len(folders) == 1 else None
 
 
-def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
+def run_section(recipe: dict[str, Any] | None, rows: Iterable[tuple[str, str]]) -> Markup:
     """Render the facts of a run, and its settings in a collapsed table."""
-    facts = [[name, value] for name, value in _with_changed_settings(rows, recipe) if value]
+    facts = []
+    for name, value in rows:
+        facts.append((name, value))
+        if name == "Recipe":
+            facts.append(("Settings changed from this recipe", changed_settings(recipe)))
+    facts = [(name, value) for name, value in facts if value]
     if recipe is None:
         return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
     return render("run", facts=facts, settings=[*flatten(recipe)])
@@ -94,12 +97,25 @@ def notes_section(
     return render(
         "notes",
         data=folds or f"trained with {case_counts(facts)}, seed {facts.get('seed', 'unknown')}.",
-        deviation=DEVIATION if folds else "",
+        is_folds=bool(folds),
         has_volumes=evaluation is None or evaluation.has_volumes,
         protocol="standard" if evaluation is None else evaluation.protocol,
         checkpoint=checkpoint,
         terms=terms_in(sections),
     )
+
+
+def terms_in(sections: Iterable[str]) -> dict[str, str]:
+    """Return the explanations of the terms that occur in the text of rendered sections."""
+    text = TAG.sub(" ", " ".join(sections))
+    terms: dict[str, str] = vars(ENVIRONMENT.get_template("terms.html").module)["terms"]
+    return {term: meaning for term, meaning in terms.items() if _pattern(term).search(text)}
+
+
+def _pattern(term: str) -> re.Pattern[str]:
+    """Return a pattern of the whole term. The first letter of a sentence may be a capital letter."""
+    first = f"[{term[0].lower()}{term[0].upper()}]" if " " in term or term.isalpha() else term[0]
+    return re.compile(rf"(?<![\w-]){first}{re.escape(term[1:])}(?![\w-])")
 
 
 def case_counts(facts: dict[str, Any]) -> str:
@@ -158,8 +174,8 @@ def _seconds(runs: Sequence[dict[str, Any]]) -> list[float]:
 
 def channels_of(facts: dict[str, Any]) -> int | None:
     """Return the number of channels of a scan, if known."""
-    count = facts.get("store", {}).get("channels")
-    return count if isinstance(count, int) else None
+    count: int | None = facts.get("store", {}).get("channels")
+    return count
 
 
 def case_span(runs: Sequence[dict[str, Any]], kind: str) -> str:
@@ -181,14 +197,6 @@ def _distinct(runs: Sequence[dict[str, Any]], name: str) -> str:
 def _joined(values: Iterable[str]) -> str:
     """Join the distinct values of all folds, in order."""
     return "; ".join(dict.fromkeys(value for value in values if value))
-
-
-def _with_changed_settings(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield the rows, and after the row of the recipe a row with the settings that differ from it."""
-    for name, value in rows:
-        yield name, value
-        if name == "Recipe":
-            yield "Settings changed from this recipe", changed_settings(recipe)
 
 
 def changed_settings(recipe: dict[str, Any] | None) -> str:

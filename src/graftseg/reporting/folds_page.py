@@ -1,4 +1,4 @@
-"""The page of a cross-validation, in which every labeled case is scored by a network that was not trained on it."""
+"""The page of a cross-validation, and the page of several methods that were cross-validated on the same folds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse
 from graftseg.reporting.cases import ReportedCase, cases_section, predicted_cases
 from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes, verdict_sentence
@@ -38,16 +37,6 @@ from graftseg.reporting.training import fold_curves_section
 from graftseg.training.cross_validation import HELD_OUT, CrossValidation
 from graftseg.training.unlabeled_use import unlabeled_use
 
-CONTENTS = {
-    "results": "Results",
-    "cases": "Cases",
-    "comparison": "Baseline",
-    "folds": "Folds",
-    "training": "Training",
-    "test": "Test scans",
-    "run": "Run",
-    "notes": "Notes",
-}
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
 """Titles on the page by column of the table in the terminal."""
 COLUMNS_WITHOUT_UNLABELED = {"mean ± spread over cases": "this run"}
@@ -78,32 +67,35 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
         f"each fold trained with {labeled} labeled and {unlabeled} unlabeled cases, "
         f"seed {description.get('seed', 'unknown')}."
     )
-    sections = {
-        "results": results_section(
+    sections = [
+        results_section(
             results, facts, baseline=baseline_dice(results, baseline), has_links=has_links, network=network
         ),
-        "cases": _cases(run, held_out, results, baseline, gallery),
-        "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline)),
-        "folds": _folds(held_out, results.evaluation, manifests),
-        "training": fold_curves_section([read_curves(fold) for fold in folds]),
-        "test": _test(run, tested, tested_baseline, len(held_out), names.scans),
-        "run": run_section(recipe, fold_facts(manifests, names, held_out)),
-    }
-    sections["notes"] = notes_section(facts, results.evaluation, folds=trained, sections=sections.values())
+        _cases(run, held_out, results, baseline, gallery),
+        _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline)),
+        _folds(held_out, results.evaluation, manifests),
+        fold_curves_section([read_curves(fold) for fold in folds]),
+        _test(run, tested, tested_baseline, len(held_out), names.scans),
+        run_section(recipe, fold_facts(manifests, names, held_out)),
+    ]
+    sections.append(notes_section(facts, results.evaluation, folds=trained, sections=sections))
     verdicts = [_verdict(run, HELD_OUT, results, baseline), *missed_classes(results)]
     verdicts.append(_verdict(run, "Test scans", tested, evaluation_of(tested_baseline)))
-    summary = render(
-        "fold_summary",
-        verdicts=verdicts,
-        description=description,
-        notices=notices_of(run),
-        cases=len(case_dice(results.evaluation)),
-        folds=len(held_out),
-    )
-    title = f"{run_title(facts, names.data)}, {len(held_out)} folds"
-    contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
-    target = out or run.path / "report.html"
-    return write_page(target, "graftseg report", title, summary, contents, sections.values(), SELF_CONTAINED)
+    view: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(held_out)}
+    view |= {"verdicts": verdicts, "description": description, "notices": notices_of(run)}
+    title, target = f"{run_title(facts, names.data)}, {len(held_out)} folds", out or run.path / "report.html"
+    return write_page(target, "graftseg report", title, render("fold_summary", **view), sections, SELF_CONTAINED)
+
+
+def render_methods(run: RunFolder, head: Sequence[str], rows: Sequence[Sequence[str]], verdicts: Sequence[str]) -> Path:
+    """Write ``report.html`` of a comparison, and of the folds of each method. Each row begins with a method."""
+    for method, *_ in rows:
+        render_folds(RunFolder(run.path / method))
+    summary = render("method_summary", verdicts=verdicts)
+    table = render("methods", columns=head, lines=rows)
+    title = f"{len(rows)} methods with the same training time"
+    footer = "The table is self-contained. The links lead to the pages of the methods in this folder."
+    return write_page(run.path / "report.html", "graftseg train --compare", title, summary, [table], footer)
 
 
 def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Evaluation | None) -> str | None:
@@ -131,7 +123,7 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_remedy(run)))
-    return render("fold_comparison", deviation=DEVIATION, **_table(result, unlabeled_use(run)))
+    return render("fold_comparison", **_table(result, unlabeled_use(run)))
 
 
 def _table(result: CrossValidation, use: UnlabeledUse) -> dict[str, Any]:

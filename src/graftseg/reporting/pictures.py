@@ -35,7 +35,7 @@ class Album:
 
     def __init__(self) -> None:
         """Create an album without pictures."""
-        self._embedded: dict[tuple[bytes, str], str] = {}
+        self._embedded: dict[tuple[bytes, tuple[float, ...]], str] = {}
 
     def picture(
         self,
@@ -63,7 +63,7 @@ class Album:
         return chart(alt, width, height, content, class_="picture")
 
     def _scan(self, gray: Pixels, width: int, height: float) -> Markup:
-        key = (gray.tobytes(), f"{gray.shape} in {width} x {height}")
+        key = gray.tobytes(), (*gray.shape, width, height)
         if key in self._embedded:
             return element("use", href=f"#{self._embedded[key]}")
         self._embedded[key] = f"scan-{len(self._embedded) + 1}"
@@ -109,17 +109,16 @@ def rgb_table(count: int) -> Pixels:
 def _side_marks(marks: tuple[str, str], width: int, height: float) -> list[Markup]:
     """Draw letters at the left and the right edge. Their size is relative to the picture."""
     size, edge = width * MARK_SIZE, width * MARK_MARGIN
-    where = {"y": f"{height / 2:g}", "dy": "0.35em", "font_size": f"{size:g}", "class_": "mark"}
-    left, right = marks
+    places = ((edge, None), (width - edge, "end"))
     return [
-        element("text", left, x=f"{edge:g}", **where),
-        element("text", right, x=f"{width - edge:g}", text_anchor="end", **where),
+        element("text", mark, x=x, y=height / 2, dy="0.35em", font_size=size, text_anchor=anchor, class_="mark")
+        for mark, (x, anchor) in zip(marks, places, strict=True)
     ]
 
 
 def _stretched(pixels: Pixels, width: int, height: float, **attributes: str | None) -> Markup:
-    size = {"width": f"{width}", "height": f"{height:g}", "preserveAspectRatio": "none"}
-    return element("image", href=data_uri(pixels), **size, **attributes)
+    uri, aspect = data_uri(pixels), {"preserveAspectRatio": "none"}
+    return element("image", href=uri, width=width, height=height, **aspect, **attributes)
 
 
 def _factor(shape: tuple[int, ...], limit: int) -> int:

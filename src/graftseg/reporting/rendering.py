@@ -1,7 +1,8 @@
 """Pages and their sections from the Jinja2 templates of this package. Every value is escaped."""
 
+import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from graftseg.core.colors import color_of
 from graftseg.core.durations import duration
 from graftseg.core.files import write_text
+from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
 from graftseg.reporting.folder import class_names
@@ -37,10 +39,12 @@ ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.globals["color_of"] = color_of
+ENVIRONMENT.globals |= {"color_of": color_of, "deviation": DEVIATION}
 ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "metric_text": metric_text, "counted": counted}
 ENVIRONMENT.filters |= {"duration": duration, "joined": joined, "typeset": typeset, "shown_text": shown_text}
 SELF_CONTAINED = "This page is self-contained and loads no other files."
+SECTION = re.compile(r'<section id="([\w-]+)" data-contents="([^"]+)">')
+"""The start of a section, with its name in the table of contents."""
 PLANNED_NAMES = ("", PLANNED, f"{PLANNED}-{SUPERVISED}")
 """Names that many recipes share: the empty name, the name of all planned recipes, and that of their baselines."""
 
@@ -50,31 +54,15 @@ def render(template: str, *, empty: Missing | None = None, **view: object) -> Ma
     return Markup(ENVIRONMENT.get_template(f"{template}.html").render(view, empty=empty))  # noqa: S704 - escaped
 
 
-def write_page(
-    path: Path,
-    kicker: str,
-    title: str,
-    summary: Markup,
-    contents: dict[str, str],
-    sections: Iterable[Markup],
-    footer: str,
-) -> Path:
+def write_page(path: Path, kicker: str, title: str, summary: Markup, sections: Sequence[Markup], footer: str) -> Path:
     """Write a page and return its path. A page with a slider contains one script, and other pages contain none.
 
     kicker: the small line above the title
-    contents: the titles of the sections by id
     """
-    parts = [*sections]
-    page = render(
-        "page",
-        kicker=kicker,
-        title=title,
-        summary=summary,
-        contents=contents,
-        sections=parts,
-        footer=footer,
-        script=slider_script() if any('class="slider"' in part for part in parts) else None,
-    )
+    contents = [found.groups() for section in sections if (found := SECTION.search(section))]
+    script = slider_script() if any('class="slider"' in section for section in sections) else None
+    view: dict[str, Any] = {"kicker": kicker, "title": title, "summary": summary, "footer": footer, "script": script}
+    page = render("page", contents=contents, sections=sections, **view)
     write_text(path, page + "\n")
     return path
 

@@ -18,16 +18,6 @@ from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, writ
 from graftseg.reporting.results import evaluation_of, read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
 
-CONTENTS = {
-    "results": "Results",
-    "cases": "Cases",
-    "comparison": "Baseline",
-    "training": "Training",
-    "mixed": "Training images",
-    "pseudo-labels": "Pseudo-labels",
-    "run": "Run",
-    "notes": "Notes",
-}
 STATES = {
     "running": "This run has not finished. The page shows its progress so far.",
     "stopped": "This run was stopped before it finished.",
@@ -78,7 +68,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     )
     footer = f"Trained with graftseg {facts.get('versions', {}).get('graftseg', '')}. {SELF_CONTAINED}"
     title, target = run_title(facts, names.data), out or run / "report.html"
-    return write_page(target, "graftseg report", title, summary, CONTENTS, sections, footer)
+    return write_page(target, "graftseg report", title, summary, sections, footer)
 
 
 def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:

@@ -18,14 +18,6 @@ from graftseg.reporting.missing import Missing
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.rendering import SELF_CONTAINED, render, write_page
 
-CONTENTS = {
-    "findings": "Findings",
-    "scan-comparison": "Comparison of scans",
-    "spacing": "Spacing",
-    "classes": "Classes",
-    "pictures": "Pictures",
-    "labels": "Label maps",
-}
 MAX_PICTURES = 12
 MAX_LABEL_MAPS = 500
 MAX_LISTED_CASES = 3
@@ -57,7 +49,7 @@ def render_check(examination: Examination, out: Path) -> Path:
         _contact_sheet(examination, album),
     ]
     title = examination.dataset.root.resolve().name or "scans"
-    return write_page(out, "graftseg check", title, _summary(examination), CONTENTS, sections, FOOTER)
+    return write_page(out, "graftseg check", title, _summary(examination), sections, FOOTER)
 
 
 def _summary(examination: Examination) -> Markup:

@@ -58,12 +58,7 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
         ]
         figure.legend(handles=handles, loc="upper center", ncols=2)
         figure.subplots_adjust(
-            left=0.48 / width,
-            right=1 - 0.2 / width,
-            top=1 - 0.5 / height,
-            bottom=0.4 / height,
-            wspace=0.12,
-            hspace=0.5,
+            left=0.48 / width, right=1 - 0.2 / width, top=1 - 0.5 / height, bottom=0.4 / height, wspace=0.12, hspace=0.5
         )
         save(figure, out)
     table = [
