@@ -1,23 +1,25 @@
 """Test a run and its baseline: write label maps, scores, a comparison and a report."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_writable
-from graftseg.core.names import same_names
+from graftseg.core.names import nfc, same_names
 from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
+from graftseg.data.store import find_store, image_checksum, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
-from graftseg.experiments.copies import copies_warning, training_checksums, with_checksums
 from graftseg.inference.ensemble import EXACT, folder_of_network
+from graftseg.inference.inputs import Input, Source
 from graftseg.inference.model import check_weights_exist
 from graftseg.inference.predict import PlannedPrediction, Predicted, PredictionSettings, plan_prediction
 from graftseg.recipes.baseline import baseline_of
@@ -25,6 +27,8 @@ from graftseg.recipes.recipe import load_recipe, training_differences
 from graftseg.training.unlabeled_use import unlabeled_use
 
 Folder = str | Path
+MAX_NAMED = 5
+"""Largest number of copied scans that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,12 @@ def score_run(
     runs = [folder, baseline] if with_baseline else [folder]
     # all checks come before the first prediction, which deletes previous scores
     plans = {run.path: _plan(run, scans, device) for run in runs}
-    plans[folder.path], checksums = with_checksums(plans[folder.path])
+    plans[folder.path], checksums = _with_checksums(plans[folder.path])
     predicted = {path: _predict(plan) for path, plan in plans.items()}
     scores = _score(predicted, scans, allow_missing=allow_missing)
     comparison = compare_runs([baseline.path, folder.path])[0] if with_baseline else None
     warnings = list(_training_cases_warning(names, networks))
-    warnings.extend(copies_warning(checksums, training_checksums(networks)))
+    warnings.extend(_copies_warning(checksums, _training_checksums(networks)))
     if not with_baseline and baseline.path.exists():
         warnings.append(f"{baseline.path} is not finished, so the run is tested without a baseline")
     return ScoredTest(scans, scores, comparison, report(folder.path), tuple(warnings))
@@ -147,3 +151,41 @@ def _score(
     targets = {folder: folder / "metrics.csv" for folder in folders}
     scores = score_folders(targets, scans.labels, allow_missing=allow_missing, only=names)
     return dict(zip(predicted, scores, strict=True))
+
+
+def _with_checksums(plan: PlannedPrediction) -> tuple[PlannedPrediction, dict[str, str]]:
+    """Return a plan that computes checksums of prepared images, and the checksums by case, filled while it predicts."""
+    found: dict[str, str] = {}
+
+    def read(case: Source) -> Input:
+        prepared = case.read()
+        found[case.name] = case.sha256 or image_checksum(prepared.image.numpy())
+        return prepared
+
+    return replace(plan, cases=[replace(case, read=partial(read, case)) for case in plan.cases]), found
+
+
+def _training_checksums(networks: Iterable[RunFolder]) -> dict[str, str]:
+    """Return the names of the training cases by the checksum of their image. Leave out runs without their store."""
+    names: dict[str, str] = {}
+    for network in networks:
+        try:
+            store, facts = open_store(find_store(network)), network.training_manifest()["store"]
+        except (UserError, OSError):
+            continue
+        trained = {str(name) for key in ("labeled", "unlabeled") for name in facts.get(key, ())}
+        names |= {case.sha256[case.image]: case.name for case in store.cases if case.name in trained}
+    return names
+
+
+def _copies_warning(tested: Mapping[str, str], trained: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning if test scans are copies of training scans of other names.
+
+    ``tested`` are checksums by name, and ``trained`` are names by checksum.
+    """
+    originals = {name: trained[checksum] for name, checksum in sorted(tested.items()) if checksum in trained}
+    pairs = [f"{name} = {original}" for name, original in originals.items() if nfc(name) != nfc(original)]
+    if pairs:
+        listed = ", ".join(pairs[:MAX_NAMED]) + (", ..." if len(pairs) > MAX_NAMED else "")
+        are = "is a copy of a training scan" if len(pairs) == 1 else "are copies of training scans"
+        yield f"{len(pairs)} of {len(tested)} test scans {are} ({listed}), so the scores do not apply to new scans"
