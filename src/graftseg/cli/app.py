@@ -11,12 +11,8 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from graftseg.cli import check as cli_check
-from graftseg.cli import export as cli_export
-from graftseg.cli import figures as cli_figures
 from graftseg.cli import messages
-from graftseg.cli import results as cli_results
 from graftseg.cli import train as cli_training
-from graftseg.cli import view as cli_view
 from graftseg.cli.arguments import (
     AllowMissing,
     AsJson,
@@ -33,7 +29,11 @@ from graftseg.cli.arguments import (
     with_json_errors,
 )
 from graftseg.cli.briefs import brief, machine_lines
+from graftseg.cli.export import export, import_weights, rank
+from graftseg.cli.figures import figure
 from graftseg.cli.messages import say
+from graftseg.cli.results import compare, record, sweep, table, test
+from graftseg.cli.view import annotate, view
 from graftseg.core.errors import Code
 from graftseg.core.files import check_working_directory
 from graftseg.core.launched import reported_status
@@ -277,19 +277,18 @@ def bench(
     """
     from graftseg import api
     from graftseg.core.files import check_target_file, write_json
-    from graftseg.experiments.speed.measure import Plan
-    from graftseg.experiments.speed.page import table
+    from graftseg.experiments.speed.measure import Plan, measurement_table
 
     plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
     if json_file is not None:
         check_target_file(json_file)
     result = api.bench(recipe, data, overrides=overrides or (), device=device, plan=plan)
-    say(table(result))
+    say(measurement_table(result))
     if json_file is not None:
         write_json(json_file, result.to_json())
 
 
-for command in (*cli_results.COMMANDS, *cli_figures.COMMANDS, *cli_export.COMMANDS, *cli_view.COMMANDS):
+for command in (test, compare, record, table, sweep, figure, rank, export, import_weights, view, annotate):
     verb(command)
 
 

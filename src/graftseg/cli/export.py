@@ -89,6 +89,3 @@ def import_weights(
     run = api.import_weights(weights, out, recipe=recipe, overrides=overrides or ())
     say(f"{run.path}: a run with classes {', '.join(run.training_manifest()['store']['classes'])}")
     say(f"next: graftseg predict {quote(str(run.path))} SCANS --out LABELS")
-
-
-COMMANDS = (rank, export, import_weights)

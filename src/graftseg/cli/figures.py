@@ -60,6 +60,3 @@ def _target(name: str, out: Path | None, chosen: list[str]) -> Path:
     if target.suffix.lower() in FORMATS:
         raise UserError(Code.OPTION_CONFLICT, options[0], f"cannot be combined with --out {out}", f"omit {options[0]}")
     return target.with_name(target.name + chosen[0])
-
-
-COMMANDS = (figure,)

@@ -172,6 +172,3 @@ def _is_named(text: str) -> bool:
     if not path:
         raise UserError(Code.OPTION_INVALID, f"--data {text}", "the path is missing", f"write {name}=STORE")
     return True
-
-
-COMMANDS = (test, compare, record, table, sweep)

@@ -12,11 +12,6 @@ class Row:
     recipe: str
 
     @property
-    def setting(self) -> str:
-        """The data set and the number of labeled scans, such as ``la-8``."""
-        return self.recipe.partition("/")[0]
-
-    @property
     def benchmark(self) -> str:
         """The name of the data set, such as ``la``."""
         return benchmark_of(self.recipe)

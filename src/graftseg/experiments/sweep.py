@@ -269,15 +269,25 @@ def _run(
     tell: Tell,
 ) -> dict[str, str]:
     """Train, test and record trials in the folders of runs and of records; return the reason for each failure."""
-    failures, states = {}, [trial.state for trial in trials]
+    failures: dict[str, str] = {}
+    states = [trial.state for trial in trials]
     chosen, (out, results) = executor.choose_device(device), folders
     work = Work("Training runs", tuple(store.path for store in stores.values()), (out,), chosen)
     with executor.running(partial(_train_and_test, stores, str(chosen)), trials, work) as finished:
         for number, (trial, state, wait) in enumerate(zip(trials, states, finished, strict=True), start=1):
             tell(f"{trial.name} ({number} of {len(trials)}): {state}")
-            if reason := _failure_of(trial, wait, results, tell):
-                failures[trial.name] = reason
-                tell(f"{trial.name}: failed: {reason}")
+            try:
+                outcome = wait()
+                if not isinstance(outcome, str):
+                    recording.record_run(trial.run, None, variant=trial.variant, results=results)
+            except Exception as error:
+                outcome = _reason(error)
+            if isinstance(outcome, str):
+                failures[trial.name] = outcome
+                tell(f"{trial.name}: failed: {outcome}")
+            else:
+                scores = (f"{METRIC_NAMES[key]} {format_value(outcome[key])}" for key in METRIC_NAMES)
+                tell(f"{trial.name}: {', '.join(scores)}")
     return failures
 
 
@@ -297,19 +307,6 @@ def _train_and_test(stores: Mapping[str, Store], device: str, trial: Trial) -> d
             torch.cuda.empty_cache()
 
 
-def _failure_of(trial: Trial, wait: Callable[[], dict[str, float] | str], results: Path, tell: Tell) -> str:
-    """Wait for a trial, record it and print its scores. Return the reason for a failure, or an empty string."""
-    try:
-        figures = wait()
-        if isinstance(figures, str):
-            return figures
-        recording.record_run(trial.run, None, variant=trial.variant, results=results)
-    except Exception as error:
-        return _reason(error)
-    tell(f"{trial.name}: " + ", ".join(f"{METRIC_NAMES[key]} {format_value(figures[key])}" for key in METRIC_NAMES))
-    return ""
-
-
 def _reason(error: Exception) -> str:
     """Return the text of an error, as the reason for a failure. Raise a request to stop again."""
     if isinstance(error, StoppedError):
@@ -321,12 +318,8 @@ def _reason(error: Exception) -> str:
 
 
 def _summary(swept: Swept, to_do: int) -> str:
-    counts = {
-        "recorded before": len(swept.before),
-        "recorded now": len(swept.recorded),
-        "to do": to_do,
-        "failed": len(swept.failures),
-    }
+    counts = {"recorded before": len(swept.before), "recorded now": len(swept.recorded)}
+    counts |= {"to do": to_do, "failed": len(swept.failures)}
     if swept.other_settings:
         counts["recorded with other settings"] = len(swept.other_settings)
     return ", ".join(f"{count} {words}" for words, count in counts.items())

@@ -24,16 +24,9 @@ from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Published, load_recipe
 
 HEAD = (
-    "row",
-    "recipe",
-    "variant",
-    "seeds",
-    "checkpoint",
-    *METRIC_NAMES.values(),
-    "published",
-    "published checkpoint selected on",
-    "our best on test (oracle)",
-)
+    "row", "recipe", "variant", "seeds", "checkpoint", *METRIC_NAMES.values(),
+    "published", "published checkpoint selected on", "our best on test (oracle)",
+)  # fmt: skip
 INTRODUCTION = """\
 # Tables
 
@@ -203,16 +196,9 @@ BASELINE = "supervised"
 COMPARED_METRIC = "dice"
 DIFFERENT_FACTORS = "not comparable: shortened by different factors"
 GAINS_HEAD = (
-    "recipe",
-    "variant",
-    "seeds",
-    "steps",
-    "steps of the baseline",
-    f"{METRIC_NAMES[COMPARED_METRIC]} of the baseline",
-    METRIC_NAMES[COMPARED_METRIC],
-    "difference",
-    "95 % interval",
-)
+    "recipe", "variant", "seeds", "steps", "steps of the baseline", f"{METRIC_NAMES[COMPARED_METRIC]} of the baseline",
+    METRIC_NAMES[COMPARED_METRIC], "difference", "95 % interval",
+)  # fmt: skip
 
 
 def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
