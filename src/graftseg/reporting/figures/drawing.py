@@ -4,6 +4,7 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -49,22 +50,32 @@ STYLE: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class FigureResult:
+    """A written figure: its file, a caption, and the numbers it shows as a table."""
+
+    path: Path
+    caption: str
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
 @contextmanager
-def drawing(width: float, height: float) -> Iterator[Any]:
-    """Yield an empty matplotlib figure of this size in inches. The user's settings of matplotlib have no effect."""
+def canvas(path: Path, width: float, height: float) -> Iterator[Any]:
+    """Yield an empty matplotlib figure of this size in inches, then write it as SVG, PNG or PDF.
+
+    The suffix of the path is the format. The user's settings of matplotlib have no effect.
+    """
     matplotlib = import_optional("matplotlib", "figures", extra="figures")
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
-        yield import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
-
-
-def save(figure: Any, path: Path) -> None:
-    """Write a figure as SVG, PNG or PDF, according to the suffix. Call it inside ``drawing``."""
-    content, suffix = io.BytesIO(), path.suffix.lower()
-    figure.savefig(content, format=suffix[1:], metadata=METADATA[suffix], facecolor="white")
-    write_bytes(path, content.getvalue())
+        figure = import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
+        yield figure
+        content, suffix = io.BytesIO(), path.suffix.lower()
+        figure.savefig(content, format=suffix[1:], metadata=METADATA[suffix], facecolor="white")
+        write_bytes(path, content.getvalue())
 
 
 def check_target(path: Path) -> None:
