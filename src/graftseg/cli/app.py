@@ -199,7 +199,8 @@ def predict(
         say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
         say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
-    messages.print_warnings(predicted.warnings)
+    for warning in dict.fromkeys(predicted.warnings):
+        messages.print_warning(warning)
     messages.print_errors(predicted.failures)
     if predicted.failures:
         raise typer.Exit(2)

@@ -96,12 +96,6 @@ def print_warning(text: str) -> None:
     typer.echo(json.dumps({"warning": text}) if _as_json else f"graftseg: {in_one_line(text)}", err=True)
 
 
-def print_warnings(texts: Iterable[str]) -> None:
-    """Print each distinct warning once."""
-    for text in dict.fromkeys(texts):
-        print_warning(text)
-
-
 def print_errors(errors: Iterable[UserError]) -> None:
     """Print each distinct error once, because a missing package, for example, causes the same error for every scan."""
     for error in {str(error): error for error in errors}.values():

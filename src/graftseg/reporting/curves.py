@@ -106,7 +106,9 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
     """
     steps, values = frame.steps, frame.values(curve)
     parts = [curve] if style == "dots" else split(curve, stages)
-    end = _end_label(parts[-1], style)
+    width = running_mean_width(len(parts[-1].steps)) if style == "noisy" else 1
+    last = format_number(parts[-1].values[-width:].mean())
+    end = f"last {last}" if width == 1 else f"mean of last {width} steps {last}"
     content = [*values.rows(LEFT, frame.right), *_step_labels(frame, steps), *_stage_marks(frame, steps, stages)]
     content.append(element("text", title, class_="name", x=0, y=12))
     content.append(element("text", end, class_="last", x=frame.right, y=12, text_anchor="end"))
@@ -124,13 +126,6 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
 
 def _line(curve: Curve, steps: Axis, values: Axis, class_: str) -> Markup:
     return element("polyline", class_=class_, points=points(map(steps.at, curve.steps), map(values.at, curve.values)))
-
-
-def _end_label(part: Curve, style: Style) -> str:
-    """Return a label with the last value of a curve, or with the last running mean of a noisy curve."""
-    width = running_mean_width(len(part.steps)) if style == "noisy" else 1
-    mean = format_number(part.values[-width:].mean())
-    return f"last {mean}" if width == 1 else f"mean of last {width} steps {mean}"
 
 
 def _step_labels(frame: Frame, steps: Axis) -> list[Markup]:

@@ -51,7 +51,15 @@ def strips(title: str, rows: Sequence[Strip]) -> Markup:
     height = TITLE + ROW * len(rows) + AXIS
     content = [element("text", title, class_="name", x=0, y=12), *axis.columns(TITLE, height - AXIS, height - 6)]
     for index, row in enumerate(rows):
-        content += _strip(row, axis, TITLE + ROW * (index + 0.5))
+        middle, x = TITLE + ROW * (index + 0.5), axis.at(row.median)
+        name = row.name if len(row.name) <= MAX_NAME_LENGTH else row.name[: MAX_NAME_LENGTH - 1] + "…"
+        label = element("title", row.name)
+        content.append(element("text", label, name, x=LEFT - 12, y=middle, dy="0.32em", text_anchor="end"))
+        ranked = sorted(row.values.items(), key=lambda pair: (pair[1], pair[0]))
+        shown = (ranked[place] for place in evenly_spaced(len(ranked), MAX_DOTS))
+        for (case, value), offset in zip(shown, cycle(OFFSETS), strict=False):
+            content.append(dot(case, value, axis.at(value), middle + offset, f"case {row.kind}"))
+        content.append(element("line", class_="median", x1=x, x2=x, y1=middle - 11, y2=middle + 11))
     medians = ", ".join(f"{row.name} {format_number(row.median)}" for row in rows)
     return chart(f"{title}; medians: {medians}", WIDTH, height, content)
 
@@ -74,19 +82,3 @@ def bands(title: str, levels: Sequence[float], groups: Sequence[Band]) -> Markup
         content.append(element("polyline", class_=f"line {group.kind}", points=points(xs, middle)))
     names = " and ".join(group.kind for group in groups)
     return chart(f"{title}: {names}", WIDTH, HEIGHT, content)
-
-
-def _strip(row: Strip, axis: Axis, middle: float) -> list[Markup]:
-    name = row.name if len(row.name) <= MAX_NAME_LENGTH else row.name[: MAX_NAME_LENGTH - 1] + "…"
-    label = element("title", row.name)
-    drawn = [element("text", label, name, x=LEFT - 12, y=middle, dy="0.32em", text_anchor="end")]
-    for (case, value), offset in zip(_thinned(row.values), cycle(OFFSETS), strict=False):
-        drawn.append(dot(case, value, axis.at(value), middle + offset, f"case {row.kind}"))
-    x = axis.at(row.median)
-    return [*drawn, element("line", class_="median", x1=x, x2=x, y1=middle - 11, y2=middle + 11)]
-
-
-def _thinned(values: dict[str, float]) -> list[tuple[str, float]]:
-    """Return at most ``MAX_DOTS`` cases, sorted by value, including the lowest and the highest value."""
-    ranked = sorted(values.items(), key=lambda pair: (pair[1], pair[0]))
-    return [ranked[index] for index in evenly_spaced(len(ranked), MAX_DOTS)]

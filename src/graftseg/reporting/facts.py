@@ -46,19 +46,14 @@ FOLD_NAMES = {
 
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
     """Return the names from the store of the run and the manifest of its predictions."""
-    root = None if store is None else Path(store.root)
-    return Provenance("" if root is None else folder_name(root), "" if results is None else _scans_name(results, root))
-
-
-def _scans_name(results: Results, root: Path | None) -> str:
-    folder = _scans_folder(results.folder)
+    name = "" if store is None else folder_name(Path(store.root))
+    folder = None if results is None else _scans_folder(results.folder)
     if folder is None:
-        return ""
+        return Provenance(name)
     if is_store(folder):
-        name = "" if root is None else folder_name(root)
-        return f"test cases of {name}" if name else "test cases of the store"
+        return Provenance(name, f"test cases of {name or 'the store'}")
     data = folder_name(folder.parent) if folder.name == IMAGES else ""
-    return f"{data}/{folder.name}" if data else folder_name(folder)
+    return Provenance(name, f"{data}/{folder.name}" if data else folder_name(folder))
 
 
 def _scans_folder(predictions: Path) -> Path | None:
@@ -109,13 +104,13 @@ def terms_in(sections: Iterable[str]) -> dict[str, str]:
     """Return the explanations of the terms that occur in the text of rendered sections."""
     text = TAG.sub(" ", " ".join(sections))
     terms: dict[str, str] = vars(ENVIRONMENT.get_template("terms.html").module)["terms"]
-    return {term: meaning for term, meaning in terms.items() if _pattern(term).search(text)}
 
+    def occurs(term: str) -> bool:
+        # the first letter of a sentence may be a capital letter
+        first = f"[{term[0].lower()}{term[0].upper()}]" if " " in term or term.isalpha() else term[0]
+        return re.search(rf"(?<![\w-]){first}{re.escape(term[1:])}(?![\w-])", text) is not None
 
-def _pattern(term: str) -> re.Pattern[str]:
-    """Return a pattern of the whole term. The first letter of a sentence may be a capital letter."""
-    first = f"[{term[0].lower()}{term[0].upper()}]" if " " in term or term.isalpha() else term[0]
-    return re.compile(rf"(?<![\w-]){first}{re.escape(term[1:])}(?![\w-])")
+    return {term: meaning for term, meaning in terms.items() if occurs(term)}
 
 
 def case_counts(facts: dict[str, Any]) -> str:

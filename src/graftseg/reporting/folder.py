@@ -77,31 +77,22 @@ def read_store(run: RunFolder) -> Store | None:
 def read_curves(run: RunFolder) -> Log | None:
     """Load the curves of the training log, or return None if no step was logged."""
     lines = read_log(run.log_file)
+    steps = [line for line in lines if "total" in line]
     try:
-        return _log_of(lines) if lines else None
+        total = [(line["global_step"], line["total"]) for line in steps]
+        rates = [(line["global_step"], line["lr"]) for line in steps if "lr" in line]
+        terms, validation = _by_name(steps, "terms"), _by_name(lines, "validation")
+        dropped = sum(map(_dropped, [total, rates, *terms.values(), *validation.values()]))
+        log = Log(_curve(total), _curves(terms), _curve(rates), _curves(validation), _find_stages(steps), dropped)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UserError(Code.DAMAGED_FILE, run.log_file, f"damaged or edited ({error})", LOG_REMEDY) from None
-
-
-def _log_of(lines: list[dict[str, Any]]) -> Log:
-    steps = [line for line in lines if "total" in line]
-    total = [(line["global_step"], line["total"]) for line in steps]
-    rates = [(line["global_step"], line["lr"]) for line in steps if "lr" in line]
-    terms, validation = _by_name(steps, "terms"), _by_name(lines, "validation")
-    return Log(
-        total=_curve(total),
-        terms=_curves(terms),
-        learning_rates=_curve(rates),
-        validation=_curves(validation),
-        stages=_find_stages(steps),
-        dropped=sum(map(_dropped, [total, rates, *terms.values(), *validation.values()])),
-    )
+    return log if lines else None
 
 
 def snapshot_paths(run: RunFolder) -> dict[int, Path]:
     """Return the paths of the snapshots by global step, in order."""
     paths = [path for path in run.snapshots.glob("*.npz") if path.stem.isdigit()]
-    return {int(path.stem): path for path in sorted(paths, key=lambda path: int(path.stem))}
+    return dict(sorted((int(path.stem), path) for path in paths))
 
 
 def snapshot_names(path: Path) -> list[str]:

@@ -1,6 +1,5 @@
 """Notices at the top of a report: network for prediction, continued training, checks of the teacher, warnings."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graftseg.core.phrases import counted
@@ -23,11 +22,18 @@ def notices_of(run: RunFolder) -> list[Notice]:
     """Return the notices of a run, or those of a cross-validation and all of its folds."""
     shipped = run.shipped()
     notices = [] if shipped is None else [Notice("Network for prediction", _closed(shipped.sentence))]
-    if run.exists:
-        notices += _continuation_notices(run)
-    members = [(run.fold(number), f", fold {number}") for number in range(fold_count(run))] or [(run, "")]
-    for member, suffix in members:
-        notices += _training_notices(member, suffix)
+    manifest = run.manifest() if run.exists else {}
+    if origin := manifest.get("continued_from"):
+        labels = counted(len(origin["new_labels"]), "new label")
+        notices.append(Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}."))
+    if gain := manifest.get("gain"):
+        notices.append(Notice("Gain", _closed(str(gain["sentence"]))))
+    for member, suffix in [(run.fold(n), f", fold {n}") for n in range(fold_count(run))] or [(run, "")]:
+        for check in member.teacher_checks():
+            is_warning = check.decision in ("skip", "stop")
+            notices.append(Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), is_warning))
+        warnings = map(str, warnings_in(member.manifest()))
+        notices += [Notice(f"Warning{suffix}", _closed(warning), is_warning=True) for warning in warnings]
     return notices
 
 
@@ -49,24 +55,6 @@ def network_note(run: RunFolder, scores: Evaluation | None, baseline: Evaluation
 
 def _scored_cases(evaluation: Evaluation) -> set[str]:
     return {row.case for row in evaluation.rows}
-
-
-def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
-    """Yield the start of a continued run, and its gain over the earlier run."""
-    manifest = run.manifest()
-    if origin := manifest.get("continued_from"):
-        labels = counted(len(origin["new_labels"]), "new label")
-        yield Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}.")
-    if gain := manifest.get("gain"):
-        yield Notice("Gain", _closed(str(gain["sentence"])))
-
-
-def _training_notices(run: RunFolder, suffix: str) -> Iterator[Notice]:
-    """Yield the checks of the teacher, in order, and the warnings of a run."""
-    for check in run.teacher_checks():
-        yield Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), check.decision in ("skip", "stop"))
-    for warning in warnings_in(run.manifest()):
-        yield Notice(f"Warning{suffix}", _closed(str(warning)), is_warning=True)
 
 
 def _closed(sentence: str) -> str:

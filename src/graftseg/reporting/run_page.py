@@ -1,6 +1,7 @@
 """The page of a run: one self-contained HTML file."""
 
 from pathlib import Path
+from typing import Any
 
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import existing_baselines
@@ -58,14 +59,9 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     ]
     sections.append(notes_section(facts, evaluation, used_checkpoint(results, facts), sections=sections))
     verdicts = [verdict_of(evaluated, evaluated_baseline), *missed_classes(results)]
-    summary = render(
-        "run_summary",
-        verdicts=verdicts,
-        facts=facts,
-        counts=case_counts(facts),
-        state=STATES.get(str(facts.get("status", "")), ""),
-        notices=notices_of(folder),
-    )
+    state = STATES.get(str(facts.get("status", "")), "")
+    view: dict[str, Any] = {"verdicts": verdicts, "facts": facts, "counts": case_counts(facts), "state": state}
+    summary = render("run_summary", notices=notices_of(folder), **view)
     footer = f"Trained with graftseg {facts.get('versions', {}).get('graftseg', '')}. {SELF_CONTAINED}"
     title, target = run_title(facts, names.data), out or run / "report.html"
     return write_page(target, "graftseg report", title, summary, sections, footer)

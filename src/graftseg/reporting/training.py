@@ -17,14 +17,22 @@ NOT_LOGGED = Missing("No step has been logged.", *TRAIN)
 
 
 def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:
-    """Render the curves of all logged values and the time of each phase of a step."""
+    """Render the curves of all logged values, over the same steps, and the time of each phase of a step."""
     seconds = facts.get("seconds_per_step") or {}
     phases = sorted(seconds.items(), key=lambda item: PHASES.index(item[0]) if item[0] in PHASES else len(PHASES))
     view: dict[str, Any] = {"has_phases": True, "phases": phases, "total": sum(seconds.values())}
     if log is None or log.total is None:
         return render("training", empty=NOT_LOGGED, **view)
-    charts = _main_curves(log, log.total)
-    return render("training", charts=charts, small_charts=_term_curves(log), caption=_caption(log), **view)
+    span, unnamed = _span(log), _unnamed(log.stages)
+    charts = [panel("Total loss", log.total, Frame(WIDE, 260.0, *span), stages=log.stages)]
+    for name, curve in log.validation.items():
+        charts.append(panel(_score_title(name), curve, Frame(WIDE, 150.0, *span), stages=unnamed, style="dots"))
+    if log.learning_rates is not None:
+        frame = Frame(WIDE, 100.0, *span)
+        charts.append(panel("Learning rate", log.learning_rates, frame, stages=unnamed, style="plain"))
+    small = [panel(name, curve, Frame(NARROW, 170.0, *span), stages=unnamed) for name, curve in log.terms.items()]
+    small = small if len(small) > 1 else []  # a single term is the total loss
+    return render("training", charts=charts, small_charts=small, caption=_caption(log), **view)
 
 
 def fold_curves_section(logs: Sequence[Log | None]) -> Markup:
@@ -50,29 +58,6 @@ def _fold_curves(log: Log) -> Iterator[tuple[str, Curve, Style]]:
         yield _score_title(name).lower(), curve, "dots"
 
 
-def _main_curves(log: Log, total: Curve) -> list[Markup]:
-    """Draw total loss, validation and learning rate. All charts have the same step axis."""
-    first, last = _span(log)
-    unnamed = _unnamed(log.stages)
-    panels = [panel("Total loss", total, Frame(WIDE, 260.0, first, last), stages=log.stages)]
-    panels += [
-        panel(_score_title(name), curve, Frame(WIDE, 150.0, first, last), stages=unnamed, style="dots")
-        for name, curve in log.validation.items()
-    ]
-    if log.learning_rates is not None:
-        frame = Frame(WIDE, 100.0, first, last)
-        panels.append(panel("Learning rate", log.learning_rates, frame, stages=unnamed, style="plain"))
-    return panels
-
-
-def _term_curves(log: Log) -> list[Markup]:
-    """Draw a small chart for each term of the loss, if there are several terms."""
-    if len(log.terms) < 2:
-        return []
-    frame = Frame(NARROW, 170.0, *_span(log))
-    return [panel(name, curve, frame, stages=_unnamed(log.stages)) for name, curve in log.terms.items()]
-
-
 def _caption(log: Log) -> dict[str, Any]:
     """Collect the values of the caption.
 
@@ -82,7 +67,9 @@ def _caption(log: Log) -> dict[str, Any]:
     dropped: number of values that are not finite
     """
     parts = [] if log.total is None else split(log.total, log.stages)
-    terms = [(stage.method, _terms_of(log, stage)) for stage in log.stages]
+    terms = [
+        (stage.method, [name for name, curve in log.terms.items() if _has_steps(curve, stage)]) for stage in log.stages
+    ]
     return {
         "stages": log.stages,
         "widths": sorted({running_mean_width(len(part.steps)) for part in parts} - {1}),
@@ -91,11 +78,8 @@ def _caption(log: Log) -> dict[str, Any]:
     }
 
 
-def _terms_of(log: Log, stage: Stage) -> list[str]:
-    """Return the names of the loss terms that were logged in a stage."""
-    return [
-        name for name, curve in log.terms.items() if ((curve.steps >= stage.first) & (curve.steps <= stage.last)).any()
-    ]
+def _has_steps(curve: Curve, stage: Stage) -> bool:
+    return bool(((curve.steps >= stage.first) & (curve.steps <= stage.last)).any())
 
 
 def _score_title(name: str) -> str:

@@ -108,7 +108,8 @@ def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoo
     shade = np.zeros(view.size**2)
     hits = np.flatnonzero(np.isfinite(depth))
     normals = volume.normals(starts[hits] - depth[hits, None] * toward) @ view.camera.axes.T
-    shade[hits] = _lambert(normals)
+    light = normals @ (LIGHT / np.linalg.norm(LIGHT))
+    shade[hits] = np.clip(AMBIENT + DIFFUSE * np.maximum(light, 0.0), 0.0, 1.0)
     return Surface(depth.reshape(view.size, -1), shade.reshape(view.size, -1))
 
 
@@ -219,9 +220,3 @@ class _Volume:
         slopes = [self.at(self.field, points - step) - self.at(self.field, points + step) for step in steps]
         normals = np.stack(slopes, axis=-1) / self.spacing
         return np.asarray(normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-9))
-
-
-def _lambert(normals: Floats) -> Floats:
-    """Return the brightness of surfaces with normals toward the viewer, up and right, from 0 to 1."""
-    light = LIGHT / np.linalg.norm(LIGHT)
-    return np.asarray(np.clip(AMBIENT + DIFFUSE * np.maximum(normals @ light, 0.0), 0.0, 1.0))

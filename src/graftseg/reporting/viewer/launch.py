@@ -104,12 +104,12 @@ def serve(
         timer.daemon = True
         timer.start()
     if should_stop is not None:
-        Thread(target=_stop_when, args=(server, should_stop), daemon=True).start()
+
+        def wait() -> None:
+            while not should_stop():
+                sleep(1.0)
+            server.should_exit = True
+
+        Thread(target=wait, daemon=True).start()
     with listener:
         server.run(sockets=[listener])
-
-
-def _stop_when(server: uvicorn.Server, should_stop: Callable[[], bool]) -> None:
-    while not should_stop():
-        sleep(1.0)
-    server.should_exit = True

@@ -80,18 +80,15 @@ class LiveRun:
         return lines
 
     def _state(self) -> dict[str, Any]:
-        rate = self._rate()
-        left = (self._total - self._step) / rate if rate else None
-        progress = {"status": self._run.status, "step": self._step, "total": self._total}
-        return progress | {"steps_per_second": rate, "remaining": left, "stages": self._stages}
-
-    def _rate(self) -> float | None:
         now = self._clock()
         self._times.append((now, self._step))
         while now - self._times[0][0] > RATE_SECONDS and len(self._times) > 2:
             self._times.popleft()
         then, first = self._times[0]
-        return (self._step - first) / (now - then) if now > then and self._step > first else None
+        rate = (self._step - first) / (now - then) if now > then and self._step > first else None
+        left = (self._total - self._step) / rate if rate else None
+        progress = {"status": self._run.status, "step": self._step, "total": self._total}
+        return progress | {"steps_per_second": rate, "remaining": left, "stages": self._stages}
 
 
 def stages_of(recipe: Recipe) -> list[dict[str, Any]]:

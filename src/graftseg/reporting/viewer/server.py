@@ -197,6 +197,5 @@ def _report_policy() -> str:
 
 
 def _user_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, UserError):
-        raise error
+    assert isinstance(error, UserError)
     return JSONResponse(error.to_json(), STATUS.get(error.code, 422))
