@@ -40,7 +40,8 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
     handler = _JsonLog(logging.WARNING)
-    _format_log(_VisibleLog())
+    last_resort = logging.lastResort or logging.NullHandler()
+    last_resort.setFormatter(_VisibleLog())
     if as_json:
         logging.captureWarnings(True)
         logging.getLogger().addHandler(handler)
@@ -48,7 +49,7 @@ def stderr_format(as_json: bool) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        _format_log(None)
+        last_resort.setFormatter(None)
         if as_json:
             logging.captureWarnings(False)
         hide_progress(before)
@@ -60,12 +61,6 @@ class _JsonLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
-
-
-def _format_log(form: logging.Formatter | None) -> None:
-    """Set the format of log messages on stderr, unless another handler prints them."""
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(form)
 
 
 class _VisibleLog(logging.Formatter):

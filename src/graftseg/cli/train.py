@@ -201,7 +201,7 @@ def _show_live(out: Path) -> None:
 
     require_server()
     from graftseg.reporting.viewer.launch import require_front_end
-    from graftseg.reporting.viewer.live_page import start_live_page
+    from graftseg.reporting.viewer.view import start_live_page
 
     require_front_end()
     page = start_live_page(out)

@@ -93,14 +93,12 @@ def rows_of(name: str) -> list[Row]:
         return rows
     in_paper = {row.recipe for entry in TABLES.values() for row in entry.rows}
     extra = [recipe for recipe in shipped_recipes() if benchmark_of(recipe) == name and recipe not in in_paper]
-    return [*rows, *(Row(recipe.partition("/")[2], recipe) for recipe in sorted(extra, key=_labels_and_method))]
 
+    def labels_and_method(row: Row) -> tuple[int, str]:
+        count = row.recipe.partition("/")[0].rpartition("-")[2]
+        return int(count) if count.isdigit() else 0, row.name
 
-def _labels_and_method(recipe: str) -> tuple[int, str]:
-    """Return the number of labeled cases and the method of a recipe."""
-    setting, _, method = recipe.partition("/")
-    count = setting.rpartition("-")[2]
-    return int(count) if count.isdigit() else 0, method
+    return rows + sorted((Row(recipe.partition("/")[2], recipe) for recipe in extra), key=labels_and_method)
 
 
 def markdown(lines: Lines) -> str:

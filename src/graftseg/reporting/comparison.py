@@ -10,7 +10,7 @@ from graftseg.core.predictions import precisions_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import AS_PLANNED, ONE_RUN, UnlabeledUse
+from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
 from graftseg.reporting.rendering import render
@@ -46,7 +46,9 @@ def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans, or None without an evaluated supervised baseline."""
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
-    return verdict_sentence(baseline.results.evaluation, run.results.evaluation, use=run.use)
+    pair = baseline.results.evaluation, run.results.evaluation
+    sentence = verdicts.verdict_between(*pair, use=run.use) if can_be_paired(*pair) else ""
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else None
 
 
 def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
@@ -54,16 +56,6 @@ def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
     method, baseline_method = (str(evaluated.facts.get("method")) for evaluated in (run, baseline))
     labeled = [evaluated.facts.get("store", {}).get("labeled") for evaluated in (run, baseline)]
     return baseline_method == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
-
-
-def verdict_sentence(
-    baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED
-) -> str | None:
-    """Return the verdict on two evaluations as a sentence, or None if they cannot be paired."""
-    if not can_be_paired(baseline, run):
-        return None
-    sentence = verdicts.verdict_between(baseline, run, scope, use)
-    return sentence[0].upper() + sentence[1:] + "."
 
 
 def missed_classes(results: Results | None) -> Iterator[str]:

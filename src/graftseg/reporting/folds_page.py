@@ -10,9 +10,9 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse
+from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse, verdict_between
 from graftseg.reporting.cases import ReportedCase, cases_section, predicted_cases
-from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes, verdict_sentence
+from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes
 from graftseg.reporting.facts import case_span, channels_of, fold_facts, notes_section, provenance_of, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
@@ -54,6 +54,7 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
         finding, remedy = "not every fold has been trained and scored", "resume the training with --resume"
         raise UserError(Code.RUN_UNFINISHED, untrained[0] if untrained else run.path, finding, remedy)
     baseline = evaluation_of(read_results(run.baseline.path))
+    dice_of_baseline = baseline_dice(results, baseline)
     manifests = [fold.manifest() for fold in folds]
     facts = manifests[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
     recipe, store = read_recipe(run), read_store(folds[0])
@@ -62,16 +63,11 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
     gallery, names = Gallery(class_names(facts), Album(), orientation), provenance_of(store, tested)
     network = network_note(run, results.evaluation, baseline)
     description = read_object(run.folds_file)
-    labeled, unlabeled = (case_span(manifests, kind) for kind in ("labeled", "unlabeled"))
-    trained = (
-        f"each fold trained with {labeled} labeled and {unlabeled} unlabeled cases, "
-        f"seed {description.get('seed', 'unknown')}."
-    )
+    counts = " and ".join(f"{case_span(manifests, kind)} {kind}" for kind in ("labeled", "unlabeled"))
+    trained = f"each fold trained with {counts} cases, seed {description.get('seed', 'unknown')}."
     sections = [
-        results_section(
-            results, facts, baseline=baseline_dice(results, baseline), has_links=has_links, network=network
-        ),
-        _cases(run, held_out, results, baseline, gallery),
+        results_section(results, facts, baseline=dice_of_baseline, has_links=has_links, network=network),
+        cases_section(results, gallery, _predicted(run, held_out), dice_of_baseline),
         _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline)),
         _folds(held_out, results.evaluation, manifests),
         fold_curves_section([read_curves(fold) for fold in folds]),
@@ -100,22 +96,19 @@ def render_methods(run: RunFolder, head: Sequence[str], rows: Sequence[Sequence[
 
 def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Evaluation | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans for a group of cases, or None without a comparison."""
-    if results is None or baseline is None:
+    if results is None or baseline is None or not can_be_paired(baseline, results.evaluation):
         return None
-    verdict = verdict_sentence(baseline, results.evaluation, SEVERAL_RUNS, unlabeled_use(run))
-    return f"{cases}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
+    return f"{cases}: {verdict_between(baseline, results.evaluation, SEVERAL_RUNS, unlabeled_use(run))}."
 
 
-def _cases(
-    run: RunFolder, held_out: Sequence[tuple[str, ...]], results: Results, baseline: Evaluation | None, gallery: Gallery
-) -> Markup:
-    """Render cases of all folds, each predicted by the network that was not trained on it."""
+def _predicted(run: RunFolder, held_out: Sequence[tuple[str, ...]]) -> dict[str, ReportedCase]:
+    """Return the cases of all folds, each predicted by the network that was not trained on it."""
     predicted: dict[str, ReportedCase] = {}
     for number, cases in enumerate(held_out):
         fold_results = read_results(run.fold(number).predictions)
         if fold_results is not None:
             predicted |= predicted_cases(fold_results, cases, f"held out of fold {number}")
-    return cases_section(results, gallery, predicted, baseline_dice(results, baseline))
+    return predicted
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:

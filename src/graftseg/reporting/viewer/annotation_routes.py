@@ -1,5 +1,8 @@
 """HTTP routes of the annotation: open a case, add strokes, finish a case, and continue the training."""
 
+from collections.abc import Callable
+from threading import Lock
+from time import monotonic
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,11 +17,12 @@ from graftseg.data.annotation.draft import Draft
 from graftseg.data.annotation.folder import Action
 from graftseg.data.annotation.strokes import RUN, parse_runs
 from graftseg.reporting.viewer.annotator import Annotator
-from graftseg.reporting.viewer.leases import Leases
 from graftseg.reporting.viewer.retraining import Retraining
 from graftseg.reporting.viewer.server import OCTET_STREAM
 from graftseg.reporting.viewer.volumes import as_nifti
 
+LEASE_SECONDS = 10.0
+"""A lease ends if its tab sends no request for this time, because the tab may have been closed."""
 MAX_JSON_BYTES = 1000
 MIN_STROKE_BYTES = 2**16
 """Strokes up to this size are accepted even for tiny scans."""
@@ -34,6 +38,38 @@ class _TabRequest(BaseModel):
 
 class _FinishRequest(_TabRequest):
     action: Action
+
+
+class Leases:
+    """The browser tab that may change each case, and the time of its last request. Other tabs only show it."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock, self._lock = clock, Lock()
+        self._held: dict[int, tuple[str, float]] = {}
+        self._seconds: dict[int, float] = {}
+
+    def take(self, case: int, tab: str) -> bool:
+        """Give the lease of a case to a tab, unless another tab has it. Return whether the tab has the lease."""
+        with self._lock:
+            now = self._clock()
+            holder, last_request = self._held.get(case, (tab, now))
+            is_held = now - last_request < LEASE_SECONDS
+            if is_held and holder != tab:
+                return False
+            if is_held:
+                self._seconds[case] = self._seconds.get(case, 0.0) + now - last_request
+            self._held[case] = tab, now
+            return True
+
+    def collect_seconds(self, case: int) -> float:
+        """Return the time for which a tab has had the lease of a case, since the last call."""
+        with self._lock:
+            return self._seconds.pop(case, 0.0)
+
+    def release(self, case: int) -> None:
+        """End the lease of a case."""
+        with self._lock:
+            self._held.pop(case, None)
 
 
 class AnnotationRoutes:

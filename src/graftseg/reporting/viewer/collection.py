@@ -124,21 +124,16 @@ def collect_run(run: RunFolder) -> Collection:
     folder, _ = folder_of_network(run, "shipped", None)
     facts = folder.training_manifest() if folder.exists else folder.fold(0).training_manifest()
     classes = tuple(facts["store"]["classes"])
-    held_out = _held_out_cases(run, classes) if run.folds_file.is_file() else []
+    held_out = []
+    for number, names in enumerate(held_out_by_fold(run) if run.folds_file.is_file() else ()):
+        cases_of_fold = _tested_cases(run.fold(number).predictions, classes)
+        split = f"held out of fold {number}"
+        held_out += [replace(case, split=split) for case in cases_of_fold if case.name in names]
     # the ensemble of all folds has seen every held-out case, so the network of the fold comes first
     tested = _unique([*held_out, *_tested_cases(folder.predictions, classes)])
     tested.sort(key=lambda case: (case.dice is None, case.dice, case.name))
     cases = _unique([*tested, *_training_cases(folder)])
     return Collection("run", run.path.resolve().name, classes, tuple(cases))
-
-
-def _held_out_cases(run: RunFolder, classes: tuple[str, ...]) -> list[ViewedCase]:
-    """Return the held-out cases of all finished folds."""
-    cases = []
-    for number, names in enumerate(held_out_by_fold(run)):
-        tested = _tested_cases(run.fold(number).predictions, classes)
-        cases += [replace(case, split=f"held out of fold {number}") for case in tested if case.name in names]
-    return cases
 
 
 def _unique(cases: Iterable[ViewedCase]) -> list[ViewedCase]:

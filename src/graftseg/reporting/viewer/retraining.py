@@ -12,7 +12,6 @@ from graftseg.core.files import check_target_file
 from graftseg.core.reading import read_text
 from graftseg.core.run_folder import RunFolder
 
-State = Literal["idle", "running", "finished", "failed"]
 SHOWN_LINES = 8
 
 
@@ -25,7 +24,7 @@ class Retraining:
     def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
         self._options = ["--data", str(data), "--device", device]
-        self._state: State = "idle"
+        self._state: Literal["idle", "running", "finished", "failed"] = "idle"
         self._began = self._ended = 0.0
         self._target: Path | None = None
         self._lock = Lock()
@@ -84,8 +83,7 @@ def is_worse(run: RunFolder) -> bool:
 
 def _summary(run: RunFolder) -> str | None:
     """Return a sentence on the gain of a continued run, if it is known."""
-    gain = run.manifest().get("gain")
-    if gain is None:
+    if (gain := run.manifest().get("gain")) is None:
         return None
-    addition = ". The page keeps the earlier network" if is_worse(run) else ""
-    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}{addition}."
+    addition = " The page keeps the earlier network." if is_worse(run) else ""
+    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}.{addition}"
