@@ -17,10 +17,8 @@ from graftseg.core.errors import Code
 from graftseg.data.store import Store
 from graftseg.experiments.speed import package_step, stopwatch
 from graftseg.experiments.speed.measure import Measurement, Plan, Times, measure, measurement_table, whole_epochs
-from graftseg.experiments.speed.memory import CLEAR, peak_memory
-from graftseg.experiments.speed.stopwatch import PHASES, Stopwatch
-from graftseg.experiments.speed.subject import self_training_stage, subject_of
-from graftseg.experiments.speed.synthetic import synthetic_shape, synthetic_store
+from graftseg.experiments.speed.stopwatch import CLEAR, PHASES, Stopwatch, peak_memory
+from graftseg.experiments.speed.subject import self_training_stage, subject_of, synthetic_shape, synthetic_store
 from graftseg.methods.bcp import Bcp
 from graftseg.ops import pseudo_labels
 from graftseg.ops.components import largest_components

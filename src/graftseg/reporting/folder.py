@@ -17,11 +17,27 @@ from graftseg.core.reading import open_regular, read_text
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, find_store, open_store
 from graftseg.recipes.reading import MAX_BYTES, read_yaml
-from graftseg.reporting.curves import Curve, Stage
 
 MAX_SNAPSHOT_BYTES = 2**28
 MAX_VALUE = 1e30  # larger values are treated as not finite
 Pairs = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Finite values over ascending global steps."""
+
+    steps: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A training stage: its method and its first and last global step."""
+
+    method: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
