@@ -57,15 +57,11 @@ def stderr_format(as_json: bool) -> Iterator[None]:
 
 
 class _JsonLog(logging.Handler):
-    """Log handler that prints log messages and Python warnings as JSON."""
-
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
 
 
 class _VisibleLog(logging.Formatter):
-    """Log format with one line per message and with hidden characters as escapes."""
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         return in_one_line(record.message)
 

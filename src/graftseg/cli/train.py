@@ -159,7 +159,6 @@ def refuse_ranks(verb: str) -> None:
 
 
 def _refuse_conflicts(given: Collection[str]) -> None:
-    """Raise a UserError for options that cannot be combined, or without another option."""
     for option, other in NEEDED.items():
         if option in given and other not in given:
             raise UserError(Code.OPTION_CONFLICT, option, f"needs {other}", f"add {other}, or omit {option}")
@@ -209,7 +208,6 @@ def _show_live(out: Path) -> None:
 
 
 def _continue(run: Path, out: Path, options: Options) -> None:
-    """Continue a run with new labels; print the number of new labels and the gain."""
     from graftseg import api
 
     result = api.continue_training(run, out, **options)

@@ -141,7 +141,6 @@ def train_methods(
 
 
 def _start(plan: Recipe, store: Store, run: RunFolder, recipes_for: RecipesFor) -> None:
-    """Write the plan and the recipes of all methods."""
     cases = training_cases(store, plan.batches)
     recipes = recipes_for(store, len(cases.labeled))
     for compared, _ in recipes.values():

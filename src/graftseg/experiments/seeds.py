@@ -123,7 +123,6 @@ def _train_seeds(
 
 
 def _train_and_test(base: Recipe, store: Store, folder: RunFolder, device: str, is_tested: bool, seed: int) -> None:
-    """Train or finish a seed, and save its label maps and scores."""
     ensure_trained(_with_seed(base, seed), store, folder.seed(seed), device)
     if is_tested:
         run_scores(folder.seed(seed), store, device)

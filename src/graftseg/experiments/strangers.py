@@ -110,7 +110,6 @@ def strangers_page(results: Path) -> str:
 
 
 def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
-    """Return the rows of the criteria that every run should meet."""
     worst = min(runs, key=lambda run: run.gain)
     counts = sum(run.gain >= 0 for run in runs), sum(run.is_not_worse for run in runs)
     raw, noise = (f"{count} of {len(runs)} runs ({100 * count / len(runs):.1f} %)" for count in counts)

@@ -250,7 +250,6 @@ def _prepare(benchmark: str) -> str:
 
 
 def _problems(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str, UserError]:
-    """Check trials before any training, and return the errors by trial."""
     problems: dict[str, UserError] = {}
     for trial in missing:
         try:

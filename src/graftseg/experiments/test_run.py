@@ -113,10 +113,13 @@ def _check_baseline(run: RunFolder) -> None:
         raise UserError(Code.RUN_MISMATCH, run.baseline.path, finding, remedy)
 
 
+def _trained_names(network: RunFolder) -> set[str]:
+    store = network.training_manifest()["store"]
+    return {str(name) for key in ("labeled", "unlabeled") for name in store.get(key, ())}
+
+
 def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
-    stores = [network.training_manifest()["store"] for network in networks]
-    trained = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
-    if shared := sorted(same_names(names, trained)):
+    if shared := sorted(same_names(names, set().union(*map(_trained_names, networks)))):
         verb = "has the name of a training scan" if len(shared) == 1 else "have the names of training scans"
         yield (
             f"{len(shared)} of {len(names)} test cases {verb} ({shared[0]}): if they are the same scans, "
@@ -135,7 +138,6 @@ def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> Plann
 
 
 def _predict(plan: PlannedPrediction) -> Predicted:
-    """Write label maps of all test scans. Raise if a scan cannot be predicted."""
     predicted = plan.predict()
     if predicted.failures:
         raise predicted.failures[0]
@@ -170,10 +172,9 @@ def _training_checksums(networks: Iterable[RunFolder]) -> dict[str, str]:
     names: dict[str, str] = {}
     for network in networks:
         try:
-            store, facts = open_store(find_store(network)), network.training_manifest()["store"]
+            store, trained = open_store(find_store(network)), _trained_names(network)
         except (UserError, OSError):
             continue
-        trained = {str(name) for key in ("labeled", "unlabeled") for name in facts.get(key, ())}
         names |= {case.sha256[case.image]: case.name for case in store.cases if case.name in trained}
     return names
 

@@ -185,7 +185,6 @@ def _classes(labels: Labels) -> set[int]:
 
 
 def _row(case: str, shown: CaseSlice, gallery: Gallery) -> dict[str, Any]:
-    """Draw scan, reference and prediction of a slice, and of its neighbors for the slider."""
     frames = []
     for neighbor in shown.neighbors or (shown,):
         if neighbor.number == shown.number:

@@ -50,7 +50,6 @@ def difference_axis(values: Sequence[float]) -> Axis:
 
 
 def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[list[Markup], float]:
-    """Return a panel and its height."""
     rows = _rows(metric, comparisons)
     axis = difference_axis([value for _, pairs, _ in rows for value in pairs.differences.tolist()])
     bottom = top + TITLE + ROW * len(rows)
@@ -75,7 +74,6 @@ def _rows(metric: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pai
 
 
 def _row(pairs: Pairs, effect: Effect, axis: Axis, middle: float) -> list[Markup]:
-    """Draw a dot for each case, the confidence interval and the mean."""
     cases = zip(pairs.cases, pairs.differences.tolist(), cycle(OFFSETS), strict=False)
     drawn = [dot(case, value, axis.at(value), middle + offset, "case") for case, value, offset in cases]
     if not math.isnan(effect.low):

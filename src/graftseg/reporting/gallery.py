@@ -73,7 +73,6 @@ def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
 
 
 def _training_images(steps: Sequence[int], paths: dict[int, Path], gallery: Gallery) -> list[TrainingImage]:
-    """Return the training images in the first, the middle and the last snapshot of a stage."""
     return [
         _training_image(snapshot, name, gallery)
         for snapshot in (read_snapshot(paths[steps[index]]) for index in evenly_spaced(len(steps), SNAPSHOTS_PER_STAGE))
@@ -100,7 +99,6 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
 
 
 def _watched_picture(snapshot: Snapshot, name: str, gallery: Gallery) -> Markup:
-    """Draw a watched scan with its pseudo-labels, or nothing if the snapshot does not contain it."""
     image = snapshot.arrays.get(name)
     if image is None:
         return Markup()

@@ -17,31 +17,21 @@ from graftseg.core.files import write_text
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
+from graftseg.reporting import text
 from graftseg.reporting.folder import class_names
 from graftseg.reporting.missing import Missing
-from graftseg.reporting.text import (
-    counted,
-    fixed,
-    joined,
-    listed,
-    metric_text,
-    percent,
-    shown_text,
-    typeset,
-    visible_value,
-)
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),
     autoescape=True,
-    finalize=visible_value,
+    finalize=text.visible_value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 ENVIRONMENT.globals |= {"color_of": color_of, "deviation": DEVIATION}
-ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "metric_text": metric_text, "counted": counted}
-ENVIRONMENT.filters |= {"duration": duration, "joined": joined, "typeset": typeset, "shown_text": shown_text}
+FORMATS = (text.fixed, text.percent, text.metric_text, text.counted, text.joined, text.typeset, text.shown_text)
+ENVIRONMENT.filters |= {function.__name__: function for function in (*FORMATS, duration)}
 SELF_CONTAINED = "This page is self-contained and loads no other files."
 SECTION = re.compile(r'<section id="([\w-]+)" data-contents="([^"]+)">')
 """The start of a section, with its name in the table of contents."""
@@ -79,5 +69,5 @@ def run_title(facts: dict[str, Any], data: str = "") -> str:
     recipe, method = str(facts.get("recipe") or ""), str(facts.get("method") or "")
     classes = class_names(facts)[1:]
     if classes and method and recipe in PLANNED_NAMES:
-        return f"{listed(classes)} in {data}, by {method}" if data else f"{listed(classes)} by {method}"
-    return shown_text(recipe or method or "run")
+        return f"{text.listed(classes)} in {data}, by {method}" if data else f"{text.listed(classes)} by {method}"
+    return text.shown_text(recipe or method or "run")

@@ -13,7 +13,7 @@ from graftseg.core.version import __version__
 from graftseg.data.check import Examination, Finding
 from graftseg.data.checks.findings import SEVERITIES, Severity
 from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint
-from graftseg.reporting.distributions import Band, Floats, Strip, bands, strips
+from graftseg.reporting.distributions import Floats, bands, strips
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.rendering import SELF_CONTAINED, render, write_page
@@ -53,7 +53,6 @@ def render_check(examination: Examination, out: Path) -> Path:
 
 
 def _summary(examination: Examination) -> Markup:
-    """Render the verdict, and the number of findings, cases and classes."""
     severities = [finding.severity for finding in examination.findings]
     findings = ", ".join(counted(severities.count(severity), severity) for severity in SEVERITIES)
     counts = [(split, count) for split, count in examination.counts.items() if count or split != "validation"]
@@ -69,7 +68,6 @@ def _summary(examination: Examination) -> Markup:
 
 
 def _findings(findings: Sequence[Finding]) -> Markup:
-    """Render a table of findings for each severity, errors first."""
     by_severity = {each: [finding for finding in findings if finding.severity == each] for each in SEVERITIES}
     tables = [(severity, TITLES[severity], same) for severity, same in by_severity.items() if same]
     return render("findings", tables=tables, max_listed_cases=MAX_LISTED_CASES)
@@ -95,7 +93,7 @@ def _intensities(fingerprint: Fingerprint) -> Iterator[Markup]:
     for channel in range(channels):
         name = f", channel {channel:04d}" if channels > 1 else ""
         for state, is_normalized in (("as stored", False), ("after z-scores", True)):
-            quantiles = [Band(split, _quantiles(cases, channel, is_normalized)) for split, cases in groups.items()]
+            quantiles = {str(split): _quantiles(cases, channel, is_normalized) for split, cases in groups.items()}
             yield bands(f"Intensities {state}{name}", PERCENTILES, quantiles)
 
 
@@ -112,25 +110,18 @@ def _spacing(fingerprint: Fingerprint) -> Markup:
     if not fingerprint.cases:
         return render("spacing", empty=NO_SCAN)
     axes = max(len(case.shape) for case in fingerprint.cases)
-    cases = [case for case in fingerprint.cases if len(case.shape) == axes]
+    groups = {split: [case for case in fingerprint.of(split) if len(case.shape) == axes] for split in SPLITS}
     charts = []
-    for axis in range(axes):
-        rows = [
-            Strip(split, split, {case.name: case.canonical_spacing[axis] for case in cases if case.split == split})
-            for split in SPLITS
-        ]
-        charts.append(strips(f"Spacing {AXES[axis]}, mm", rows))
-    return render("spacing", charts=charts, sizes=[*_sizes(cases)])
-
-
-def _sizes(cases: Sequence[CaseFingerprint]) -> Iterator[list[str]]:
-    """Yield the smallest, the median and the largest size of each split, and its orientations."""
-    for split in SPLITS:
-        split_cases = [case for case in cases if case.split == split]
-        if split_cases:
-            sizes = np.percentile(np.array([case.canonical_shape for case in split_cases]), (0, 50, 100), axis=0)
-            orientations = ", ".join(sorted({case.orientation for case in split_cases}))
-            yield [split, *("×".join(f"{value:.0f}" for value in size) for size in sizes), orientations]
+    for axis, name in enumerate(AXES[:axes]):
+        spacings = {str(split): {case.name: case.canonical_spacing[axis] for case in groups[split]} for split in groups}
+        charts.append(strips(f"Spacing {name}, mm", spacings))
+    sizes = []
+    for split, cases in groups.items():
+        if cases:
+            extremes = np.percentile(np.array([case.canonical_shape for case in cases]), (0, 50, 100), axis=0)
+            orientations = ", ".join(sorted({case.orientation for case in cases}))
+            sizes.append([split, *("×".join(f"{value:.0f}" for value in size) for size in extremes), orientations])
+    return render("spacing", charts=charts, sizes=sizes)
 
 
 def _classes(examination: Examination) -> Markup:
@@ -145,21 +136,17 @@ def _classes(examination: Examination) -> Markup:
     view: dict[str, Any] = {"unit": unit, "charts": [], "rows": []}
     for value in values:
         name = examination.dataset.classes.get(value, class_name(value))
-        rows = []
+        sizes_by_split: dict[str, dict[str, float]] = {}
         for split, cases in groups.items():
             sizes = {case.name: case.class_sizes[value] for case in cases if value in case.class_sizes}
-            rows.append(Strip(split, split, sizes))
-            view["rows"].append([name, split, f"{len(sizes)} of {len(cases)}", *_class_row(sizes, cases, value)])
-        view["charts"].append(strips(f"{name}, {unit}", rows))
+            extremes = (
+                [f"{size:.3g}" for size in np.percentile([*sizes.values()], (0, 50, 100))] if sizes else ["–"] * 3
+            )
+            pieces = max((case.pieces[value].count for case in cases if value in case.pieces), default="–")
+            sizes_by_split[split] = sizes
+            view["rows"].append([name, split, f"{len(sizes)} of {len(cases)}", *extremes, pieces])
+        view["charts"].append(strips(f"{name}, {unit}", sizes_by_split))
     return render("classes", **view)
-
-
-def _class_row(sizes: dict[str, float], cases: Sequence[CaseFingerprint], value: int) -> list[str]:
-    """Return the smallest, the median and the largest size of a class, and the most pieces in a case."""
-    if not sizes:
-        return ["–"] * 4
-    pieces = max(case.pieces[value].count for case in cases if value in case.pieces)
-    return [*(f"{size:.3g}" for size in np.percentile([*sizes.values()], (0, 50, 100))), str(pieces)]
 
 
 def _pictures(examination: Examination, album: Album) -> Markup:
@@ -193,7 +180,6 @@ def _contact_sheet(examination: Examination, album: Album) -> Markup:
 
 
 def _class_legend(examination: Examination) -> list[tuple[int, str]]:
-    """Return the values and names of all classes."""
     classes = examination.dataset.classes or {
         value: class_name(value) for value in examination.fingerprint.label_counts
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,10 @@ def _masks_of(path: Path, seed: int) -> tuple[str, float, dict[str, Mask]]:
     recipe = load_recipe(run.recipe_file)
     used, beta = _used_mask(path, recipe)
     masks: dict[str, Mask] = {}
-    for kind in KINDS:
-        settings = used if used.name == kind.name else kind
+    for settings in (used if used.name == kind.name else kind for kind in KINDS):
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
-            masks[kind.name] = settings.draw(recipe.batches.patch, beta, "cpu").numpy()
+            masks[settings.name] = settings.draw(recipe.batches.patch, beta, "cpu").numpy()
     return used.name, beta, masks
 
 
@@ -91,7 +91,6 @@ def _draw(axes: Any, pasted: Mask) -> None:
 
 
 def _draw_volume(axes: Any, pasted: Mask) -> None:
-    """Draw the pasted region as a solid inside the edges of the patch."""
     spacing = (1.0, 1.0, 1.0)
     view = View.around([np.ones(pasted.shape, bool)], spacing, 2 * SIDE, CAMERA)
     # one voxel of background on each side, so that the region has a surface at the edge of the patch
@@ -113,12 +112,11 @@ def _edges(shape: Sequence[int], camera: Camera) -> list[tuple[Floats, Floats, b
     """Return the edges of a box around its center: both ends in the picture, and whether the edge is in front."""
     toward, up, right = camera.axes
     half = np.asarray(shape) / 2
-    corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    corners = np.array([*product((-1, 1), repeat=3)])
     farthest = corners[np.argmin(corners * half @ toward)]
     edges = []
-    for i, first in enumerate(corners):
-        for second in corners[i + 1 :]:
-            if (first != second).sum() == 1:
-                start, end = (np.array([point * half @ right, point * half @ up]) for point in (first, second))
-                edges.append((start, end, not ((first == farthest).all() or (second == farthest).all())))
+    for first, second in combinations(corners, 2):
+        if (first != second).sum() == 1:
+            start, end = (np.array([point * half @ right, point * half @ up]) for point in (first, second))
+            edges.append((start, end, not ((first == farthest).all() or (second == farthest).all())))
     return edges

@@ -79,7 +79,6 @@ class Gate:
         await (answer or self._app)(scope, receive, send_secured)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return an error if the request is not allowed."""
         headers = Headers(scope=scope)
         if headers.get("host") not in self._access.hosts:
             return PlainTextResponse("wrong host", 421)

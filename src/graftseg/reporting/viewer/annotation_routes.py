@@ -141,7 +141,7 @@ class AnnotationRoutes:
         finished = await run_in_threadpool(self._annotator.finish, number, body.action)
         self._leases.release(number)
         self._annotator.prefetch()
-        return JSONResponse({"file": finished.file, "changed": finished.changed, "next": finished.next_case})
+        return JSONResponse(finished)
 
     async def training(self, request: Request) -> Response:
         """Start a continued training (POST), or return its progress (GET)."""
@@ -175,7 +175,6 @@ class AnnotationRoutes:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Read the body of a request up to a number of bytes."""
     content = bytearray()
     try:
         async for chunk in request.stream():

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
@@ -84,20 +83,6 @@ class Suggestions:
         return {name: ranked[name] for name in names if name in ranked}
 
 
-@dataclass(frozen=True)
-class Finished:
-    """The result of a finished case.
-
-    file: the saved label map, relative to the folder of data; None if none was saved
-    changed: number of changed voxels
-    next_case: number of the case to annotate next, None if all cases are done
-    """
-
-    file: str | None
-    changed: int
-    next_case: int | None
-
-
 class Annotator:
     """Drafts of the cases of a folder of data, predicted and ranked by the network of a run.
 
@@ -116,7 +101,6 @@ class Annotator:
         self._finish_interrupted()
 
     def _collect(self) -> Collection:
-        """Return the cases with the maps that the network predicts when they are read."""
         viewed = []
         for case in self.cases:
             names = {"prediction": "labels", "uncertainty": "uncertainty"}
@@ -190,8 +174,10 @@ class Annotator:
             lambda drawing: turn.to_scan(drawing.reshape(shape, order="F")),
         )
 
-    def finish(self, number: int, action: Action) -> Finished:
+    def finish(self, number: int, action: Action) -> dict[str, Any]:
         """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft.
+
+        Return the saved file, if any, the number of changed voxels, and the case to annotate next, if any.
 
         The time of a skipped case is counted from 0 again, so the times in the log can be added up.
         """
@@ -206,7 +192,7 @@ class Annotator:
             draft.set_seconds(0.0)
         else:
             self._remove(number, draft)
-        return Finished(file, changed, self.next_case())
+        return {"file": file, "changed": changed, "next": self.next_case()}
 
     def _record(self, number: int, action: Action, changed: int, seconds: float) -> None:
         name = self.cases[number].name

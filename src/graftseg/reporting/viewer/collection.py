@@ -137,7 +137,6 @@ def collect_run(run: RunFolder) -> Collection:
 
 
 def _unique(cases: Iterable[ViewedCase]) -> list[ViewedCase]:
-    """Return the first case with each name."""
     by_name: dict[str, ViewedCase] = {}
     for case in cases:
         by_name.setdefault(case.name, case)

@@ -156,7 +156,6 @@ class CasePages:
         return _volume_response(turn.to_volume(volume), turn, 1 / LEVELS if name == "uncertainty" else 1.0)
 
     def _number(self, request: Request) -> int:
-        """Return the number of the requested case."""
         number: int = request.path_params["number"]
         if number >= len(self._reader.cases):
             raise HTTPException(404)
