@@ -10,24 +10,9 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from graftseg.cli import arguments, messages
 from graftseg.cli import check as cli_check
-from graftseg.cli import messages
 from graftseg.cli import train as cli_training
-from graftseg.cli.arguments import (
-    AllowMissing,
-    AsJson,
-    Data,
-    Device,
-    On,
-    Overrides,
-    PathOrSources,
-    Run,
-    data_options,
-    print_facts,
-    print_table,
-    takes_sources,
-    with_json_errors,
-)
 from graftseg.cli.briefs import brief, machine_lines
 from graftseg.cli.export import export, import_weights, rank
 from graftseg.cli.figures import figure
@@ -57,7 +42,7 @@ MAX_TIMED_STEPS = 10**6
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """Register a command."""
-    app.command()(with_json_errors(function))
+    app.command()(arguments.with_json_errors(function))
     return function
 
 
@@ -69,7 +54,7 @@ def demo(
     seeds: Annotated[
         int, typer.Option(min=0, max=MAX_SEEDS, help="Repeat with this number of seeds and print a table.")
     ] = 0,
-    device: Device = "auto",
+    device: arguments.Device = "auto",
 ) -> None:
     """Create synthetic scans and run the complete pipeline on them, with and without the unlabeled scans."""
     from graftseg.cli.demo import run_demo, run_seeds
@@ -84,9 +69,9 @@ verb(cli_check.check)
 
 
 @verb
-@takes_sources(Data)
+@arguments.takes_sources(arguments.Data)
 def plan(
-    data: PathOrSources,
+    data: arguments.PathOrSources,
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml"),
     minutes: Annotated[
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
@@ -103,13 +88,13 @@ def plan(
     for line in head[: head.index(TRAIN_LINE)]:
         say(line)
     say(f"plan: {out}")
-    say(f"next: graftseg train {quote(str(out))} {data_options(data)} --out RUN")
+    say(f"next: graftseg train {quote(str(out))} {arguments.data_options(data)} --out RUN")
 
 
 @verb
-@takes_sources(Data)
+@arguments.takes_sources(arguments.Data)
 def prepare(
-    data: PathOrSources,
+    data: arguments.PathOrSources,
     out: Annotated[Path, typer.Option(help="Store to create or update.")],
     recipe: Annotated[
         str | None, typer.Option(help="Recipe with the data settings; by default they are planned from the data.")
@@ -117,8 +102,8 @@ def prepare(
     benchmark: Annotated[
         str | None, typer.Option(help="la, acdc, pancreas or pancreas-62: read DATA as this published data set.")
     ] = None,
-    overrides: Overrides = None,
-    on: On = None,
+    overrides: arguments.Overrides = None,
+    on: arguments.On = None,
 ) -> None:
     """Convert scans to one orientation, voxel spacing and intensity scale, ready for training."""
     from graftseg import api
@@ -132,7 +117,7 @@ verb(cli_training.train)
 
 @verb
 def predict(
-    run: Run,
+    run: arguments.Run,
     scans: Annotated[
         Path, typer.Argument(help="Scan, folder, list of scans (.txt), or prepared store with test cases.")
     ],
@@ -165,8 +150,8 @@ def predict(
     shard: Annotated[
         str | None, typer.Option(help="Predict only a part of the scans: 3/8 is the third of eight parts.")
     ] = None,
-    device: Device = "auto",
-    on: On = None,
+    device: arguments.Device = "auto",
+    on: arguments.On = None,
 ) -> None:
     """Write label maps with the geometry of the scans."""
     from graftseg import api
@@ -219,7 +204,7 @@ def evaluate(
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest distance in mm that counts as agreement in the surface Dice.")
     ] = 1.0,
-    allow_missing: AllowMissing = False,
+    allow_missing: arguments.AllowMissing = False,
 ) -> None:
     """Compare label maps with references for each case and class."""
     from graftseg import api
@@ -228,7 +213,7 @@ def evaluate(
     evaluation = api.evaluate(
         predictions, reference, out, protocol=protocol, tolerance=tolerance, allow_missing=allow_missing
     )
-    print_table(*scores_table(evaluation))
+    arguments.print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
         say("distances in millimeters are the same as in voxels")
     rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
@@ -238,7 +223,7 @@ def evaluate(
 
 @verb
 def report(
-    run: Run,
+    run: arguments.Run,
     out: Annotated[Path | None, typer.Option(help="Page to write; by default RUN/report.html.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="Other run to compare RUN with.")] = None,
 ) -> None:
@@ -268,8 +253,8 @@ def bench(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for the timings. Errors are printed as JSON, too.")
     ] = None,
-    overrides: Overrides = None,
-    device: Device = "auto",
+    overrides: arguments.Overrides = None,
+    device: arguments.Device = "auto",
 ) -> None:
     """Time the phases of a bcp self-training step on this machine.
 
@@ -294,9 +279,11 @@ for command in (test, compare, record, table, sweep, figure, rank, export, impor
 
 
 @verb
-@takes_sources(Annotated[str | None, typer.Argument(help="Run, prepared store, folder of scans, or recipe.")], "what")
+@arguments.takes_sources(
+    Annotated[str | None, typer.Argument(help="Run, prepared store, folder of scans, or recipe.")], "what"
+)
 def info(
-    what: str | PathOrSources,
+    what: str | arguments.PathOrSources,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON with all case names. Errors are JSON, too.")
     ] = False,
@@ -305,7 +292,7 @@ def info(
     from graftseg import api
 
     facts = api.info(what)
-    print_facts(facts if as_json else brief(facts), as_json)
+    arguments.print_facts(facts if as_json else brief(facts), as_json)
 
 
 @verb
@@ -313,14 +300,14 @@ def doctor(
     recipes: Annotated[
         bool, typer.Option("--recipes", help="Print only the names of all shipped recipes, one per line.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Print versions, devices, free disk and the shipped recipes."""
     from graftseg import api
 
     facts = api.doctor()
     if as_json:
-        print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
+        arguments.print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
         return
     for line in facts["recipes"] if recipes else machine_lines(facts):
         say(line)

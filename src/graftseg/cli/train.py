@@ -9,16 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli.arguments import (
-    Device,
-    On,
-    Overrides,
-    PathOrSources,
-    Shorter,
-    data_options,
-    print_table,
-    takes_sources,
-)
+from graftseg.cli import arguments
 from graftseg.cli.launch import launch
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, StoppedError, UserError
@@ -44,13 +35,13 @@ NEEDED = {"--fraction": "--continue-from", "--methods": "--compare"}
 """Options that are only possible with another option."""
 
 
-@takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
+@arguments.takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
 def train(
-    data: PathOrSources,
+    data: arguments.PathOrSources,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     recipe: Annotated[str | None, typer.Argument(help="Recipe file, or the name of a shipped recipe.")] = None,
-    overrides: Overrides = None,
-    shorter: Shorter = 1,
+    overrides: arguments.Overrides = None,
+    shorter: arguments.Shorter = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     protocol: Annotated[
         Literal["last", "val", "paper"] | None, typer.Option(help="Rule to choose a checkpoint (selection.protocol).")
@@ -91,11 +82,11 @@ def train(
         bool, typer.Option("--strict", help="Exit with an error if a class was not learned or the loss did not fall.")
     ] = False,
     live: Annotated[bool, typer.Option("--live", help="Show the progress in the browser.")] = False,
-    device: Device = "auto",
+    device: arguments.Device = "auto",
     devices: Annotated[
         int, typer.Option(min=1, help="Train one network on this number of GPUs, or of CPU processes.")
     ] = 1,
-    on: On = None,
+    on: arguments.On = None,
 ) -> None:
     """Train a recipe."""
     from graftseg import api
@@ -169,7 +160,9 @@ def _refuse_conflicts(given: Collection[str]) -> None:
                 raise UserError(Code.OPTION_CONFLICT, option, finding, remedy)
 
 
-def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, on: str | None) -> None:
+def _train(
+    recipe: str, data: arguments.PathOrSources, out: Path, folds: Count | None, options: Options, on: str | None
+) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
@@ -178,7 +171,7 @@ def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, opt
     count = load_recipe(recipe, options["overrides"]).folds if folds is None else folds
     if count:
         result = api.train_folds(recipe, data, out, folds=count, on=on, tell=say, **options)
-        print_table(*result.table())
+        arguments.print_table(*result.table())
         for sentence in (result.caption(), *result.verdict()):
             say(sentence)
         say(f"next: graftseg report {quote(str(out))}")
@@ -219,21 +212,23 @@ def _continue(run: Path, out: Path, options: Options) -> None:
     say(f"next: graftseg rank {name}, or graftseg predict {name} SCANS --out LABELS")
 
 
-def _compare(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options) -> list[Path]:
+def _compare(
+    recipe: str, data: arguments.PathOrSources, out: Path, folds: Count | None, options: Options
+) -> list[Path]:
     """Train several methods; print their scores and the command that trains the best one. Return their folders."""
     from graftseg import api
 
     result = api.compare_methods(recipe, data, out, folds=folds, tell=say, **options)
-    print_table(*result.table())
+    arguments.print_table(*result.table())
     for sentence in result.verdict():
         say(sentence)
-    final = f"{quote(str(result.final_recipe))} {data_options(data)} --out {quote(str(out / 'final'))}"
+    final = f"{quote(str(result.final_recipe))} {arguments.data_options(data)} --out {quote(str(out / 'final'))}"
     say(f"report: {out / 'report.html'}")
     say(f"next, to train {result.best.method} on all labels: graftseg train {final}")
     return [out / compared.method for compared in result.results]
 
 
-def _has_test(data: PathOrSources) -> bool:
+def _has_test(data: arguments.PathOrSources) -> bool:
     """Return whether the data probably contain test scans with labels."""
     from graftseg.data.sources import Sources
     from graftseg.data.store import is_store

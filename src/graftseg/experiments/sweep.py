@@ -31,12 +31,9 @@ from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import check_shorter, requested_recipe
 from graftseg.training.run import check_settings
 
-FIXED_SETTINGS = ("name", "published")
-"""Settings that identify the row of a recipe and cannot be overridden."""
-LISTED_ROWS = 12
-"""If a table has at most this number of rows, an error message lists all of them."""
-Stores = str | Path | Mapping[str, str | Path] | None
-"""A store, or a mapping from data sets to stores."""
+FIXED_SETTINGS = ("name", "published")  # settings that identify the row of a recipe and cannot be overridden
+LISTED_ROWS = 12  # if a table has at most this number of rows, an error message lists all of them
+Stores = str | Path | Mapping[str, str | Path] | None  # a store, or a mapping from data sets to stores
 Tell = Callable[[str], None]
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from graftseg.recipes.recipe import load_recipe, training_differences
 from graftseg.training.unlabeled_use import unlabeled_use
 
 Folder = str | Path
-MAX_NAMED = 5
-"""Largest number of copied scans that a warning names."""
+MAX_NAMED = 5  # largest number of copied scans that a warning names
 
 
 @dataclass(frozen=True)

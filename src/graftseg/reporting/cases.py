@@ -24,8 +24,7 @@ from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results, case_dice
 from graftseg.reporting.text import joined
 
-MAX_SLICES = 9
-"""Number of slices of a case that the slider shows."""
+MAX_SLICES = 9  # number of slices of a case that the slider shows
 MAX_SLICE_SIDE = 256
 """Longer side in pixels of slices that only the slider shows. It is small because these slices are most of the page."""
 REFERENCE_MISSING = "the reference has been moved or deleted"

@@ -70,11 +70,11 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     return bool(shared) and first.protocol == second.protocol
 
 
-def baseline_dice(results: Results | None, baseline: Evaluation | None) -> dict[str, float] | None:
+def baseline_dice(results: Results | None, baseline: Results | None) -> dict[str, float] | None:
     """Return the mean Dice of the baseline by case, or None if it cannot be compared with the results."""
-    if results is None or baseline is None or not can_be_paired(results.evaluation, baseline):
+    if results is None or baseline is None or not can_be_paired(results.evaluation, baseline.evaluation):
         return None
-    return case_dice(baseline)
+    return case_dice(baseline.evaluation)
 
 
 def comparison_section(
@@ -108,7 +108,7 @@ def comparison_section(
         columns=["baseline", "this run"] if is_supervised else ["labeled scans only", "with unlabeled scans"],
         is_baseline=_is_baseline(run, baseline),
         protocols=[evaluation.protocol for evaluation in evaluations],
-        checkpoints=[str(used_checkpoint(each.results, each.facts)) for each in (baseline, run)],
+        checkpoints=[used_checkpoint(each.results, each.facts).text for each in (baseline, run)],
         precisions=precisions_of(folders, shared),
     )
 

@@ -24,7 +24,6 @@ from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, writ
 from graftseg.reporting.results import (
     Results,
     case_dice,
-    evaluation_of,
     mean,
     read_results,
     results_section,
@@ -53,7 +52,7 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
     if results is None or untrained:
         finding, remedy = "not every fold has been trained and scored", "resume the training with --resume"
         raise UserError(Code.RUN_UNFINISHED, untrained[0] if untrained else run.path, finding, remedy)
-    baseline = evaluation_of(read_results(run.baseline.path))
+    baseline = read_results(run.baseline.path)
     dice_of_baseline = baseline_dice(results, baseline)
     manifests = [fold.manifest() for fold in folds]
     facts = manifests[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
@@ -61,14 +60,14 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
     tested, tested_baseline = read_results(run.predictions), read_results(run.baseline.predictions)
     orientation = orientation_of(recipe, store, results.evaluation.has_volumes, channels_of(facts) or 1)
     gallery, names = Gallery(class_names(facts), Album(), orientation), provenance_of(store, tested)
-    network = network_note(run, results.evaluation, baseline)
+    network = network_note(run, results, baseline)
     description = read_object(run.folds_file)
     counts = " and ".join(f"{case_span(manifests, kind)} {kind}" for kind in ("labeled", "unlabeled"))
     trained = f"each fold trained with {counts} cases, seed {description.get('seed', 'unknown')}."
     sections = [
         results_section(results, facts, baseline=dice_of_baseline, has_links=has_links, network=network),
         cases_section(results, gallery, _predicted(run, held_out), dice_of_baseline),
-        _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline)),
+        _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline.evaluation if baseline else None)),
         _folds(held_out, results.evaluation, manifests),
         fold_curves_section([read_curves(fold) for fold in folds]),
         _test(run, tested, tested_baseline, len(held_out), names.scans),
@@ -76,7 +75,7 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
     ]
     sections.append(notes_section(facts, results.evaluation, folds=trained, sections=sections))
     verdicts = [_verdict(run, HELD_OUT, results, baseline), *missed_classes(results)]
-    verdicts.append(_verdict(run, "Test scans", tested, evaluation_of(tested_baseline)))
+    verdicts.append(_verdict(run, "Test scans", tested, tested_baseline))
     view: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(held_out)}
     view |= {"verdicts": verdicts, "description": description, "notices": notices_of(run)}
     title, target = f"{run_title(facts, names.data)}, {len(held_out)} folds", out or run.path / "report.html"
@@ -94,11 +93,11 @@ def render_methods(run: RunFolder, head: Sequence[str], rows: Sequence[Sequence[
     return write_page(run.path / "report.html", "graftseg train --compare", title, summary, [table], footer)
 
 
-def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Evaluation | None) -> str | None:
+def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Results | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans for a group of cases, or None without a comparison."""
-    if results is None or baseline is None or not can_be_paired(baseline, results.evaluation):
+    if results is None or baseline is None or not can_be_paired(baseline.evaluation, results.evaluation):
         return None
-    return f"{cases}: {verdict_between(baseline, results.evaluation, SEVERAL_RUNS, unlabeled_use(run))}."
+    return f"{cases}: {verdict_between(baseline.evaluation, results.evaluation, SEVERAL_RUNS, unlabeled_use(run))}."
 
 
 def _predicted(run: RunFolder, held_out: Sequence[tuple[str, ...]]) -> dict[str, ReportedCase]:
@@ -140,7 +139,7 @@ def _test(run: RunFolder, tested: Results | None, baseline: Results | None, coun
     if tested is None:
         return Markup()
     comparison = None
-    network = network_note(run, tested.evaluation, evaluation_of(baseline))
+    network = network_note(run, tested, baseline)
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
         result = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
         comparison = _table(result, unlabeled_use(run))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder, fold_count
-from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
+from graftseg.reporting.results import Results
 from graftseg.training.learning_check import warnings_in
 
 
@@ -37,24 +37,25 @@ def notices_of(run: RunFolder) -> list[Notice]:
     return notices
 
 
-def network_note(run: RunFolder, scores: Evaluation | None, baseline: Evaluation | None) -> str:
+def network_note(run: RunFolder, results: Results | None, baseline: Results | None) -> str:
     """Return a sentence on whether ``predict`` uses the scored network or its baseline, or "" if this is unknown.
 
     The sentence has the mean Dice of the baseline if ``baseline`` has scores of the same cases.
     """
     shipped = run.shipped()
-    if shipped is None or scores is None:
+    if shipped is None or results is None:
         return ""
     if shipped.network != "baseline":
         return "These are the scores of the network that predict uses."
     sentence = "These are the scores of the network of the run, but predict uses the supervised baseline"
-    if baseline is None or baseline.protocol != scores.protocol or _scored_cases(baseline) != _scored_cases(scores):
+    if baseline is None or _scored(baseline) != _scored(results):
         return f"{sentence}."
-    return f"{sentence}, which has a mean Dice of {format_value(mean_metrics(baseline)['dice'])} % on the same cases."
+    dice = format_value(mean_metrics(baseline.evaluation)["dice"])
+    return f"{sentence}, which has a mean Dice of {dice} % on the same cases."
 
 
-def _scored_cases(evaluation: Evaluation) -> set[str]:
-    return {row.case for row in evaluation.rows}
+def _scored(results: Results) -> tuple[str, set[str]]:
+    return results.evaluation.protocol, {row.case for row in results.evaluation.rows}
 
 
 def _closed(sentence: str) -> str:

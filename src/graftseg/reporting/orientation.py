@@ -12,8 +12,7 @@ from graftseg.data.slices import Cut
 from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.pictures import Plane
 
-Marks = tuple[str, str]
-"""The patient's sides at the left and the right edge of a picture."""
+Marks = tuple[str, str]  # the patient's sides at the left and the right edge of a picture
 VIEWS = (
     "sagittal slices with the patient's front (A) on the left and the head on top",
     "coronal slices with the patient's right (R) on the left and the head on top",
@@ -24,8 +23,7 @@ SIDES_UNKNOWN = "All slices on this page have the same orientation, but the pati
 AS_STORED = "2-D scans are shown as stored."
 MIRRORED = "Training flipped and rotated these images at random"
 TURNED = "Training rotated these images by large random angles"
-MAX_ANGLE = 45
-"""Largest rotation in degrees after which the same side of the patient is still on the left."""
+MAX_ANGLE = 45  # largest rotation in degrees after which the same side of the patient is still on the left
 
 
 @dataclass(frozen=True)
@@ -103,8 +101,7 @@ class Orientation:
         return f"{sentence} The first of {self.channels} channels is shown." if self.channels > 1 else sentence
 
 
-UNKNOWN_ORIENTATION = Orientation()
-"""Slices are shown as stored."""
+UNKNOWN_ORIENTATION = Orientation()  # slices are shown as stored
 
 
 def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:

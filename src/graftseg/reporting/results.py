@@ -48,9 +48,6 @@ class UsedCheckpoint:
         """Whether the checkpoint was selected on the test cases."""
         return self.selected_on == "test"
 
-    def __str__(self) -> str:
-        return self.text
-
 
 LAST_CHECKPOINT = UsedCheckpoint()
 
@@ -69,11 +66,6 @@ def read_results(folder: Path) -> Results | None:
     description = folder / "metrics.json"
     references = read_object(description).get("references") if description.is_file() else None
     return Results(folder, read_csv(folder / "metrics.csv"), None if references is None else folder / str(references))
-
-
-def evaluation_of(results: Results | None) -> Evaluation | None:
-    """Return the evaluation of results, or None without results."""
-    return None if results is None else results.evaluation
 
 
 def case_dice(evaluation: Evaluation, label: int | None = None) -> dict[str, float]:

@@ -16,7 +16,7 @@ from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, write_page
-from graftseg.reporting.results import evaluation_of, read_results, results_section, used_checkpoint
+from graftseg.reporting.results import read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
 
 STATES = {
@@ -39,14 +39,14 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         return render_folds(folder, out, has_links=has_links)
     evaluated, log, snapshots = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder)
     evaluated_baseline = None if baseline is None else EvaluatedRun.load(RunFolder(baseline))
-    facts, results, evaluation = evaluated.facts, evaluated.results, evaluation_of(evaluated.results)
-    baseline_results = None if evaluated_baseline is None else evaluated_baseline.results
-    dice_of_baseline = baseline_dice(results, evaluation_of(baseline_results))
+    facts, results = evaluated.facts, evaluated.results
+    evaluation = results.evaluation if results else None
+    dice_of_baseline = baseline_dice(results, evaluated_baseline.results if evaluated_baseline else None)
     recipe, store = read_recipe(folder), read_store(folder)
-    has_volumes = None if evaluation is None else evaluation.has_volumes
+    has_volumes = evaluation.has_volumes if evaluation else None
     gallery = Gallery(class_names(facts), Album(), orientation_of(recipe, store, has_volumes, channels_of(facts) or 1))
     names = provenance_of(store, results)
-    network = network_note(folder, evaluation, evaluation_of(read_results(folder.baseline.predictions)))
+    network = network_note(folder, results, read_results(folder.baseline.predictions))
     remedy = commands_for(folder).scores
     sections = [
         results_section(results, facts, remedy, names.scans, dice_of_baseline, has_links, network),

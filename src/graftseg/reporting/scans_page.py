@@ -22,8 +22,7 @@ MAX_PICTURES = 12
 MAX_LABEL_MAPS = 500
 MAX_LISTED_CASES = 3
 """Largest number of cases of a finding that are shown with a picture, and without an extra list of names."""
-LABEL_MAP_SIDE = 96
-"""Longer side of the scans on the contact sheet, in pixels."""
+LABEL_MAP_SIDE = 96  # longer side of the scans on the contact sheet, in pixels
 COMPARED: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 LABEL_SPLITS: tuple[Split, ...] = ("labeled", "validation", "test")
 TITLES: dict[Severity, str] = {

@@ -14,17 +14,12 @@ from graftseg.reporting.figures import drawing
 from graftseg.reporting.figures.features import RunFeatures, sample_features
 
 Floats = npt.NDArray[np.floating[Any]]
-VOXELS = 4000
-"""Sampled voxels of a class from labeled scans, and from unlabeled scans."""
-MIN_VOXELS = 10
-"""Smallest number of voxels for which a density is drawn."""
-SHOWN_PERCENTILES = (0.5, 99.5)
-"""Densities are drawn between these percentiles of the values."""
-MARGIN = 8.0
-"""Margin of the integration grid beyond the smallest and largest value, in bandwidths."""
+VOXELS = 4000  # sampled voxels of a class from labeled scans, and from unlabeled scans
+MIN_VOXELS = 10  # smallest number of voxels for which a density is drawn
+SHOWN_PERCENTILES = (0.5, 99.5)  # densities are drawn between these percentiles of the values
+MARGIN = 8.0  # margin of the integration grid beyond the smallest and largest value, in bandwidths
 GRID_POINTS = 2048
-MIN_BANDWIDTH = 1e-3
-"""Lower limit of the bandwidth, for values that are almost equal."""
+MIN_BANDWIDTH = 1e-3  # lower limit of the bandwidth, for values that are almost equal
 HEAD = ("run", "class", "labeled voxels", "unlabeled voxels", "overlap")
 
 

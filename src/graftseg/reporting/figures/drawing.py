@@ -14,8 +14,7 @@ from graftseg.core.files import check_target_file, write_bytes
 from graftseg.core.packages import import_optional
 
 FORMATS = (".svg", ".png", ".pdf")
-TEXT_WIDTH = 6.9
-"""Width of the text on a page of a paper, in inches."""
+TEXT_WIDTH = 6.9  # width of the text on a page of a paper, in inches
 DOTS_PER_INCH = 220
 LABELED, UNLABELED = "#0072b2", "#d55e00"
 """Colors of labeled and of unlabeled data, distinguishable with red-green color blindness."""

@@ -25,8 +25,7 @@ MethodsView = Literal["slices", "surfaces", "both"]
 HEAD = ("case", "rank", "run", "Dice %")
 CAMERA = Camera()
 SURFACE_SIDE = 320
-MARGIN = 0.2
-"""Margin around the labels of a slice, as a fraction of their size."""
+MARGIN = 0.2  # margin around the labels of a slice, as a fraction of their size
 
 
 @dataclass(frozen=True)

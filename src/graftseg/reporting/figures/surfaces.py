@@ -16,16 +16,12 @@ Floats = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[Any]
 
 LEVEL = 0.5
-SMOOTHING = 0.8
-"""Standard deviation of the Gaussian that smooths a class before its surface is found, in voxels."""
+SMOOTHING = 0.8  # standard deviation of the Gaussian that smooths a class before its surface is found, in voxels
 AMBIENT, DIFFUSE = 0.35, 0.7
-LIGHT = np.array([0.75, 0.55, -0.38])
-"""Direction to the light: toward the viewer, up, right."""
-MIN_STEP = 0.4
-"""Smallest step of a ray, as a fraction of a voxel."""
+LIGHT = np.array([0.75, 0.55, -0.38])  # direction to the light: toward the viewer, up, right
+MIN_STEP = 0.4  # smallest step of a ray, as a fraction of a voxel
 BISECTIONS = 12
-OPACITY = 0.55
-"""Opacity of a surface in front of another surface."""
+OPACITY = 0.55  # opacity of a surface in front of another surface
 
 
 @dataclass(frozen=True)

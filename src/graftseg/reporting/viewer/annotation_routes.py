@@ -21,11 +21,9 @@ from graftseg.reporting.viewer.retraining import Retraining
 from graftseg.reporting.viewer.server import OCTET_STREAM
 from graftseg.reporting.viewer.volumes import as_nifti
 
-LEASE_SECONDS = 10.0
-"""A lease ends if its tab sends no request for this time, because the tab may have been closed."""
+LEASE_SECONDS = 10.0  # a lease ends if its tab sends no request for this time, because the tab may have been closed
 MAX_JSON_BYTES = 1000
-MIN_STROKE_BYTES = 2**16
-"""Strokes up to this size are accepted even for tiny scans."""
+MIN_STROKE_BYTES = 2**16  # strokes up to this size are accepted even for tiny scans
 
 
 class _TabRequest(BaseModel):

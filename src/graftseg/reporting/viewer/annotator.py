@@ -28,8 +28,7 @@ from graftseg.reporting.viewer.collection import Collection, ViewedCase
 from graftseg.reporting.viewer.volumes import Turn
 
 MAPS = ExtraMaps(uncertainty=True)
-CACHED_PREDICTIONS = 4
-"""Number of predictions that are kept in memory."""
+CACHED_PREDICTIONS = 4  # number of predictions that are kept in memory
 
 
 class Suggestions:

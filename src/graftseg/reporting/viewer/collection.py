@@ -27,10 +27,8 @@ from graftseg.reporting.results import Results, case_dice, read_results
 
 Kind = Literal["run", "data", "labels", "scan"]
 ReadScan = Callable[[], Scan]
-MAX_LABEL_VALUES = 64
-"""Scans with more different values than this are images, not label maps."""
-MAX_LABEL = 255
-"""Scans with larger values are images, not label maps."""
+MAX_LABEL_VALUES = 64  # scans with more different values than this are images, not label maps
+MAX_LABEL = 255  # scans with larger values are images, not label maps
 PEEKED_VOXELS = 2**20
 """Voxels at the start of a file that are read first. They may show that it is an image. A whole CT takes seconds."""
 REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"

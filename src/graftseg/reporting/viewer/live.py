@@ -27,12 +27,9 @@ from graftseg.reporting.folder import read_recipe, read_snapshot, read_store, sn
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Pixels, encode_png, rgb_table
 
-MAX_POINTS = 400
-"""Largest number of points of a curve in one message."""
-POLL_SECONDS = 1.0
-"""Time between two reads of the files of the run."""
-RATE_SECONDS = 20.0
-"""The step rate is the mean over this time."""
+MAX_POINTS = 400  # largest number of points of a curve in one message
+POLL_SECONDS = 1.0  # time between two reads of the files of the run
+RATE_SECONDS = 20.0  # the step rate is the mean over this time
 Message = tuple[str, dict[str, Any]]
 Point = list[float]
 

@@ -25,14 +25,12 @@ from graftseg.reporting.viewer.case_reader import CaseReader
 from graftseg.reporting.viewer.collection import Collection, ViewedCase
 from graftseg.reporting.viewer.volumes import Turn, center_slices, nifti_parts, nifti_size, shown_type
 
-STATIC = Path(__file__).with_name("static")
-"""The front end, built by ``make web``."""
+STATIC = Path(__file__).with_name("static")  # the front end, built by ``make web``
 OCTET_STREAM = "application/octet-stream"
 STATUS = {Code.FILE_MISSING: 404, Code.FOLDER_LOCKED: 409, Code.RUN_MISMATCH: 409, Code.SCAN_TOO_LARGE: 413}
 """HTTP status of user errors, 422 by default."""
 
-Describe = Callable[[dict[str, Any]], dict[str, Any]]
-"""A function that completes the description of the session."""
+Describe = Callable[[dict[str, Any]], dict[str, Any]]  # a function that completes the description of the session
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from graftseg.reporting.viewer.live import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
 
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 20.0
-"""Time for which the server continues after the training, so that open pages can load the report."""
+GRACE_SECONDS = 20.0  # time for which the server continues after the training, so that open pages can load the report
 
 
 class Parent:
