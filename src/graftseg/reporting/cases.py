@@ -43,47 +43,30 @@ class CaseArrays:
 
 @dataclass(frozen=True)
 class CaseSlice:
-    """A slice of a scan with its reference and its prediction, each ``(H, W)``.
-
-    aspect: height of a pixel divided by its width
-    axis: the patient's axis perpendicular to the slice, None for a 2-D scan
-    marks: the patient's sides at the left and the right edge, None if unknown
-    window: the gray window of the whole scan
-    number: position of the slice in the scan, counted from 1
-    count: number of slices of the scan
-    neighbors: slices of the slider in order, including a copy of this slice
-    added_classes: classes that only this slice shows, for the second slice of a case
-    absent_classes: classes that neither slice of the case shows, for the second slice of a case
-    """
+    """A slice of a scan with its reference and its prediction, each ``(H, W)``."""
 
     image: Plane
     reference: Labels
     prediction: Labels
-    aspect: float
-    axis: int | None
-    marks: Marks | None
-    window: Window
-    number: int
-    count: int
-    neighbors: tuple["CaseSlice", ...] = ()
-    added_classes: tuple[int, ...] = ()
-    absent_classes: tuple[int, ...] = ()
+    aspect: float  # height of a pixel divided by its width
+    axis: int | None  # the patient's axis perpendicular to the slice, None for a 2-D scan
+    marks: Marks | None  # the patient's sides at the left and the right edge, None if unknown
+    window: Window  # the gray window of the whole scan
+    number: int  # position of the slice in the scan, counted from 1
+    count: int  # number of slices of the scan
+    neighbors: tuple["CaseSlice", ...] = ()  # slices of the slider in order, including a copy of this slice
+    added_classes: tuple[int, ...] = ()  # classes that only this slice shows, for the second slice of a case
+    absent_classes: tuple[int, ...] = ()  # classes that neither slice of the case shows, for the second slice of a case
 
 
 @dataclass(frozen=True)
 class ReportedCase:
-    """The files of a predicted case.
+    """The files of a predicted case."""
 
-    folder: the folder of the predictions
-    case: the case in the manifest of the folder
-    references: the folder or store of the reference label maps
-    origin: a phrase about the fold that held out the case, empty without folds
-    """
-
-    folder: Path
-    case: PredictedCase
-    references: Path | None
-    origin: str = ""
+    folder: Path  # the folder of the predictions
+    case: PredictedCase  # the case in the manifest of the folder
+    references: Path | None  # the folder or store of the reference label maps
+    origin: str = ""  # a phrase about the fold that held out the case, empty without folds
 
 
 def predicted_cases(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, ReportedCase]:

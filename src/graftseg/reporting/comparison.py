@@ -20,16 +20,11 @@ from graftseg.training.unlabeled_use import unlabeled_use
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """A run with its scores.
+    """A run with its scores."""
 
-    facts: the manifest of the run
-    results: the scores, None if the run has not been evaluated
-    use: how the run used its unlabeled scans
-    """
-
-    facts: dict[str, Any]
-    results: Results | None
-    use: UnlabeledUse = AS_PLANNED
+    facts: dict[str, Any]  # the manifest of the run
+    results: Results | None  # the scores, None if the run has not been evaluated
+    use: UnlabeledUse = AS_PLANNED  # how the run used its unlabeled scans
 
     @classmethod
     def load(cls, run: RunFolder) -> "EvaluatedRun":

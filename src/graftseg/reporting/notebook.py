@@ -33,21 +33,15 @@ VIEWER_OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """A scan or a label map as a NIfTI file.
-
-    content: the bytes of the file
-    window: the lowest and the highest color of a scan or an uncertainty map, None for a label map
-    colormap: the colors of a scan or an uncertainty map
-    names: names of the values of a label map, background first
-    colors: colors of the values of a label map, background first
-    """
+    """A scan or a label map as a NIfTI file."""
 
     name: str
-    content: bytes
+    content: bytes  # the bytes of the file
+    # the lowest and the highest color of a scan or an uncertainty map, None for a label map
     window: tuple[float, float] | None = None
-    colormap: str = "gray"
-    names: tuple[str, ...] = ()
-    colors: tuple[str, ...] = ()
+    colormap: str = "gray"  # the colors of a scan or an uncertainty map
+    names: tuple[str, ...] = ()  # names of the values of a label map, background first
+    colors: tuple[str, ...] = ()  # colors of the values of a label map, background first
 
 
 def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:

@@ -27,18 +27,12 @@ HIDDEN_REMEDY = "omit --hidden-labels, or train on a store that was prepared wit
 
 @dataclass(frozen=True)
 class RunFeatures:
-    """Features of sampled voxels of a run.
+    """Features of sampled voxels of a run."""
 
-    classes: names of the classes, background first
-    labeled: features ``(n, channels)`` from labeled scans, by label value
-    unlabeled: features ``(n, channels)`` from unlabeled scans, by label value
-    scans: number of labeled and of unlabeled scans
-    """
-
-    classes: tuple[str, ...]
-    labeled: dict[int, Features]
-    unlabeled: dict[int, Features]
-    scans: tuple[int, int]
+    classes: tuple[str, ...]  # names of the classes, background first
+    labeled: dict[int, Features]  # features ``(n, channels)`` from labeled scans, by label value
+    unlabeled: dict[int, Features]  # features ``(n, channels)`` from unlabeled scans, by label value
+    scans: tuple[int, int]  # number of labeled and of unlabeled scans
 
 
 def sample_features(

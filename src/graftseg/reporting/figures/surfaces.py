@@ -45,18 +45,12 @@ class Camera:
 
 @dataclass(frozen=True)
 class View:
-    """A camera and the square that it sees.
+    """A camera and the square that it sees."""
 
-    center: position of the center in mm
-    radius: half the side of the square in mm
-    distance: distance in mm from the center to the start of the rays, toward the viewer
-    size: side of the square in pixels
-    """
-
-    center: tuple[float, ...]
-    radius: float
-    distance: float
-    size: int
+    center: tuple[float, ...]  # position of the center in mm
+    radius: float  # half the side of the square in mm
+    distance: float  # distance in mm from the center to the start of the rays, toward the viewer
+    size: int  # side of the square in pixels
     camera: Camera = Camera()
 
     @classmethod
@@ -75,14 +69,10 @@ class View:
 
 @dataclass(frozen=True)
 class Surface:
-    """The first hit of each ray of a view.
+    """The first hit of each ray of a view."""
 
-    depth: distance in mm ``(H, W)`` from the start of the ray to the hit, infinite without a hit
-    shade: brightness ``(H, W)`` from 0 to 1
-    """
-
-    depth: Floats
-    shade: Floats
+    depth: Floats  # distance in mm ``(H, W)`` from the start of the ray to the hit, infinite without a hit
+    shade: Floats  # brightness ``(H, W)`` from 0 to 1
 
 
 def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoothing: float = SMOOTHING) -> Surface:
@@ -148,16 +138,11 @@ def antialiased(picture: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Volume:
-    """A smoothed mask, cropped to its content.
+    """A smoothed mask, cropped to its content."""
 
-    field: the smoothed mask; the surface is where it is ``LEVEL``
-    distance: for points outside, a lower limit of the distance to the surface in mm
-    origin: position of the first voxel in mm
-    """
-
-    field: Floats
-    distance: Floats
-    origin: Floats
+    field: Floats  # the smoothed mask; the surface is where it is ``LEVEL``
+    distance: Floats  # for points outside, a lower limit of the distance to the surface in mm
+    origin: Floats  # position of the first voxel in mm
     spacing: Floats
 
     @classmethod

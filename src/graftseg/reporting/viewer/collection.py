@@ -45,20 +45,15 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class ViewedCase:
-    """A case to show.
-
-    image: function that reads the image ``(C, *space)``
-    maps: functions that read the maps ``(*space)`` named reference, prediction and uncertainty
-    dice: mean Dice over the classes
-    uncertainty: mean uncertainty of the prediction
-    """
+    """A case to show."""
 
     name: str
     split: str
-    image: ReadScan
+    image: ReadScan  # function that reads the image ``(C, *space)``
+    # functions that read the maps ``(*space)`` named reference, prediction and uncertainty
     maps: Mapping[str, ReadScan] = field(default_factory=dict)
-    dice: float | None = None
-    uncertainty: float | None = None
+    dice: float | None = None  # mean Dice over the classes
+    uncertainty: float | None = None  # mean uncertainty of the prediction
     scores: tuple[ClassScore, ...] = ()
 
     @property

@@ -35,16 +35,12 @@ Describe = Callable[[dict[str, Any]], dict[str, Any]]  # a function that complet
 
 @dataclass(frozen=True)
 class Viewer:
-    """The content that the server shows.
-
-    report: function that renders the report as HTML, None without a run
-    is_live: whether the run is being trained
-    """
+    """The content that the server shows."""
 
     collection: Collection
     reader: CaseReader
-    report: Callable[[], str] | None = None
-    is_live: bool = False
+    report: Callable[[], str] | None = None  # function that renders the report as HTML, None without a run
+    is_live: bool = False  # whether the run is being trained
 
 
 def create_app(
