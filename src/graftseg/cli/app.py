@@ -11,17 +11,17 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from graftseg.cli import arguments, messages
-from graftseg.cli import check as cli_check
-from graftseg.cli import train as cli_training
 from graftseg.cli.briefs import brief, machine_lines
+from graftseg.cli.check import check
 from graftseg.cli.export import export, import_weights, rank
 from graftseg.cli.figures import figure
 from graftseg.cli.messages import say
 from graftseg.cli.results import compare, record, sweep, table, test
+from graftseg.cli.train import train
 from graftseg.cli.view import annotate, view
-from graftseg.core.errors import Code
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_working_directory
-from graftseg.core.launched import reported_status
+from graftseg.core.launched import is_launched, reported_status
 from graftseg.core.phrases import counted
 from graftseg.core.planned_methods import DEFAULT_METHOD, MethodName
 from graftseg.core.reading import read_text
@@ -65,7 +65,7 @@ def demo(
         say(run_demo(out, seed=seed, dimensions=dimensions, device=device))
 
 
-verb(cli_check.check)
+verb(check)
 
 
 @verb
@@ -112,7 +112,7 @@ def prepare(
     say(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
-verb(cli_training.train)
+verb(train)
 
 
 @verb
@@ -337,7 +337,9 @@ def main() -> NoReturn:
     with messages.stderr_format(messages.wants_json(words)):
         try:
             with messages.interruptible(name):
-                cli_training.refuse_ranks(name)
+                if is_launched() and name != "train":
+                    finding, remedy = "runs in one process only", "run it without torchrun"
+                    raise UserError(Code.OPTION_CONFLICT, name, finding, remedy)
                 status = app(prog_name="graftseg", standalone_mode=False) or 0
         except Exception as error:
             reported = messages.as_user_error(error, name)

@@ -143,12 +143,6 @@ def train(
         require_learned(RunFolder(run) for run in runs)
 
 
-def refuse_ranks(verb: str) -> None:
-    """Raise a UserError if torchrun started several ranks of a command other than train."""
-    if is_launched() and verb != "train":
-        raise UserError(Code.OPTION_CONFLICT, verb, "runs in one process only", "run it without torchrun")
-
-
 def _refuse_conflicts(given: Collection[str]) -> None:
     for option, other in NEEDED.items():
         if option in given and other not in given:

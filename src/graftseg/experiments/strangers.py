@@ -102,10 +102,8 @@ def strangers_page(results: Path) -> str:
     page = f"## Planned recipes with nothing set by hand\n\n{markdown([HEAD, *rows])}\n{NOTE}"
     if not groups:
         return page
-    criteria = [
-        *_criteria_of_runs([run for runs in groups.values() for run in runs]),
-        *_criteria_of_data(groups, bounds),
-    ]
+    every_run = [run for runs in groups.values() for run in runs]
+    criteria = _criteria_of_runs(every_run) + _criteria_of_data(groups, bounds)
     return f"{page}\n{markdown([CRITERIA, *criteria])}\n{CRITERIA_NOTE}"
 
 

@@ -146,11 +146,6 @@ def _group(record: Record) -> tuple[str, str]:
     return record.variant, record.reported.chosen
 
 
-def reported_cells(records: Sequence[Record]) -> list[str]:
-    """Return the cells of a line: variant, seeds, checkpoint and scores of the reported checkpoints."""
-    return _cells(records, [record.reported for record in records])
-
-
 def result_lines(records: Sequence[Record]) -> list[list[str]]:
     """Return the cells of the reported checkpoints and, in a second line, of the best checkpoints on validation cases.
 
@@ -158,7 +153,7 @@ def result_lines(records: Sequence[Record]) -> list[list[str]]:
     """
     best = _best_on("validation", records)
     report_last = best and all(record.reported.selected_on is None for record in records)
-    return [reported_cells(records), *([_cells(records, best)] if report_last else [])]
+    return [_cells(records, [record.reported for record in records]), *([_cells(records, best)] if report_last else [])]
 
 
 def _cells(records: Sequence[Record], scored: Sequence[Scored]) -> list[str]:
@@ -239,7 +234,8 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
     second = np.array([seed.second[index] for seed, index in zip(by_seed, indices, strict=True)])
     differences = (second - first).mean(axis=0)
     low, high = bootstrap(differences) if len(shared) else (np.nan, np.nan)
-    comparable = all(_same_factor(*pair) for pair in pairs)
+    factors = [(_possible_factors(baseline), _possible_factors(record)) for baseline, record in pairs]
+    comparable = all(low <= other_high and other_low <= high for (low, high), (other_low, other_high) in factors)
     return (
         recipe,
         variant or NO_VALUE,
@@ -251,12 +247,6 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
         format_difference(differences.mean()) if shared and comparable else NO_VALUE,
         format_interval(low, high) if comparable else DIFFERENT_FACTORS,
     )
-
-
-def _same_factor(first: Record, second: Record) -> bool:
-    """Return whether two records may have been trained with the same factor ``--shorter``."""
-    (first_low, first_high), (second_low, second_high) = map(_possible_factors, (first, second))
-    return first_low <= second_high and second_low <= first_high
 
 
 def _possible_factors(record: Record) -> tuple[float, float]:

@@ -102,10 +102,11 @@ def cases_section(
         prediction = predicted.get(case)
         figure = {"case": case, "rank": rank, "dice": scores[case], "baseline": (baseline or {}).get(case)}
         figure |= {"origin": prediction.origin if prediction else "", "rows": [], "empty": None}
-        slices = read_slices(case, prediction, gallery.orientation, gallery.classes)
-        if isinstance(slices, str):
-            figure["empty"] = Missing(f"No picture: {slices}.")
+        arrays = read_arrays(case, prediction, gallery.classes)
+        if isinstance(arrays, str):
+            figure["empty"] = Missing(f"No picture: {arrays}.")
         else:
+            slices = slices_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, gallery.orientation)
             figure["rows"] = [_row(case, each, gallery) for each in slices]
             shown += slices
         figures.append(figure)
@@ -193,16 +194,6 @@ def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int) -> lis
     ]
 
 
-def read_slices(
-    case: str, predicted: ReportedCase | None, orientation: Orientation, classes: Sequence[str] = ()
-) -> tuple[CaseSlice, ...] | str:
-    """Return the slices of a case to show, or the reason why the case cannot be shown."""
-    arrays = read_arrays(case, predicted, classes)
-    if isinstance(arrays, str):
-        return arrays
-    return slices_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, orientation)
-
-
 def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str] = ()) -> CaseArrays | str:
     """Return the arrays of a case, or the reason why it cannot be read. The reason contains no full path."""
     if predicted is None:
@@ -210,7 +201,9 @@ def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str
     prediction = predicted.folder / predicted.case.output
     if predicted.references is not None and is_store(predicted.references):
         return _read_stored(case, predicted.references, prediction)
-    reference = _reference(case, predicted.references)
+    folder = predicted.references
+    files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+    reference = next((path for path in files if is_scan(path) and nfc(scan_stem(path)) == nfc(case)), None)
     if reference is None:
         return REFERENCE_MISSING
     images = [predicted.folder / path for path in predicted.case.images]
@@ -242,10 +235,3 @@ def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
     if predicted_labels.array.shape != expected.array.shape:
         return DIFFERENT_SHAPES
     return CaseArrays(scan.array[0], expected.array, predicted_labels.array, expected.geometry)
-
-
-def _reference(case: str, folder: Path | None) -> Path | None:
-    if folder is None or not folder.is_dir():
-        return None
-    matching = (path for path in sorted(folder.iterdir()) if is_scan(path) and nfc(scan_stem(path)) == nfc(case))
-    return next(matching, None)

@@ -42,10 +42,7 @@ COLUMNS_WITHOUT_UNLABELED = {"mean ± spread over cases": "this run"}
 
 
 def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = False) -> Path:
-    """Write the page of a cross-validation and return its path, by default ``report.html`` in its folder.
-
-    has_links: whether cases link to the viewer, which must serve the page
-    """
+    """Write the page of a cross-validation, with the options of ``render_report``, and return its path."""
     held_out, results = held_out_by_fold(run), read_results(run.path)
     folds = [run.fold(number) for number in range(len(held_out))]
     untrained = [fold.path for fold in folds if not fold.exists]

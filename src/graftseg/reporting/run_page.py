@@ -11,7 +11,7 @@ from graftseg.reporting.facts import case_counts, channels_of, notes_section, pr
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds_page import render_folds
 from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
-from graftseg.reporting.missing import Commands, commands_for
+from graftseg.reporting.missing import commands_for
 from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
@@ -48,10 +48,13 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     names = provenance_of(store, results)
     network = network_note(folder, results, read_results(folder.baseline.predictions))
     remedy = commands_for(folder).scores
+    # the commands for a run also test its own baselines, but not a baseline in another folder
+    own_baselines = [existing.path.resolve() for existing in existing_baselines(folder)]
+    compared = folder if baseline is None or baseline.resolve() in own_baselines else RunFolder(baseline)
     sections = [
         results_section(results, facts, remedy, names.scans, dice_of_baseline, has_links, network),
         cases_section(results, gallery, baseline=dice_of_baseline),
-        comparison_section(evaluated, evaluated_baseline, _comparison_commands(folder, baseline)),
+        comparison_section(evaluated, evaluated_baseline, commands_for(compared)),
         training_section(log, facts),
         mixed_section(snapshots, log, gallery),
         watched_section(snapshots, gallery),
@@ -65,10 +68,3 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     footer = f"Trained with graftseg {facts.get('versions', {}).get('graftseg', '')}. {SELF_CONTAINED}"
     title, target = run_title(facts, names.data), out or run / "report.html"
     return write_page(target, "graftseg report", title, summary, sections, footer)
-
-
-def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
-    """Return the commands that fill the comparison section."""
-    # the commands for a run also test its own baselines, but not a baseline in another folder
-    own_baselines = [existing.path.resolve() for existing in existing_baselines(run)]
-    return commands_for(run if baseline is None or baseline.resolve() in own_baselines else RunFolder(baseline))

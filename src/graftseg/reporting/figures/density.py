@@ -46,7 +46,13 @@ def draw_density(
     panels = [[panel_of(features, label) for label in features.labeled] for features in sampled]
     _draw(out, names, sampled, panels, hidden_labels=hidden_labels)
     rows = [
-        (name, features.classes[label], str(len(panel.labeled)), str(len(panel.unlabeled)), _number(panel.overlap))
+        (
+            name,
+            features.classes[label],
+            str(len(panel.labeled)),
+            str(len(panel.unlabeled)),
+            "" if panel.overlap is None else f"{panel.overlap:.3f}",
+        )
         for name, features, line in zip(names, sampled, panels, strict=True)
         for label, panel in enumerate(line, start=1)
     ]
@@ -176,7 +182,3 @@ def _caption(sampled: Sequence[RunFeatures], hidden_labels: bool) -> str:
         f"grouped by {grouping}. Features are projected to the first principal component of the labeled features of "
         "the class. Overlap is the integral of the minimum of both densities: 1 means that both densities are equal."
     )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"

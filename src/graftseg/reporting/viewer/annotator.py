@@ -36,15 +36,11 @@ class Suggestions:
 
     def __init__(self, run: RunFolder, dataset: Dataset, device: torch.device) -> None:
         folder, _ = folder_of_network(run, "shipped", None)
-        self.run, self._dataset, self._device = run, dataset, device
+        self.run, self._dataset, self.device = run, dataset, device
         self._networks = Ensemble.load(ensemble_members(folder, None), device, (), "shipped")
         self._network_folder = folder
         self._cache: dict[str, ScanMaps] = {}
         self._lock = Lock()
-
-    def with_run(self, run: RunFolder) -> "Suggestions":
-        """Return suggestions for the same data by the network of another run."""
-        return Suggestions(run, self._dataset, self._device)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -73,7 +69,7 @@ class Suggestions:
         is_current = stored.get("model") == self.model and stored.get("by", "uncertainty") == DEFAULT_ORDER
         ranked: dict[str, dict[str, Any]] = stored["cases"] if is_current else {}
         if not set(names) <= ranked.keys():
-            rows = rank_run(self._network_folder, self._dataset.root, None, self._device).rows
+            rows = rank_run(self._network_folder, self._dataset.root, None, self.device).rows
             ranked = {
                 row.case: {"rank": rank, "uncertainty": row.uncertainty, "reasons": list(row.reasons)}
                 for rank, row in enumerate(rows, start=1)
@@ -117,7 +113,7 @@ class Annotator:
 
     def use_run(self, run: RunFolder) -> None:
         """Predict and rank with the network of another run, such as a continuation of this run."""
-        self.suggestions = self.suggestions.with_run(run)
+        self.suggestions = Suggestions(run, self._dataset, self.suggestions.device)
         for number in range(len(self.cases)):
             self.reader.forget(number)
         self.ranking = self._rank()

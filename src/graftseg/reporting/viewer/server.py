@@ -58,6 +58,10 @@ def create_app(
             raise HTTPException(404)
         return HTMLResponse(viewer.report(), headers={"content-security-policy": _report_policy()})
 
+    def show_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, UserError)
+        return JSONResponse(error.to_json(), STATUS.get(error.code, 422))
+
     return Starlette(
         routes=[
             Route("/", pages.index),
@@ -71,7 +75,7 @@ def create_app(
             Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
         ],
         middleware=[Middleware(Gate, access=access)],
-        exception_handlers={UserError: _user_error},
+        exception_handlers={UserError: show_error},
     )
 
 
@@ -187,8 +191,3 @@ def _report_policy() -> str:
     sources = ("style-src 'unsafe-inline'", "img-src data:", f"script-src '{slider_script()['digest']}'")
     denied = (f"{name} 'none'" for name in ("default-src", "base-uri", "form-action", "frame-ancestors"))
     return "; ".join((*denied, *sources))
-
-
-def _user_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, UserError)
-    return JSONResponse(error.to_json(), STATUS.get(error.code, 422))
