@@ -153,9 +153,8 @@ def _scores_in(folder: Path, weights_sha256: str | None, remedy: str) -> Scored:
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", remedy)
     evaluation, described = read_csv(table), description_file(table)
     description: dict[str, Any] = read_object(described) if described.is_file() else {}
-    about = records.without_paths(
-        {key: description[key] for key in description if key not in ("references", *records.DERIVED_KEYS)}
-    )
+    left_out = ("references", *records.DERIVED_KEYS)
+    about = records.without_paths({key: value for key, value in description.items() if key not in left_out})
     about |= {"protocol": evaluation.protocol, "checkpoint": manifest.checkpoint, "selected_on": manifest.selected_on}
     about |= {"cases": len({row.case for row in evaluation.rows}), "inference": manifest.inference}
     return Scored(evaluation, about | {"weights": manifest.weights, "device": manifest.device})

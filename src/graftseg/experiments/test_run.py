@@ -120,10 +120,8 @@ def _trained_names(network: RunFolder) -> set[str]:
 def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
     if shared := sorted(same_names(names, set().union(*map(_trained_names, networks)))):
         verb = "has the name of a training scan" if len(shared) == 1 else "have the names of training scans"
-        yield (
-            f"{len(shared)} of {len(names)} test cases {verb} ({shared[0]}): if they are the same scans, "
-            "the scores do not apply to new scans"
-        )
+        found = f"{len(shared)} of {len(names)} test cases {verb} ({shared[0]})"
+        yield f"{found}: if they are the same scans, the scores do not apply to new scans"
 
 
 def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> PlannedPrediction:

@@ -88,9 +88,7 @@ def comparison_section(
     if not shared:
         return render("comparison", empty=Missing("The two runs share no evaluated case."))
     names = {row.label: row.name for row in run.results.evaluation.rows}
-    rows = [
-        _row(label, name, *(case_dice(each, label) for each in evaluations)) for label, name in sorted(names.items())
-    ]
+    rows = [_row(label, names[label], *(case_dice(each, label) for each in evaluations)) for label in sorted(names)]
     if len(rows) > 1:
         rows.append(_row(None, "mean", before, after))
     is_supervised = run.use.is_supervised_only

@@ -92,9 +92,8 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     if _fits(labels, image):
         layers["target labels"] = label_layer(gallery.orientation.training_plane(labels))
     step = f"step {snapshot.step:,}"
-    pictures = [
-        gallery.picture(image, layer, f"{name}, {step}: {content}", augmented=True) for content, layer in layers.items()
-    ]
+    title = f"{name}, {step}"
+    pictures = [gallery.picture(image, layer, f"{title}: {what}", augmented=True) for what, layer in layers.items()]
     return name, step, pictures
 
 

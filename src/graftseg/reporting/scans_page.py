@@ -49,10 +49,8 @@ NO_LABEL = Missing("No label map could be read, or all label maps are empty.")
 def render_check(examination: Examination, out: Path) -> Path:
     """Write the page about a data set and return its path. The output is deterministic."""
     album = Album()
-    by_severity = {
-        each: [finding for finding in examination.findings if finding.severity == each] for each in SEVERITIES
-    }
-    tables = [(severity, TITLES[severity], findings) for severity, findings in by_severity.items() if findings]
+    found = {each: [finding for finding in examination.findings if finding.severity == each] for each in SEVERITIES}
+    tables = [(severity, TITLES[severity], findings) for severity, findings in found.items() if findings]
     sections = [
         render("findings", tables=tables, max_listed_cases=MAX_LISTED_CASES),
         _scan_comparison(examination),
@@ -146,9 +144,8 @@ def _classes(examination: Examination) -> Markup:
         sizes_by_split: dict[str, dict[str, float]] = {}
         for split, cases in groups.items():
             sizes = {case.name: case.class_sizes[value] for case in cases if value in case.class_sizes}
-            extremes = (
-                [f"{size:.3g}" for size in np.percentile([*sizes.values()], (0, 50, 100))] if sizes else ["–"] * 3
-            )
+            percentiles = np.percentile([*sizes.values()], (0, 50, 100)) if sizes else ()
+            extremes = [f"{size:.3g}" for size in percentiles] or ["–"] * 3
             pieces = max((case.pieces[value].count for case in cases if value in case.pieces), default="–")
             sizes_by_split[split] = sizes
             view["rows"].append([name, split, f"{len(sizes)} of {len(cases)}", *extremes, pieces])
@@ -187,10 +184,8 @@ def _contact_sheet(examination: Examination, album: Album) -> Markup:
 
 
 def _class_legend(examination: Examination) -> list[tuple[int, str]]:
-    classes = examination.dataset.classes or {
-        value: class_name(value) for value in examination.fingerprint.label_counts
-    }
-    return sorted(classes.items())
+    numbered = {value: class_name(value) for value in examination.fingerprint.label_counts}
+    return sorted((examination.dataset.classes or numbered).items())
 
 
 def strips(title: str, groups: Mapping[str, Mapping[str, float]]) -> Markup:

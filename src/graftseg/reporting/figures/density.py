@@ -40,9 +40,7 @@ def draw_density(
 ) -> drawing.FigureResult:
     """Draw a row for each run and a column for each class. Return the overlap of the two densities of each panel."""
     names = drawing.run_names(runs)
-    sampled = [
-        sample_features(RunFolder(path), device, voxels=VOXELS, seed=seed, hidden_labels=hidden_labels) for path in runs
-    ]
+    sampled = [sample_features(RunFolder(path), device, VOXELS, seed, hidden_labels) for path in runs]
     panels = [[panel_of(features, label) for label in features.labeled] for features in sampled]
     _draw(out, names, sampled, panels, hidden_labels=hidden_labels)
     rows = [

@@ -36,7 +36,7 @@ class RunFeatures:
 
 
 def sample_features(
-    run: RunFolder, device: torch.device, *, voxels: int, seed: int, hidden_labels: bool = False
+    run: RunFolder, device: torch.device, voxels: int, seed: int, hidden_labels: bool = False
 ) -> RunFeatures:
     """Sample about ``voxels`` voxels of every class from the labeled scans of a run, and as many from the unlabeled.
 

@@ -83,11 +83,9 @@ def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoo
     volume = _Volume.of(mask, np.asarray(spacing, dtype=np.float64), smoothing)
     toward, up, right = view.camera.axes
     across = np.linspace(-view.radius, view.radius, view.size)
-    starts = (
-        np.asarray(view.center) + view.distance * toward - across[:, None, None] * up + across[None, :, None] * right
-    )
+    middle = np.asarray(view.center) + view.distance * toward
+    starts = (middle - across[:, None, None] * up + across[None, :, None] * right).reshape(-1, 3)
     depth = np.full(view.size**2, np.inf)
-    starts = starts.reshape(-1, 3)
     enter, leave = volume.crossed(starts, -toward)
     rays = np.flatnonzero(enter < leave)
     depth[rays] = volume.first_hit(starts[rays], -toward, enter[rays], leave[rays])

@@ -23,8 +23,7 @@ from graftseg.inference.ensemble import Ensemble, folder_of_network
 from graftseg.inference.label_maps import ExtraMaps, ScanMaps
 from graftseg.inference.ranking.orders import DEFAULT_ORDER
 from graftseg.inference.ranking.rank import rank_run
-from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, ViewedCase
+from graftseg.reporting.viewer.collection import CaseReader, Collection, ViewedCase
 from graftseg.reporting.viewer.volumes import Turn
 
 MAPS = ExtraMaps(uncertainty=True)

@@ -90,11 +90,8 @@ class LiveRun:
 
 def stages_of(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the method, the first and the last step of each stage."""
-    ends = list(accumulate(stage.steps for stage in recipe.stages))
-    return [
-        {"method": stage.method, "first": end - stage.steps + 1, "last": end}
-        for stage, end in zip(recipe.stages, ends, strict=True)
-    ]
+    stages = zip(recipe.stages, accumulate(stage.steps for stage in recipe.stages), strict=True)
+    return [{"method": each.method, "first": end - each.steps + 1, "last": end} for each, end in stages]
 
 
 def curves_of(lines: list[dict[str, Any]]) -> dict[str, list[Point]]:

@@ -17,8 +17,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
-from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import collect, first_case, require_case
+from graftseg.reporting.viewer.collection import CaseReader, collect, first_case, require_case
 from graftseg.reporting.viewer.launch import listen, require_front_end, serve
 from graftseg.reporting.viewer.live import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
