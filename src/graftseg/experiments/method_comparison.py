@@ -35,16 +35,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The held-out scores of a method. ``effect`` compares supervised training (first) with the method (second).
-
-    ``steps`` are those of one fold, and ``seconds`` are the training time of all folds.
-    """
+    """The held-out scores of a method."""
 
     method: str
-    steps: int
-    seconds: float
+    steps: int  # of one fold
+    seconds: float  # training time of all folds
     evaluation: Evaluation
-    effect: Effect
+    effect: Effect  # compares supervised training (first) with the method (second)
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the printed table."""

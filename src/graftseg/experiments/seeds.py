@@ -1,7 +1,7 @@
 """Train one recipe with several seeds, test each run, and report mean and standard deviation."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,17 +34,13 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The result of one seed. ``figures`` are its metrics, or None if the run was not tested.
-
-    ``checkpoint`` says how the reported checkpoint was chosen. If the best checkpoint is not the reported
-    checkpoint, ``best`` contains its metrics, and ``best_checkpoint`` says how it was chosen.
-    """
+    """The result of one seed."""
 
     seed: int
-    checkpoint: str
-    figures: dict[str, float] | None
-    best: dict[str, float] | None = None
-    best_checkpoint: str = ""
+    checkpoint: str  # how the reported checkpoint was chosen
+    figures: dict[str, float] | None  # its metrics, None if the run was not tested
+    best: dict[str, float] | None = None  # metrics of the best checkpoint, unless it is the reported checkpoint
+    best_checkpoint: str = ""  # how the best checkpoint was chosen
 
     def line(self) -> str:
         """Return the line of this seed in the printed table."""
@@ -103,7 +99,7 @@ def _train_seeds(
     def add(seed: int) -> None:
         """Test a finished seed, write the summary and print the line of the seed."""
         results[seed] = _result(seed, folder.seed(seed), None if untested else store, str(device))
-        write_json(folder.path / SUMMARY, _summary(base.name, _in_order(results), untested))
+        write_json(folder.path / SUMMARY, _summary(base.name, results, untested))
         tell(results[seed].line())
 
     for seed in folder.seeds:
@@ -119,7 +115,7 @@ def _train_seeds(
     if not untested:
         statistics = _spreads(results.values())
         tell("\t".join(["mean", *(str(statistics[name]) for name in METRIC_NAMES)]))
-    return _in_order(results)
+    return [results[seed] for seed in sorted(results)]
 
 
 def _train_and_test(base: Recipe, store: Store, folder: RunFolder, device: str, is_tested: bool, seed: int) -> None:
@@ -137,10 +133,6 @@ def _result(seed: int, run: RunFolder, store: Store | None, device: str) -> Seed
     if best is None:
         return SeedResult(seed, chosen, mean_metrics(reported))
     return SeedResult(seed, chosen, mean_metrics(reported), mean_metrics(best), select_weights(run, "best").chosen)
-
-
-def _in_order(results: Mapping[int, SeedResult]) -> list[SeedResult]:
-    return [results[seed] for seed in sorted(results)]
 
 
 def _with_seed(recipe: Recipe, seed: int) -> Recipe:
@@ -185,14 +177,14 @@ def _spreads(results: Iterable[SeedResult]) -> dict[str, Spread]:
     return spreads([result.figures for result in results if result.figures is not None])
 
 
-def _summary(recipe: str, results: Sequence[SeedResult], untested: str) -> dict[str, Any]:
+def _summary(recipe: str, results: Mapping[int, SeedResult], untested: str) -> dict[str, Any]:
     """Return the content of ``summary.json``."""
-    statistics = {} if untested else _spreads(results)
+    statistics = {} if untested else _spreads(results.values())
     return {
         "recipe": recipe,
         "protocol": PROTOCOL,
         "untested": untested or None,
-        "seeds": [result.to_json() for result in results],
+        "seeds": [results[seed].to_json() for seed in sorted(results)],
         "mean": plain_values({name: spread.mean for name, spread in statistics.items()}),
         "std": plain_values({name: spread.std for name, spread in statistics.items()}),
     }

@@ -46,21 +46,17 @@ Key = tuple[str, str, int]  # data, device, number of labeled scans
 
 @dataclass(frozen=True)
 class Stranger:
-    """The mean test Dice of the networks of one planned run, and the number of classes that the shipped network lost.
-
-    With ``all_labeled``, all training scans have labels, and the supervised network is an upper bound. ``highest_gain``
-    is the upper end of the 95 % interval of the gain, NaN with a single test case.
-    """
+    """The mean test Dice of the three networks of one planned run."""
 
     data: str
     device: str
     labeled: int
-    all_labeled: bool
+    all_labeled: bool  # all training scans have labels, so the supervised network is an upper bound
     supervised: float
     unlabeled: float
     shipped: float
-    lost: int
-    highest_gain: float
+    lost: int  # number of classes that the shipped network lost
+    highest_gain: float  # upper end of the 95 % interval of the gain, NaN with a single test case
 
     @classmethod
     def read(cls, path: Path) -> "Stranger":

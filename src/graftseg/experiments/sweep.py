@@ -40,16 +40,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Swept:
-    """The result of a sweep. A trial is one seed of one row.
+    """The result of a sweep, as names of trials. A trial is one seed of one row."""
 
-    It has the names of the trials recorded ``before`` and by this sweep (``recorded``), and the reason for each
-    failure. ``other_settings`` names trials whose existing record has other settings. They are not trained again.
-    """
-
-    before: tuple[str, ...]
-    recorded: tuple[str, ...]
-    failures: dict[str, str]
-    other_settings: tuple[str, ...] = ()
+    before: tuple[str, ...]  # recorded before this sweep
+    recorded: tuple[str, ...]  # recorded by this sweep
+    failures: dict[str, str]  # with the reason for each failure
+    other_settings: tuple[str, ...] = ()  # not trained again, although the existing record has other settings
 
 
 @dataclass(frozen=True)

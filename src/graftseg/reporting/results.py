@@ -95,11 +95,9 @@ def results_section(
 ) -> Markup:
     """Render the headline, a table of classes and a table of cases, worst first.
 
-    remedy: the command to show if there are no scores
-    scans: the name of the test scans
-    baseline: the Dice of the baseline by case
-    has_links: whether cases link to the viewer, which must serve the page
-    network: a sentence on the network that ``predict`` uses
+    ``remedy`` is the command to show if there are no scores, ``scans`` is the name of the test scans, ``baseline`` is
+    the Dice of the baseline by case, and ``network`` is a sentence on the network that ``predict`` uses. With
+    ``has_links``, cases link to the viewer.
     """
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))

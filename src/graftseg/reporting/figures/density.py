@@ -25,14 +25,11 @@ HEAD = ("run", "class", "labeled voxels", "unlabeled voxels", "overlap")
 
 @dataclass(frozen=True)
 class Panel:
-    """One value for each sampled voxel of a class, from labeled and from unlabeled scans.
-
-    ``overlap`` is that of the two densities, or None if there are too few voxels.
-    """
+    """One value for each sampled voxel of a class, from labeled and from unlabeled scans."""
 
     labeled: Floats
     unlabeled: Floats
-    overlap: float | None
+    overlap: float | None  # of the two densities, None if there are too few voxels
 
 
 def draw_density(

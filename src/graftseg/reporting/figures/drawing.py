@@ -27,10 +27,18 @@ METADATA: dict[str, dict[str, Any]] = {
 }
 TICKS = {"labelsize": 7, "color": "#555555", "major.width": 0.6}
 STYLE: dict[str, Any] = {
-    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7.5,
-    "axes.linewidth": 0.6, "axes.edgecolor": "#777777", "axes.spines.top": False, "axes.spines.right": False,
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": "#777777",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
     **{f"{axis}tick.{key}": value for axis in "xy" for key, value in TICKS.items()},
-    "text.color": INK, "axes.labelcolor": INK, "legend.frameon": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "legend.frameon": False,
     "text.parse_math": False,  # a name may contain dollar signs
     "svg.hashsalt": "graftseg",
     "pdf.fonttype": 42,  # journals reject fonts of type 3

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT
 from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal
@@ -35,15 +36,11 @@ class Retraining:
             if self._state == "running":
                 return
             self._target = next_run(self._run.path)
-            command = [sys.executable, "-m", "graftseg", "train", "--continue-from", str(self._run.path)]
+            words = ["train", "--continue-from", str(self._run.path), *self._options, "--out", str(self._target)]
+            command = [sys.executable, "-m", "graftseg", *words]
             check_target_file(self._log)
-            with self._log.open("wb") as stream:
-                process = subprocess.Popen(  # noqa: S603 - our own command
-                    [*command, *self._options, "--out", str(self._target)],
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                )
+            with self._log.open("wb") as log:
+                process = subprocess.Popen(command, stdin=DEVNULL, stdout=log, stderr=STDOUT)  # noqa: S603 - our own
             self._state, self._began = "running", monotonic()
         Thread(target=self._wait, args=(process, RunFolder(self._target)), daemon=True).start()
 
