@@ -73,12 +73,9 @@ def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
 
 
 def _training_images(steps: Sequence[int], paths: dict[int, Path], gallery: Gallery) -> list[TrainingImage]:
-    return [
-        _training_image(snapshot, name, gallery)
-        for snapshot in (read_snapshot(paths[steps[index]]) for index in evenly_spaced(len(steps), SNAPSHOTS_PER_STAGE))
-        for name in snapshot.arrays
-        if name.startswith("X") and not _is_watched(name)
-    ]
+    snapshots = (read_snapshot(paths[steps[index]]) for index in evenly_spaced(len(steps), SNAPSHOTS_PER_STAGE))
+    shown = ((snapshot, name) for snapshot in snapshots for name in snapshot.arrays if not _is_watched(name))
+    return [_training_image(snapshot, name, gallery) for snapshot, name in shown if name.startswith("X")]
 
 
 def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> TrainingImage:

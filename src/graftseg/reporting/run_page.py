@@ -1,7 +1,6 @@
 """The page of a run: one self-contained HTML file."""
 
 from pathlib import Path
-from typing import Any
 
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import existing_baselines
@@ -18,12 +17,6 @@ from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, write_page
 from graftseg.reporting.results import read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
-
-STATES = {
-    "running": "This run has not finished. The page shows its progress so far.",
-    "stopped": "This run was stopped before it finished.",
-    "failed": "This run failed before it finished.",
-}
 
 
 def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None, has_links: bool = False) -> Path:
@@ -62,9 +55,8 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     ]
     sections.append(notes_section(facts, evaluation, used_checkpoint(results, facts), sections=sections))
     verdicts = [verdict_of(evaluated, evaluated_baseline), *missed_classes(results)]
-    state = STATES.get(str(facts.get("status", "")), "")
-    view: dict[str, Any] = {"verdicts": verdicts, "facts": facts, "counts": case_counts(facts), "state": state}
-    summary = render("run_summary", notices=notices_of(folder), **view)
+    counts, notices = case_counts(facts), notices_of(folder)
+    summary = render("run_summary", verdicts=verdicts, facts=facts, counts=counts, notices=notices)
     footer = f"Trained with graftseg {facts.get('versions', {}).get('graftseg', '')}. {SELF_CONTAINED}"
     title, target = run_title(facts, names.data), out or run / "report.html"
     return write_page(target, "graftseg report", title, summary, sections, footer)

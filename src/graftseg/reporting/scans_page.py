@@ -13,7 +13,7 @@ from graftseg.core.phrases import class_name, counted
 from graftseg.core.types import SPLITS, Split
 from graftseg.core.version import __version__
 from graftseg.data.check import Examination
-from graftseg.data.checks.findings import SEVERITIES, Severity
+from graftseg.data.checks.findings import SEVERITIES
 from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.pictures import Album, label_layer
@@ -35,11 +35,6 @@ MAX_LISTED_CASES = 3
 LABEL_MAP_SIDE = 96  # longer side of the scans on the contact sheet, in pixels
 COMPARED: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 LABEL_SPLITS: tuple[Split, ...] = ("labeled", "validation", "test")
-TITLES: dict[Severity, str] = {
-    "error": "Errors: fix these before training",
-    "warning": "Warnings: check these",
-    "note": "Notes: for your information",
-}
 AXES = ("right-left", "front-back", "head-foot")
 FOOTER = f"Checked with graftseg {__version__}. {SELF_CONTAINED}"
 NO_SCAN = Missing("No scan could be read.", "graftseg check DATA --out check.html")
@@ -50,9 +45,8 @@ def render_check(examination: Examination, out: Path) -> Path:
     """Write the page about a data set and return its path. The output is deterministic."""
     album = Album()
     found = {each: [finding for finding in examination.findings if finding.severity == each] for each in SEVERITIES}
-    tables = [(severity, TITLES[severity], findings) for severity, findings in found.items() if findings]
     sections = [
-        render("findings", tables=tables, max_listed_cases=MAX_LISTED_CASES),
+        render("findings", findings=found, max_listed_cases=MAX_LISTED_CASES),
         _scan_comparison(examination),
         _spacing(examination.fingerprint),
         _classes(examination),

@@ -3,7 +3,7 @@
 Long curves are thinned, but keep their spikes. A mark shows where each stage begins.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -80,20 +80,16 @@ def fold_curves_section(logs: Sequence[Log | None]) -> Markup:
         return render("training", empty=NOT_LOGGED, has_phases=False)
     spans = [_span(log) for log in logged.values()]
     frame = Frame(NARROW, 170.0, min(first for first, _ in spans), max(last for _, last in spans))
-    charts = [
-        panel(f"Fold {number}: {name}", curve, frame, stages=_unnamed(log.stages), style=style)
-        for number, log in logged.items()
-        for name, curve, style in _fold_curves(log)
-    ]
+    charts = []
+    for number, log in logged.items():
+        stages = _unnamed(log.stages)
+        if log.total is not None:
+            charts.append(panel(f"Fold {number}: total loss", log.total, frame, stages=stages))
+        for name, curve in log.validation.items():
+            title = f"Fold {number}: {_score_title(name).lower()}"
+            charts.append(panel(title, curve, frame, stages=stages, style="dots"))
     longest = max(logged.values(), key=lambda log: _span(log)[1])
     return render("training", charts=[], small_charts=charts, caption=_caption(longest), has_phases=False)
-
-
-def _fold_curves(log: Log) -> Iterator[tuple[str, Curve, Style]]:
-    if log.total is not None:
-        yield "total loss", log.total, "noisy"
-    for name, curve in log.validation.items():
-        yield _score_title(name).lower(), curve, "dots"
 
 
 def _caption(log: Log) -> dict[str, Any]:

@@ -40,17 +40,12 @@ def draw_density(
     sampled = [sample_features(RunFolder(path), device, VOXELS, seed, hidden_labels) for path in runs]
     panels = [[panel_of(features, label) for label in features.labeled] for features in sampled]
     _draw(out, names, sampled, panels, hidden_labels=hidden_labels)
-    rows = [
-        (
-            name,
-            features.classes[label],
-            str(len(panel.labeled)),
-            str(len(panel.unlabeled)),
-            "" if panel.overlap is None else f"{panel.overlap:.3f}",
-        )
-        for name, features, line in zip(names, sampled, panels, strict=True)
-        for label, panel in enumerate(line, start=1)
-    ]
+    rows = []
+    for name, features, line in zip(names, sampled, panels, strict=True):
+        for label, panel in enumerate(line, start=1):
+            counts = str(len(panel.labeled)), str(len(panel.unlabeled))
+            shared = "" if panel.overlap is None else f"{panel.overlap:.3f}"
+            rows.append((name, features.classes[label], *counts, shared))
     return drawing.FigureResult(out, _caption(sampled, hidden_labels), HEAD, tuple(rows))
 
 
@@ -129,12 +124,10 @@ def _draw(
                 axes.set_visible(False)
             drawing.row_label(grid[row][0], name)
         grouping = "true labels" if hidden_labels else "predicted labels"
+        colors = {"labeled scans (true labels)": drawing.LABELED, f"unlabeled scans ({grouping})": drawing.UNLABELED}
         handles = [
             figure.axes[0].fill_between([], [], color=color, alpha=0.35, linewidth=1.2, label=text)
-            for color, text in (
-                (drawing.LABELED, "labeled scans (true labels)"),
-                (drawing.UNLABELED, f"unlabeled scans ({grouping})"),
-            )
+            for text, color in colors.items()
         ]
         figure.legend(handles=handles, loc="upper center", ncols=2)
         figure.supxlabel("first principal component of the labeled features (standard deviations)", fontsize=8, y=0.02)

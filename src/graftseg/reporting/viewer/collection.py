@@ -171,16 +171,13 @@ def _of_prediction(
     maps["prediction"] = partial(read_label, folder / predicted.output)
     if predicted.uncertainty is not None:
         maps["uncertainty"] = partial(_read_levels, folder / predicted.uncertainty)
-    rows = [] if results is None else [row for row in results.evaluation.rows if row.case == predicted.case]
-    return ViewedCase(
-        predicted.case,
-        "test",
-        partial(_predicted_image, folder, predicted),
-        maps,
-        dice=case_dice(results.evaluation).get(predicted.case) if results is not None else None,
-        uncertainty=predicted.mean_uncertainty,
-        scores=tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows),
-    )
+    case = ViewedCase(predicted.case, "test", partial(_predicted_image, folder, predicted), maps)
+    case = replace(case, uncertainty=predicted.mean_uncertainty)
+    if results is None:
+        return case
+    rows = (row for row in results.evaluation.rows if row.case == predicted.case)
+    scores = tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows)
+    return replace(case, dice=case_dice(results.evaluation).get(predicted.case), scores=scores)
 
 
 def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:
