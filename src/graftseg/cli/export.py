@@ -11,8 +11,6 @@ from graftseg.cli.messages import print_errors, say
 from graftseg.core.phrases import counted
 from graftseg.inference.ranking.orders import DEFAULT_ORDER, Order
 
-KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
-
 
 def rank(
     run: Run,
@@ -49,7 +47,7 @@ def rank(
 
 
 def export(
-    kind: Annotated[str, typer.Argument(help=KINDS_HELP)],
+    kind: Annotated[str, typer.Argument(help="onnx, weights, monai, nnunet or dicomseg.")],
     run: Run,
     out: Annotated[Path, typer.Option(help="New folder to write, or new file for weights.")],
     check: Annotated[

@@ -47,21 +47,18 @@ FOLD_NAMES = {
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
     """Return the names from the store of the run and the manifest of its predictions."""
     name = "" if store is None else folder_name(Path(store.root))
-    folder = None if results is None else _scans_folder(results.folder)
-    if folder is None:
+    manifest = None if results is None else read_manifest(results.folder, "predict again")
+    if results is None or manifest is None:
         return Provenance(name)
+    files = [results.folder / path for case in manifest.cases for path in case.images]
+    folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
+    if len(folders) != 1:
+        return Provenance(name)
+    (folder,) = folders
     if is_store(folder):
         return Provenance(name, f"test cases of {name or 'the store'}")
     data = folder_name(folder.parent) if folder.name == IMAGES else ""
     return Provenance(name, f"{data}/{folder.name}" if data else folder_name(folder))
-
-
-def _scans_folder(predictions: Path) -> Path | None:
-    """Return the folder or store of all predicted scans, or None if they are in several folders."""
-    manifest = read_manifest(predictions, "predict again")
-    files = [predictions / path for case in (manifest.cases if manifest else ()) for path in case.images]
-    folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
-    return folders.pop() if len(folders) == 1 else None
 
 
 def run_section(recipe: dict[str, Any] | None, rows: Iterable[tuple[str, str]]) -> Markup:

@@ -21,16 +21,7 @@ from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, write_page
-from graftseg.reporting.results import (
-    Results,
-    case_dice,
-    mean,
-    read_results,
-    results_section,
-    scores_view,
-    unit_of,
-    used_checkpoint,
-)
+from graftseg.reporting.results import Results, case_dice, mean, read_results, results_section, scores_view, unit_of
 from graftseg.reporting.text import typeset
 from graftseg.reporting.training import fold_curves_section
 from graftseg.training.cross_validation import HELD_OUT, CrossValidation
@@ -140,5 +131,5 @@ def _test(run: RunFolder, tested: Results | None, baseline: Results | None, coun
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
         result = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
         comparison = _table(result, unlabeled_use(run))
-    scores = scores_view(tested.evaluation, used_checkpoint(tested, {}))
+    scores = scores_view(tested, {})
     return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison, network=network)

@@ -58,8 +58,10 @@ class Album:
         content = [self._scan(gray, width, height)]
         if layer is not None:
             content.append(_stretched(layer, width, height))
-        if marks is not None:
-            content += _side_marks(marks, width, height)
+        edge = width * MARK_MARGIN
+        for mark, x, anchor in zip(marks or (), (edge, width - edge), (None, "end"), strict=False):
+            style = {"dy": "0.35em", "text_anchor": anchor, "class_": "mark"}
+            content.append(element("text", mark, x=x, y=height / 2, font_size=width * MARK_SIZE, **style))
         return chart(alt, width, height, content, class_="picture")
 
     def _scan(self, gray: Pixels, width: int, height: float) -> Markup:
@@ -104,16 +106,6 @@ def rgb_table(count: int) -> Pixels:
     """Return the colors by label, ``(count, 3)``. The background in row 0 is black and never shown."""
     rows = [(0, 0, 0), *(tuple(bytes.fromhex(color_of(label)[1:])) for label in range(1, count))]
     return np.array(rows, dtype=np.uint8)
-
-
-def _side_marks(marks: tuple[str, str], width: int, height: float) -> list[Markup]:
-    """Draw letters at the left and the right edge. Their size is relative to the picture."""
-    size, edge = width * MARK_SIZE, width * MARK_MARGIN
-    places = ((edge, None), (width - edge, "end"))
-    return [
-        element("text", mark, x=x, y=height / 2, dy="0.35em", font_size=size, text_anchor=anchor, class_="mark")
-        for mark, (x, anchor) in zip(marks, places, strict=True)
-    ]
 
 
 def _stretched(pixels: Pixels, width: int, height: float, **attributes: str | None) -> Markup:

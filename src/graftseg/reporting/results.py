@@ -43,11 +43,6 @@ class UsedCheckpoint:
     text: str = "last"
     selected_on: str | None = None
 
-    @property
-    def is_optimistic(self) -> bool:
-        """Whether the checkpoint was selected on the test cases."""
-        return self.selected_on == "test"
-
 
 LAST_CHECKPOINT = UsedCheckpoint()
 
@@ -101,18 +96,19 @@ def results_section(
     """
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
-    scores = scores_view(results.evaluation, used_checkpoint(results, facts))
+    scores = scores_view(results, facts)
     cases = _cases_view(results, baseline)
     return render("results", scores=scores, scans=scans, has_links=has_links, network=network, **cases)
 
 
-def scores_view(evaluation: Evaluation, checkpoint: UsedCheckpoint) -> dict[str, Any]:
+def scores_view(results: Results, facts: dict[str, Any]) -> dict[str, Any]:
     """Collect the values of the headline and of the table of classes, whose ``columns`` are titles by metric."""
+    evaluation = results.evaluation
     columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS} | _distance_columns(evaluation)
     if evaluation.has_volumes:
         columns |= {metric: title for title, metric in VOLUME_COLUMNS.items()}
     cases, summary, unit = len(_by_case(evaluation)), evaluation.summary(), unit_of(evaluation)
-    view = {"evaluation": evaluation, "checkpoint": checkpoint, "summary": summary}
+    view = {"evaluation": evaluation, "checkpoint": used_checkpoint(results, facts), "summary": summary}
     return view | {"cases": cases, "unit": unit, "columns": columns}
 
 

@@ -176,7 +176,11 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
     width = running_mean_width(len(parts[-1].steps)) if style == "noisy" else 1
     last = format_number(parts[-1].values[-width:].mean())
     end = f"last {last}" if width == 1 else f"mean of last {width} steps {last}"
-    content = [*values.rows(LEFT, frame.right), *_step_labels(frame, steps), *_stage_marks(frame, steps, stages)]
+    content = values.rows(LEFT, frame.right)
+    for x, step in ((steps.at(step), step) for step in steps.ticks):
+        anchor = "end" if x > frame.right - 20 else "middle"  # numbers near the right end are right-aligned
+        content.append(element("text", f"{step:,.0f}", x=x, y=frame.height - 6, text_anchor=anchor))
+    content += _stage_marks(frame, steps, stages)
     content.append(element("text", title, class_="name", x=0, y=12))
     content.append(element("text", end, class_="last", x=frame.right, y=12, text_anchor="end"))
     for part in parts:
@@ -193,16 +197,6 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
 
 def _line(curve: Curve, steps: Axis, values: Axis, class_: str) -> Markup:
     return element("polyline", class_=class_, points=points(map(steps.at, curve.steps), map(values.at, curve.values)))
-
-
-def _step_labels(frame: Frame, steps: Axis) -> list[Markup]:
-    """Draw the numbers below the horizontal axis. Numbers near its right end are right-aligned."""
-    drawn = []
-    for step in steps.ticks:
-        x = steps.at(step)
-        anchor = "end" if x > frame.right - 20 else "middle"
-        drawn.append(element("text", f"{step:,.0f}", x=x, y=frame.height - 6, text_anchor=anchor))
-    return drawn
 
 
 def _stage_marks(frame: Frame, steps: Axis, stages: Sequence[Stage]) -> list[Markup]:

@@ -16,7 +16,6 @@ from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.types import Case
 from graftseg.data.annotation.draft import Canvas, Draft
 from graftseg.data.annotation.folder import STATES, Action, AnnotationFolder
-from graftseg.data.annotation.strokes import Drawing
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
 from graftseg.inference.ensemble import Ensemble, folder_of_network
@@ -126,12 +125,19 @@ class Annotator:
         self.folder.target(self.cases[number])
         with self._lock:
             if number not in self._drafts:
-                folder, canvas = self.folder.draft(self.cases[number].name), self._canvas(number)
-                if Draft.exists(folder):
-                    self._drafts[number] = Draft(folder, canvas)
-                else:
-                    self._drafts[number] = Draft.begin(folder, canvas, *self._first_labels(number))
+                self._drafts[number] = self._open(number)
             return self._drafts[number]
+
+    def _open(self, number: int) -> Draft:
+        case, canvas = self.cases[number], self._canvas(number)
+        folder = self.folder.draft(case.name)
+        if Draft.exists(folder):
+            return Draft(folder, canvas)
+        if case.label is not None:
+            labels = self._dataset.reader.label(case).array.astype(np.uint8)
+            return Draft.begin(folder, canvas, labels, {"from": "label"})
+        about: dict[str, object] = {"from": "prediction", "model": self.suggestions.model}
+        return Draft.begin(folder, canvas, self.suggestions.maps(case).labels, about)
 
     def restart(self, number: int) -> int:
         """Discard all strokes of a draft and return the number of its last stroke.
@@ -150,13 +156,6 @@ class Annotator:
         draft.remove()
         with self._lock:
             self._drafts.pop(number, None)
-
-    def _first_labels(self, number: int) -> tuple[Drawing, dict[str, object]]:
-        """Return the label map that a new draft starts from, and a description of its origin."""
-        case = self.cases[number]
-        if case.label is not None:
-            return self._dataset.reader.label(case).array.astype(np.uint8), {"from": "label"}
-        return self.suggestions.maps(case).labels, {"from": "prediction", "model": self.suggestions.model}
 
     def _canvas(self, number: int) -> Canvas:
         geometry = self.reader.scan(number).geometry

@@ -110,13 +110,6 @@ def require_case(collection: Collection, case: str, what: Path) -> None:
         raise UserError(Code.UNKNOWN_NAME, f"--case {case}", finding, f"choose a case such as {names[0]}")
 
 
-def first_case(collection: Collection, case: str) -> int | None:
-    """Return the number of the case that the page opens first, or None if only the page knows it."""
-    if case:
-        return next(number for number, viewed in enumerate(collection.cases) if viewed.name == case)
-    return 0 if collection.kind in ("run", "scan") else None  # the page sorts the cases of a folder
-
-
 def collect_run(run: RunFolder) -> Collection:
     """Return the tested cases of a run, worst first, and then the scans that it was trained on.
 

@@ -17,7 +17,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
-from graftseg.reporting.viewer.collection import CaseReader, collect, first_case, require_case
+from graftseg.reporting.viewer.collection import CaseReader, collect, require_case
 from graftseg.reporting.viewer.launch import listen, require_front_end, serve
 from graftseg.reporting.viewer.live import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
@@ -72,8 +72,10 @@ def _serve(
     run = RunFolder(what)
     is_live = parent is not None or (run.exists and run.status == "running")
     viewer = Viewer(collection, CaseReader(collection.cases), report_of(run), is_live)
-    if not is_live and (number := first_case(collection, case)) is not None:
-        viewer.reader.read_ahead(number)
+    # the page opens the requested case, or the first one unless it sorts the cases of a folder
+    if not is_live and (case or collection.kind in ("run", "scan")):
+        names = [viewed.name for viewed in collection.cases]
+        viewer.reader.read_ahead(names.index(case) if case else 0)
     listener = listen(port)
     access = Access(listener.getsockname()[1])
     routes = live_routes(run, parent.has_ended if parent else None) if run.exists else []
