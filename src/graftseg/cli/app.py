@@ -11,7 +11,6 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from graftseg.cli import arguments, messages
-from graftseg.cli.briefs import brief, machine_lines
 from graftseg.cli.check import check
 from graftseg.cli.export import export, import_weights, rank
 from graftseg.cli.figures import figure
@@ -290,6 +289,7 @@ def info(
 ) -> None:
     """Describe a run, a store, a folder of scans or a recipe."""
     from graftseg import api
+    from graftseg.experiments.description import brief
 
     facts = api.info(what)
     arguments.print_facts(facts if as_json else brief(facts), as_json)
@@ -304,6 +304,7 @@ def doctor(
 ) -> None:
     """Print versions, devices, free disk and the shipped recipes."""
     from graftseg import api
+    from graftseg.experiments.description import machine_lines
 
     facts = api.doctor()
     if as_json:

@@ -160,6 +160,7 @@ def _train(
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
+    from graftseg.data.store import is_store
     from graftseg.recipes.recipe import load_recipe
 
     count = load_recipe(recipe, options["overrides"]).folds if folds is None else folds
@@ -177,7 +178,8 @@ def _train(
     baseline = RunFolder(out).baseline
     say(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {baseline.path}" if baseline.exists else ""))
     run = quote(str(out))
-    test = f"graftseg test {run}, or " if _has_test(data) else ""
+    has_test = isinstance(data, Path) and (is_store(data) or (data / "labelsTs").is_dir())
+    test = f"graftseg test {run}, or " if has_test else ""
     say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
 
 
@@ -220,14 +222,6 @@ def _compare(
     say(f"report: {out / 'report.html'}")
     say(f"next, to train {result.best.method} on all labels: graftseg train {final}")
     return [out / compared.method for compared in result.results]
-
-
-def _has_test(data: arguments.PathOrSources) -> bool:
-    """Return whether the data probably contain test scans with labels."""
-    from graftseg.data.sources import Sources
-    from graftseg.data.store import is_store
-
-    return not isinstance(data, Sources) and (is_store(data) or (data / "labelsTs").is_dir())
 
 
 def _fold_count(text: str | None, leave_one_out: bool) -> Count | None:

@@ -10,7 +10,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse, verdict_between
+from graftseg.evaluation.verdicts import SEVERAL_RUNS, verdict_between
 from graftseg.reporting.cases import ReportedCase, cases_section, predicted_cases
 from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes
 from graftseg.reporting.facts import case_span, channels_of, fold_facts, notes_section, provenance_of, run_section
@@ -103,14 +103,14 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_remedy(run)))
-    return render("fold_comparison", **_table(result, unlabeled_use(run)))
+    return render("fold_comparison", **_table(run, result))
 
 
-def _table(result: CrossValidation, use: UnlabeledUse) -> dict[str, Any]:
+def _table(run: RunFolder, result: CrossValidation) -> dict[str, Any]:
     """Return the head and the rows of the comparison with the baseline."""
     head, rows = result.table(unit_of(result.evaluation))
     cells = [[typeset(cell) for cell in row] for row in rows]
-    columns = COLUMNS_WITHOUT_UNLABELED if use.is_supervised_only else COLUMNS
+    columns = COLUMNS_WITHOUT_UNLABELED if unlabeled_use(run).is_supervised_only else COLUMNS
     return {"columns": [columns.get(name, name) for name in head], "lines": cells}
 
 
@@ -126,10 +126,7 @@ def _test(run: RunFolder, tested: Results | None, baseline: Results | None, coun
     """Render the scores of the ensemble of all folds on test scans, or nothing if it was not tested."""
     if tested is None:
         return Markup()
-    comparison = None
-    network = network_note(run, tested, baseline)
+    comparison, scores, network = None, scores_view(tested, {}), network_note(run, tested, baseline)
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
-        result = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
-        comparison = _table(result, unlabeled_use(run))
-    scores = scores_view(tested, {})
+        comparison = _table(run, CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation))
     return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison, network=network)
