@@ -117,10 +117,7 @@ def check_same_cases(first: Record, second: Record) -> None:
 
 
 def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
-    """Return ``variant`` or, if it is empty, the variant in the name of the folder.
-
-    Raise if tables would not find a record in this folder.
-    """
+    """Return ``variant`` or the variant in the name of the folder. Raise if tables would not find a record there."""
     name = records.RECORD_NAME.fullmatch(folder.name)
     variant = variant or (name and name.group(2)) or ""
     expected = records.record_path(recipe, variant)

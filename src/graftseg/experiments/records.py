@@ -116,11 +116,9 @@ class Record:
     @property
     def scored_run(self) -> comparison.ScoredRun:
         """The scores for a comparison, without the path of the references, which is not recorded."""
-        reported, weights = self.reported, self.reported.about.get("weights", self.facts.get("weights"))
+        own, weights = self.reported, self.reported.about.get("weights", self.facts.get("weights"))
         training = self.identity, weights, self.steps
-        return comparison.ScoredRun(
-            self.name, reported.evaluation, reported.checkpoint, None, reported.tested_on, *training
-        )
+        return comparison.ScoredRun(self.name, own.evaluation, own.checkpoint, None, own.tested_on, *training)
 
     @cached_property
     def settings(self) -> Recipe:

@@ -131,10 +131,8 @@ def _criteria_of_data(
             far[name] = fmean(gains)
     means = {name: fmean(gains) for name, gains in by_data.items()}
     condition = f"mean gain above {LARGE_GAIN:g} where supervised is more than {FAR_BELOW:g} below all labels"
-    return [
-        ("mean gain above 0", "all data", *_above(means, 0.0)),
-        (condition, "all rows", *_above(far, LARGE_GAIN, unknown)),
-    ]
+    above = "mean gain above 0", "all data", *_above(means, 0.0)
+    return [above, (condition, "all rows", *_above(far, LARGE_GAIN, unknown))]
 
 
 def _above(gains: Mapping[str, float], limit: float, others: Sequence[str] = ()) -> tuple[str, str]:

@@ -74,11 +74,8 @@ def predicted_cases(results: Results, only: Collection[str] | None = None, origi
     names = None if only is None else {nfc(case) for case in only}
     manifest = read_manifest(results.folder, "predict again")
     cases = {scan_stem(Path(case.output)): case for case in (manifest.cases if manifest else ())}
-    return {
-        name: ReportedCase(results.folder, case, results.references, origin)
-        for name, case in cases.items()
-        if names is None or nfc(name) in names
-    }
+    shown = [name for name in cases if names is None or nfc(name) in names]
+    return {name: ReportedCase(results.folder, cases[name], results.references, origin) for name in shown}
 
 
 def cases_section(

@@ -23,10 +23,7 @@ svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 
 
 def differences_svg(comparisons: Sequence[Comparison]) -> str:
-    """Return an SVG file with a panel for each metric. In a panel, each comparison has a row for each class and a mean.
-
-    Comparisons are numbered if there are several.
-    """
+    """Return an SVG file with a panel for each metric, and rows for the classes and the mean of each comparison."""
     content: list[Markup] = []
     top = 8.0
     for number, comparison in enumerate(comparisons, start=1):

@@ -30,10 +30,7 @@ MAX_SPREAD = 0.1  # a warning is printed if the ratios of two rounds differ by m
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of a measurement: ``steps`` timed steps of each implementation, divided into alternating ``rounds``.
-
-    Every round begins with additional warm-up steps.
-    """
+    """The size of a measurement: timed steps of each implementation in alternating rounds, each after warm-up steps."""
 
     steps: int = 30
     rounds: int = 3

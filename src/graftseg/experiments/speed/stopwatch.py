@@ -86,10 +86,7 @@ class Peak:
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[Peak]:
-    """Measure the peak memory of a block: tensors on a GPU, or the growth of this process on a CPU.
-
-    Child processes are not counted.
-    """
+    """Measure the peak memory of a block: tensors on a GPU, or the growth of this process without children."""
     gc.collect()
     peak = Peak()
     if device.type == "cuda":

@@ -50,10 +50,7 @@ def draw_density(
 
 
 def panel_of(features: RunFeatures, label: int) -> Panel:
-    """Project the features of a class to the first principal component of its labeled features.
-
-    The unit is the standard deviation of the labeled features.
-    """
+    """Project features of a class to the first principal component of the labeled ones, in standard deviations."""
     labeled, unlabeled = (part[label].astype(np.float64) for part in (features.labeled, features.unlabeled))
     if min(len(labeled), len(unlabeled)) < MIN_VOXELS:
         return Panel(labeled[:, 0], unlabeled[:, 0], None)
@@ -72,10 +69,7 @@ def principal_component(values: Floats) -> Floats:
 
 
 def bandwidth(values: Floats) -> float:
-    """Return the standard deviation of the kernel by Scott's rule, but at least ``MIN_BANDWIDTH``.
-
-    The rule is ``n ** (-1 / 5)`` times the standard deviation of the n values.
-    """
+    """Return the width of the kernel by Scott's rule, ``n ** (-1 / 5)`` standard deviations of n values, or more."""
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return max(spread / float(np.power(len(values), 0.2)), MIN_BANDWIDTH)
 
@@ -88,10 +82,7 @@ def density(values: Floats, at: Floats) -> Floats:
 
 
 def overlap(first: Floats, second: Floats) -> float:
-    """Return the overlap coefficient of two estimated densities, the integral of their minimum.
-
-    It is 1 for equal densities and almost 0 for densities that are far apart.
-    """
+    """Return the overlap coefficient of two estimated densities, the integral of their minimum: 1 if they are equal."""
     grid = np.union1d(_grid(first), _grid(second))
     smaller = np.minimum(density(first, grid), density(second, grid))
     return float(min(((smaller[1:] + smaller[:-1]) / 2 * np.diff(grid)).sum(), 1.0))

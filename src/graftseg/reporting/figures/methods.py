@@ -57,10 +57,7 @@ class Row:
 def draw_methods(
     runs: Sequence[Path], out: Path, cases: Sequence[str] = (), view: MethodsView | None = None
 ) -> drawing.FigureResult:
-    """Draw a row for each case, with the scan, the reference and the label map of each run.
-
-    Without ``cases``, the worst, the median and the best case are shown, by the mean Dice of all runs.
-    """
+    """Draw a row for each case, by default the worst, the median and the best case by the mean Dice of all runs."""
     tested = [_tested(name, path) for name, path in zip(drawing.run_names(runs), runs, strict=True)]
     chosen = _requested_cases(tested, cases) if cases else chosen_cases(tested)
     classes = class_names(RunFolder(runs[0]).manifest())

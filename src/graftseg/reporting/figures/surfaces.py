@@ -100,10 +100,7 @@ def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoo
 def render(
     labels: Labels, spacing: Sequence[float], view: View, colors: Mapping[int, Floats], smoothing: float = SMOOTHING
 ) -> Floats:
-    """Return a picture ``(H, W, 4)`` with values from 0 to 1, transparent where there is no surface.
-
-    ``colors`` are the red, green and blue of each shown label.
-    """
+    """Return a picture ``(H, W, 4)`` from 0 to 1, transparent without a surface. ``colors`` are RGB values by label."""
     surfaces = {label: cast(labels == label, spacing, view, smoothing) for label in colors}
     return blend([(surface, colors[label]) for label, surface in surfaces.items()])
 

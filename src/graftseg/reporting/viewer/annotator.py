@@ -118,10 +118,7 @@ class Annotator:
         self.prefetch()
 
     def draft(self, number: int) -> Draft:
-        """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction.
-
-        Raise a UserError if the label map is in a format that cannot be saved.
-        """
+        """Return the draft of a case. Raise a UserError if its label map is in a format that cannot be saved."""
         self.folder.target(self.cases[number])
         with self._lock:
             if number not in self._drafts:
@@ -129,6 +126,7 @@ class Annotator:
             return self._drafts[number]
 
     def _open(self, number: int) -> Draft:
+        """Open a draft, or start a new one from the label map of the case or from the prediction."""
         case, canvas = self.cases[number], self._canvas(number)
         folder = self.folder.draft(case.name)
         if Draft.exists(folder):

@@ -111,10 +111,7 @@ def require_case(collection: Collection, case: str, what: Path) -> None:
 
 
 def collect_run(run: RunFolder) -> Collection:
-    """Return the tested cases of a run, worst first, and then the scans that it was trained on.
-
-    The cases that each fold holds out are tested by the network of the fold.
-    """
+    """Return the tested cases of a run, worst first, and then the scans that it was trained on."""
     folder, _ = folder_of_network(run, "shipped", None)
     facts = folder.training_manifest() if folder.exists else folder.fold(0).training_manifest()
     classes = tuple(facts["store"]["classes"])

@@ -17,10 +17,7 @@ SHOWN_LINES = 8
 
 
 class Retraining:
-    """The training that a button of the page starts. Its output goes to the file ``log``.
-
-    ``use`` is called with the finished run, unless its Dice is lower than before.
-    """
+    """The training that a button starts. Its output goes to ``log``. ``use`` is called with a run that is not worse."""
 
     def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
