@@ -15,7 +15,6 @@ from graftseg.experiments.tables import (
     gains,
     lines_of,
     markdown,
-    reported_cells,
     result_lines,
 )
 from graftseg.methods import METHODS
@@ -103,7 +102,7 @@ def _dice_cells(name: str, results: Path) -> list[str]:
 
 
 def _dice(recipe: str, results: Path) -> str:
-    lines = (reported_cells(members) for members in lines_of(read_records(results, recipe)))
+    lines = (result_lines(members)[0] for members in lines_of(read_records(results, recipe)))
     return next((dice for variant, _, chosen, dice, *_ in lines if (variant, chosen) == COMPARED), NO_VALUE)
 
 

@@ -75,7 +75,7 @@ MAY_READ_OTHERWISE = {
     "core/devices.py": "files below /proc, and the source files of this package",
     "core/files.py": "flushes its own temporary files",
     "data/formats/decoder_child.py": "/proc/self/statm, without other modules of this package",
-    "experiments/speed/memory.py": "/proc/self/status",
+    "experiments/speed/stopwatch.py": "/proc/self/status",
     "planning/plan_file.py": "a file of this package",
     "reporting/rendering.py": "a file of this package",
 }

@@ -33,9 +33,8 @@ ALLOWED = {
     "data/formats/decoder.py": {"subprocess"},
     f"{VIEWER}/access.py": {"http", "urllib"},
     f"{VIEWER}/launch.py": {"socket", "urllib", "webbrowser"},
-    f"{VIEWER}/live_page.py": {"subprocess"},
-    f"{VIEWER}/remembered_address.py": {"socket"},
     f"{VIEWER}/retraining.py": {"subprocess"},
+    f"{VIEWER}/view.py": {"subprocess"},
 }
 """Modules that start child processes, that listen on the loopback interface, or that look for a cluster."""
 REQUIRED = {"torch.load": ("weights_only", "True"), "np.load": ("allow_pickle", "False")}

@@ -56,7 +56,7 @@ from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
 from graftseg.reporting.differences import differences_svg
 from graftseg.reporting.figures.figure import figure
-from graftseg.reporting.methods_page import render_methods
+from graftseg.reporting.folds_page import render_methods
 from graftseg.reporting.notebook import view
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check

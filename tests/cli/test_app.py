@@ -19,10 +19,10 @@ from command_line import CommandLine
 
 from graftseg import api
 from graftseg.cli.app import app
-from graftseg.cli.briefs import brief, machine_lines
 from graftseg.core.errors import Code, in_one_line
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
+from graftseg.experiments.description import brief, machine_lines
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import load_recipe
 

@@ -188,9 +188,9 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
         results = read_results(folder)
         assert results is not None
         predicted = cases.predicted_cases(results)
-        read = cases.read_slices("Ts0", predicted["Ts0"], RAS)
+        read = cases.read_arrays("Ts0", predicted["Ts0"])
         assert not isinstance(read, str)
-        views.append(read[0])
+        views.append(cases.slices_of(read.image, read.reference, read.prediction, read.geometry, RAS)[0])
     assert results is not None
     from_scans, from_store = views
     assert from_scans.marks == from_store.marks is not None
@@ -199,8 +199,8 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
     assert np.corrcoef(from_store.image.ravel(), from_scans.image.ravel())[0, 1] > 0.999
     assert from_store.aspect == from_scans.aspect
     (folder / "Ts0.nii.gz").write_bytes(b"rubbish")
-    assert cases.read_slices("Ts0", predicted["Ts0"], RAS) == "Ts0.nii.gz cannot be read"
-    assert cases.read_slices("Ts7", predicted["Ts1"], RAS) == cases.REFERENCE_MISSING
+    assert cases.read_arrays("Ts0", predicted["Ts0"]) == "Ts0.nii.gz cannot be read"
+    assert cases.read_arrays("Ts7", predicted["Ts1"]) == cases.REFERENCE_MISSING
 
 
 def with_best(run: Path, target: Path, best: dict[str, Any], **facts: Any) -> Path:

@@ -16,12 +16,9 @@ from graftseg.cli.app import main
 from graftseg.core.errors import Code
 from graftseg.data.store import Store
 from graftseg.experiments.speed import package_step, stopwatch
-from graftseg.experiments.speed.measure import Measurement, Plan, Times, measure, whole_epochs
-from graftseg.experiments.speed.memory import CLEAR, peak_memory
-from graftseg.experiments.speed.page import table
-from graftseg.experiments.speed.stopwatch import PHASES, Stopwatch
-from graftseg.experiments.speed.subject import self_training_stage, subject_of
-from graftseg.experiments.speed.synthetic import synthetic_shape, synthetic_store
+from graftseg.experiments.speed.measure import Measurement, Plan, Times, measure, measurement_table, whole_epochs
+from graftseg.experiments.speed.stopwatch import CLEAR, PHASES, Stopwatch, peak_memory
+from graftseg.experiments.speed.subject import self_training_stage, subject_of, synthetic_shape, synthetic_store
 from graftseg.methods.bcp import Bcp
 from graftseg.ops import pseudo_labels
 from graftseg.ops.components import largest_components
@@ -204,7 +201,7 @@ def made(own_seconds: list[float], usual_seconds: list[float] | None) -> Measure
 
 
 def test_the_table_has_every_phase_and_the_ratio() -> None:
-    lines = table(made([0.02, 0.01, 0.03], [0.08, 0.06, 0.07])).splitlines()
+    lines = measurement_table(made([0.02, 0.01, 0.03], [0.08, 0.06, 0.07])).splitlines()
     rows = {line[:20].strip(): line[20:].split() for line in lines[2:-4]}
     assert rows == {
         "ms per step": ["graftseg", "usual", "way"],
@@ -225,12 +222,12 @@ def test_the_table_has_every_phase_and_the_ratio() -> None:
 
 
 def test_similar_rounds_give_no_warning() -> None:
-    lines = table(made([0.02, 0.02, 0.02], [0.060, 0.061, 0.065])).splitlines()
+    lines = measurement_table(made([0.02, 0.02, 0.02], [0.060, 0.061, 0.065])).splitlines()
     assert lines[-1] == "The usual way takes 3.05 times as long (3.00 to 3.25 by round)."
 
 
 def test_without_the_usual_step_there_is_no_ratio() -> None:
-    text = table(made([0.02, 0.01, 0.03], None))
+    text = measurement_table(made([0.02, 0.01, 0.03], None))
     assert "usual" not in text and "whole step" in text
 
 

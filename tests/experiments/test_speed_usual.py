@@ -15,10 +15,20 @@ from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.data.augment import AugmentSettings
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.experiments.speed.loading import Files, H5Scans, TwoStreams, augmented, usual_batches
 from graftseg.experiments.speed.stopwatch import PHASES
 from graftseg.experiments.speed.subject import Subject, subject_of
-from graftseg.experiments.speed.usual import UsualTrainer, average, components, time_phases, time_whole
+from graftseg.experiments.speed.usual import (
+    Files,
+    H5Scans,
+    TwoStreams,
+    UsualTrainer,
+    augmented,
+    average,
+    components,
+    time_phases,
+    time_whole,
+    usual_batches,
+)
 from graftseg.networks.ema import ema_update, make_teacher
 from graftseg.ops.components import largest_components
 from graftseg.ops.optimizers import build_optimizer

@@ -59,7 +59,7 @@ def test_rows_come_in_the_order_of_the_paper() -> None:
         "components": 4,
     }
     assert [row.name for row in TABLES["components"].rows] == ["none", "BCP", "BCP, nms", "BCP, nms, Pre-Train"]
-    assert [(row.setting, row.benchmark) for row in TABLES["pancreas"].rows[:1]] == [("pancreas-12", "pancreas")]
+    assert TABLES["pancreas"].rows[0].benchmark == "pancreas"
     for one in TABLES.values():
         assert len({row.recipe for row in one.rows}) == len(one.rows)
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from report_fakes import Page
 
-from graftseg.reporting.curves import Curve, Frame, Stage, panel, running_mean_width, smooth, split, thin
+from graftseg.reporting.folder import Curve, Stage
+from graftseg.reporting.training import Frame, panel, running_mean_width, smooth, split, thin
 
 # Plot area from x = 52 to 152 and from y = 126 up to 26.
 FRAME = Frame(162.0, 148.0, 0.0, 100.0)
@@ -89,7 +90,7 @@ def test_no_line_crosses_from_one_stage_into_the_next() -> None:
     assert [part.steps.tolist() for part in parts] == [[0, 49], [50, 100]]
     html = panel("loss", curve(*np.linspace(1, 0, 101)), FRAME, stages=stages)
     assert len(lines(html)["means"]) == 2
-    assert 'class="border" x1="102.0"' in html
+    assert 'class="border" x1="102"' in html
 
 
 def test_stage_names_only_where_they_fit() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_fakes import Page
 
-from graftseg.reporting.distributions import LEFT, MAX_DOTS, RIGHT, WIDTH, Band, Strip, bands, strips
+from graftseg.reporting.scans_page import LEFT, MAX_DOTS, RIGHT, WIDTH, bands, strips
 
 values = st.floats(-1e6, 1e6, allow_subnormal=False)
 
@@ -15,15 +15,15 @@ def circles(drawn: str) -> list[dict[str, str]]:
 
 @given(st.lists(values, min_size=1, max_size=20))
 def test_every_case_has_a_dot_within_the_frame(sizes: list[float]) -> None:
-    drawn = circles(strips("Spacing, mm", [Strip("labeled", "labeled", {f"c{n}": v for n, v in enumerate(sizes)})]))
+    drawn = circles(strips("Spacing, mm", {"labeled": {f"c{n}": v for n, v in enumerate(sizes)}}))
     assert len(drawn) == len(sizes)
     for attributes in drawn:
         assert LEFT <= float(attributes["cx"]) <= WIDTH - RIGHT
 
 
 def test_positions_by_hand() -> None:
-    drawn = strips("Size, ml", [Strip("one", "labeled", {"a": 0.0, "b": 4.0}), Strip("none", "test", {})])
-    assert [attributes["cx"] for attributes in circles(drawn)] == [f"{LEFT:.1f}", f"{WIDTH - RIGHT:.1f}"]
+    drawn = strips("Size, ml", {"one": {"a": 0.0, "b": 4.0}, "none": {}})
+    assert [attributes["cx"] for attributes in circles(drawn)] == [f"{LEFT:g}", f"{WIDTH - RIGHT:g}"]
     median = next(attributes for tag, attributes in Page(drawn).elements if attributes.get("class") == "median")
     assert float(median["x1"]) == pytest.approx((LEFT + WIDTH - RIGHT) / 2)
     assert "medians: one 2" in drawn
@@ -31,19 +31,19 @@ def test_positions_by_hand() -> None:
 
 
 def test_thousands_of_cases_are_thinned_and_keep_their_ends() -> None:
-    drawn = strips("Size, ml", [Strip("x", "labeled", {f"c{n:04}": float(n) for n in range(5000)})])
+    drawn = strips("Size, ml", {"labeled": {f"c{n:04}": float(n) for n in range(5000)}})
     assert len(circles(drawn)) == MAX_DOTS
     assert "c0000: 0<" in drawn and "c4999: 4,999<" in drawn
 
 
 def test_names_are_escaped() -> None:
-    drawn = strips("<i>", [Strip("<b>", "labeled", {"<u>": 1.0})])
+    drawn = strips("<i>", {"<b>": {"<u>": 1.0}})
     assert not {"<i>", "<b>", "<u>"} & {drawn[start : start + 3] for start in range(len(drawn))}
 
 
 def test_bands_show_the_median_case_and_the_middle_half() -> None:
     curves = np.array([[0.0, 0.0], [1.0, 2.0], [4.0, 4.0]])
-    drawn = bands("Intensities", (0.0, 100.0), [Band("labeled", curves)])
+    drawn = bands("Intensities", (0.0, 100.0), {"labeled": curves})
     shapes = {
         attributes["class"]: attributes["points"] for tag, attributes in Page(drawn).elements if "points" in attributes
     }

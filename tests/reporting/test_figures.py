@@ -25,7 +25,7 @@ from graftseg.recipes.recipe import parse_recipe
 from graftseg.reporting.figures import density, masks, methods
 from graftseg.reporting.figures.density import panel_of, principal_component
 from graftseg.reporting.figures.dice_over_time import read_scores
-from graftseg.reporting.figures.drawing import drawing, run_names, save, shortened
+from graftseg.reporting.figures.drawing import canvas, run_names, shortened
 from graftseg.reporting.figures.features import RunFeatures, feature_network, features_at, sample_features
 from graftseg.reporting.figures.figure import FigureName
 from graftseg.reporting.figures.methods import RunScores, chosen_cases
@@ -303,10 +303,9 @@ def test_strange_names_are_only_text(tmp_path: Path) -> None:
 
     matplotlib.rcParams["font.size"] = 31.0
     try:
-        with drawing(1.0, 1.0) as figure:
+        with canvas(tmp_path / "a.svg", 1.0, 1.0) as figure:
             assert matplotlib.rcParams["font.size"] == 8
             figure.text(0.1, 0.5, shortened("a $\\frac{$ b\n心" * 3))
-            save(figure, tmp_path / "a.svg")
         assert matplotlib.rcParams["font.size"] == 31.0
     finally:
         matplotlib.rcdefaults()

@@ -8,9 +8,9 @@ from report_fakes import write_log, write_snapshots
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.reporting import folder
-from graftseg.reporting.curves import Stage
 from graftseg.reporting.folder import (
     Log,
+    Stage,
     read_curves,
     read_recipe,
     read_snapshot,

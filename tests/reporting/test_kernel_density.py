@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from graftseg.reporting.figures.kernel_density import MIN_BANDWIDTH, bandwidth, density, overlap
+from graftseg.reporting.figures.density import MIN_BANDWIDTH, bandwidth, density, overlap
 
 NORMAL = stats.norm.ppf((np.arange(2000) + 0.5) / 2000)
 

@@ -12,9 +12,8 @@ from tiny import tiny_recipe
 
 from graftseg.core.files import locked, write_text
 from graftseg.core.run_folder import LOCK, RunFolder
-from graftseg.reporting.viewer.live import MAX_POINTS, LiveRun, thinned
-from graftseg.reporting.viewer.live_page import Parent, wait_for_run
-from graftseg.reporting.viewer.live_routes import live_routes
+from graftseg.reporting.viewer.live import MAX_POINTS, LiveRun, live_routes, thinned
+from graftseg.reporting.viewer.view import Parent, wait_for_run
 
 
 def line(step: int, **extra: object) -> str:

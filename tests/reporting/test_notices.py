@@ -41,7 +41,7 @@ def test_notices_are_above_the_results_and_escaped(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     write_facts(run, warnings=["class <core> not learned"])
     text = render_report(run).read_text()
-    assert text.index("Class &lt;core&gt; not learned.") < text.index('<section id="results">')
+    assert text.index("Class &lt;core&gt; not learned.") < text.index('<section id="results"')
     assert [name for name in Page(text).attributes("class") if name.startswith("state")] == ["state"]
 
 

@@ -215,7 +215,7 @@ def test_a_report_of_volumes_has_marks_in_all_three_places(tmp_path: Path) -> No
     api.train(tiny_recipe(3, **still), scans, run, device="cpu")
     text = api.test(run, device="cpu").report.read_text()
     for identity in ("cases", "mixed", "pseudo-labels"):
-        part = text[text.index(f'<section id="{identity}">') :]
+        part = text[text.index(f'<section id="{identity}"') :]
         part = part[: part.index("</section>")]
         assert "patient&#39;s right (R) on the left and the front on top" in part, identity
         page = Page(part + "</section>")

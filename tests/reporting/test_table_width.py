@@ -25,7 +25,7 @@ MEASURE = """<script>document.title = [...document.querySelectorAll(".wide")]
 
 def test_no_column_is_cut_off_at_1400_pixels(tmp_path: Path) -> None:
     sections = [_results(tmp_path, ORGANS[:count]) for count in (1, 4, 9)]
-    page = write_page(tmp_path / "page.html", "", "", Markup(), {}, sections, "").read_text()
+    page = write_page(tmp_path / "page.html", "", "", Markup(), sections, "").read_text()
     page = re.sub("<meta http-equiv.*?>", "", page).replace("</body>", MEASURE)  # allow the script that measures
     (tmp_path / "page.html").write_text(page)
     title = re.search("<title>(.*?)</title>", in_chromium(tmp_path / "page.html"))

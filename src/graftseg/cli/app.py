@@ -10,33 +10,17 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from graftseg.cli import check as cli_check
-from graftseg.cli import export as cli_export
-from graftseg.cli import figures as cli_figures
-from graftseg.cli import messages
-from graftseg.cli import results as cli_results
-from graftseg.cli import train as cli_training
-from graftseg.cli import view as cli_view
-from graftseg.cli.arguments import (
-    AllowMissing,
-    AsJson,
-    Data,
-    Device,
-    On,
-    Overrides,
-    PathOrSources,
-    Run,
-    data_options,
-    print_facts,
-    print_table,
-    takes_sources,
-    with_json_errors,
-)
-from graftseg.cli.briefs import brief, machine_lines
+from graftseg.cli import arguments, messages
+from graftseg.cli.check import check
+from graftseg.cli.export import export, import_weights, rank
+from graftseg.cli.figures import figure
 from graftseg.cli.messages import say
-from graftseg.core.errors import Code
+from graftseg.cli.results import compare, record, sweep, table, test
+from graftseg.cli.train import train
+from graftseg.cli.view import annotate, view
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_working_directory
-from graftseg.core.launched import reported_status
+from graftseg.core.launched import is_launched, reported_status
 from graftseg.core.phrases import counted
 from graftseg.core.planned_methods import DEFAULT_METHOD, MethodName
 from graftseg.core.reading import read_text
@@ -57,7 +41,7 @@ MAX_TIMED_STEPS = 10**6
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """Register a command."""
-    app.command()(with_json_errors(function))
+    app.command()(arguments.with_json_errors(function))
     return function
 
 
@@ -69,7 +53,7 @@ def demo(
     seeds: Annotated[
         int, typer.Option(min=0, max=MAX_SEEDS, help="Repeat with this number of seeds and print a table.")
     ] = 0,
-    device: Device = "auto",
+    device: arguments.Device = "auto",
 ) -> None:
     """Create synthetic scans and run the complete pipeline on them, with and without the unlabeled scans."""
     from graftseg.cli.demo import run_demo, run_seeds
@@ -80,13 +64,13 @@ def demo(
         say(run_demo(out, seed=seed, dimensions=dimensions, device=device))
 
 
-verb(cli_check.check)
+verb(check)
 
 
 @verb
-@takes_sources(Data)
+@arguments.takes_sources(arguments.Data)
 def plan(
-    data: PathOrSources,
+    data: arguments.PathOrSources,
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml"),
     minutes: Annotated[
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
@@ -103,13 +87,13 @@ def plan(
     for line in head[: head.index(TRAIN_LINE)]:
         say(line)
     say(f"plan: {out}")
-    say(f"next: graftseg train {quote(str(out))} {data_options(data)} --out RUN")
+    say(f"next: graftseg train {quote(str(out))} {arguments.data_options(data)} --out RUN")
 
 
 @verb
-@takes_sources(Data)
+@arguments.takes_sources(arguments.Data)
 def prepare(
-    data: PathOrSources,
+    data: arguments.PathOrSources,
     out: Annotated[Path, typer.Option(help="Store to create or update.")],
     recipe: Annotated[
         str | None, typer.Option(help="Recipe with the data settings; by default they are planned from the data.")
@@ -117,8 +101,8 @@ def prepare(
     benchmark: Annotated[
         str | None, typer.Option(help="la, acdc, pancreas or pancreas-62: read DATA as this published data set.")
     ] = None,
-    overrides: Overrides = None,
-    on: On = None,
+    overrides: arguments.Overrides = None,
+    on: arguments.On = None,
 ) -> None:
     """Convert scans to one orientation, voxel spacing and intensity scale, ready for training."""
     from graftseg import api
@@ -127,12 +111,12 @@ def prepare(
     say(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
-verb(cli_training.train)
+verb(train)
 
 
 @verb
 def predict(
-    run: Run,
+    run: arguments.Run,
     scans: Annotated[
         Path, typer.Argument(help="Scan, folder, list of scans (.txt), or prepared store with test cases.")
     ],
@@ -154,8 +138,7 @@ def predict(
         bool, typer.Option("--pictures", help="Also write CASE.png for 2-D scans: class numbers as gray values.")
     ] = False,
     tta: Annotated[
-        bool,
-        typer.Option("--tta", help="Average over flips along mirrored axes, or all axes: 2 to 8 times the work."),
+        bool, typer.Option("--tta", help="Average over flips along mirrored axes, or all axes: 2 to 8 times the work.")
     ] = False,
     fold: Annotated[
         int | None, typer.Option(min=0, help="Use only this cross-validation fold instead of the mean of all folds.")
@@ -166,8 +149,8 @@ def predict(
     shard: Annotated[
         str | None, typer.Option(help="Predict only a part of the scans: 3/8 is the third of eight parts.")
     ] = None,
-    device: Device = "auto",
-    on: On = None,
+    device: arguments.Device = "auto",
+    on: arguments.On = None,
 ) -> None:
     """Write label maps with the geometry of the scans."""
     from graftseg import api
@@ -200,7 +183,8 @@ def predict(
         say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
         say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
-    messages.print_warnings(predicted.warnings)
+    for warning in dict.fromkeys(predicted.warnings):
+        messages.print_warning(warning)
     messages.print_errors(predicted.failures)
     if predicted.failures:
         raise typer.Exit(2)
@@ -219,7 +203,7 @@ def evaluate(
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest distance in mm that counts as agreement in the surface Dice.")
     ] = 1.0,
-    allow_missing: AllowMissing = False,
+    allow_missing: arguments.AllowMissing = False,
 ) -> None:
     """Compare label maps with references for each case and class."""
     from graftseg import api
@@ -228,7 +212,7 @@ def evaluate(
     evaluation = api.evaluate(
         predictions, reference, out, protocol=protocol, tolerance=tolerance, allow_missing=allow_missing
     )
-    print_table(*scores_table(evaluation))
+    arguments.print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
         say("distances in millimeters are the same as in voxels")
     rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
@@ -238,7 +222,7 @@ def evaluate(
 
 @verb
 def report(
-    run: Run,
+    run: arguments.Run,
     out: Annotated[Path | None, typer.Option(help="Page to write; by default RUN/report.html.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="Other run to compare RUN with.")] = None,
 ) -> None:
@@ -268,8 +252,8 @@ def bench(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for the timings. Errors are printed as JSON, too.")
     ] = None,
-    overrides: Overrides = None,
-    device: Device = "auto",
+    overrides: arguments.Overrides = None,
+    device: arguments.Device = "auto",
 ) -> None:
     """Time the phases of a bcp self-training step on this machine.
 
@@ -278,35 +262,37 @@ def bench(
     """
     from graftseg import api
     from graftseg.core.files import check_target_file, write_json
-    from graftseg.experiments.speed.measure import Plan
-    from graftseg.experiments.speed.page import table
+    from graftseg.experiments.speed.measure import Plan, measurement_table
 
     plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
     if json_file is not None:
         check_target_file(json_file)
     result = api.bench(recipe, data, overrides=overrides or (), device=device, plan=plan)
-    say(table(result))
+    say(measurement_table(result))
     if json_file is not None:
         write_json(json_file, result.to_json())
 
 
-for command in (*cli_results.COMMANDS, *cli_figures.COMMANDS, *cli_export.COMMANDS, *cli_view.COMMANDS):
+for command in (test, compare, record, table, sweep, figure, rank, export, import_weights, view, annotate):
     verb(command)
 
 
 @verb
-@takes_sources(Annotated[str | None, typer.Argument(help="Run, prepared store, folder of scans, or recipe.")], "what")
+@arguments.takes_sources(
+    Annotated[str | None, typer.Argument(help="Run, prepared store, folder of scans, or recipe.")], "what"
+)
 def info(
-    what: str | PathOrSources,
+    what: str | arguments.PathOrSources,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON with all case names. Errors are JSON, too.")
     ] = False,
 ) -> None:
     """Describe a run, a store, a folder of scans or a recipe."""
     from graftseg import api
+    from graftseg.experiments.description import brief
 
     facts = api.info(what)
-    print_facts(facts if as_json else brief(facts), as_json)
+    arguments.print_facts(facts if as_json else brief(facts), as_json)
 
 
 @verb
@@ -314,14 +300,15 @@ def doctor(
     recipes: Annotated[
         bool, typer.Option("--recipes", help="Print only the names of all shipped recipes, one per line.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Print versions, devices, free disk and the shipped recipes."""
     from graftseg import api
+    from graftseg.experiments.description import machine_lines
 
     facts = api.doctor()
     if as_json:
-        print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
+        arguments.print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
         return
     for line in facts["recipes"] if recipes else machine_lines(facts):
         say(line)
@@ -351,7 +338,9 @@ def main() -> NoReturn:
     with messages.stderr_format(messages.wants_json(words)):
         try:
             with messages.interruptible(name):
-                cli_training.refuse_ranks(name)
+                if is_launched() and name != "train":
+                    finding, remedy = "runs in one process only", "run it without torchrun"
+                    raise UserError(Code.OPTION_CONFLICT, name, finding, remedy)
                 status = app(prog_name="graftseg", standalone_mode=False) or 0
         except Exception as error:
             reported = messages.as_user_error(error, name)

@@ -42,10 +42,7 @@ def check(
 
 
 def _print(examination: "Examination", data: PathOrSources) -> None:
-    rows = [
-        (finding.severity, finding.what, finding.where, finding.size, _with_path(finding.remedy, data))
-        for finding in examination
-    ]
+    rows = [(each.severity, each.what, each.where, each.size, _with_path(each.remedy, data)) for each in examination]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
     likenesses = (examination.likeness, examination.test_likeness)

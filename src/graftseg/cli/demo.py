@@ -95,9 +95,6 @@ def _check_unused(out: Path, device: str) -> None:
 
 
 def _table(results: list[Result]) -> str:
-    names = ["mean", *results[0].classes]
-    lines = ["".join(f"{text:>12}" for text in ["", *names])]
-    for result in results:
-        values = [result.mean, *result.classes.values()]
-        lines.append(f"{result.method:>12}" + "".join(f"{value:12.1f}" for value in values))
-    return "\n".join(lines)
+    lines = [["", "mean", *results[0].classes]]
+    lines += [[each.method, *(f"{value:.1f}" for value in (each.mean, *each.classes.values()))] for each in results]
+    return "\n".join("".join(f"{cell:>12}" for cell in line) for line in lines)

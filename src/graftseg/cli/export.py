@@ -11,8 +11,6 @@ from graftseg.cli.messages import print_errors, say
 from graftseg.core.phrases import counted
 from graftseg.inference.ranking import DEFAULT_ORDER, Order
 
-KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
-
 
 def rank(
     run: Run,
@@ -49,7 +47,7 @@ def rank(
 
 
 def export(
-    kind: Annotated[str, typer.Argument(help=KINDS_HELP)],
+    kind: Annotated[str, typer.Argument(help="onnx, weights, monai, nnunet or dicomseg.")],
     run: Run,
     out: Annotated[Path, typer.Option(help="New folder to write, or new file for weights.")],
     check: Annotated[
@@ -89,6 +87,3 @@ def import_weights(
     run = api.import_weights(weights, out, recipe=recipe, overrides=overrides or ())
     say(f"{run.path}: a run with classes {', '.join(run.training_manifest()['store']['classes'])}")
     say(f"next: graftseg predict {quote(str(run.path))} SCANS --out LABELS")
-
-
-COMMANDS = (rank, export, import_weights)

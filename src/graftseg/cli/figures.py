@@ -9,8 +9,6 @@ from graftseg.cli.arguments import Device, print_table
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, UserError
 
-MAX_SEED = 2**32 - 1
-
 
 def figure(
     name: Annotated[Literal["density", "dice-over-time", "methods", "masks"], typer.Argument(help="Figure to draw.")],
@@ -27,10 +25,9 @@ def figure(
         typer.Option(help="With methods: by default, slices of 2-D scans, and both of volumes."),
     ] = None,
     hidden_labels: Annotated[
-        bool,
-        typer.Option("--hidden-labels", help="With density: read labels of the store that training did not use."),
+        bool, typer.Option("--hidden-labels", help="With density: read labels of the store that training did not use.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of random masks and sampled voxels.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of random masks and sampled voxels.")] = 0,
     device: Device = "auto",
 ) -> None:
     """Draw a figure of the paper for one or several runs."""
@@ -61,6 +58,3 @@ def _target(name: str, out: Path | None, chosen: list[str]) -> Path:
     if target.suffix.lower() in FORMATS:
         raise UserError(Code.OPTION_CONFLICT, options[0], f"cannot be combined with --out {out}", f"omit {options[0]}")
     return target.with_name(target.name + chosen[0])
-
-
-COMMANDS = (figure,)

@@ -14,8 +14,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.launched import EXIT_STATUS, timeout_seconds
 from graftseg.core.reading import read_text
 
-MAX_RESTARTS = 3
-"""Number of restarts after the death of a rank."""
+MAX_RESTARTS = 3  # number of restarts after the death of a rank
 
 
 def launch(words: Sequence[str], devices: int, device: str) -> NoReturn:

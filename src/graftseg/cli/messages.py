@@ -40,7 +40,8 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
     handler = _JsonLog(logging.WARNING)
-    _format_log(_VisibleLog())
+    last_resort = logging.lastResort or logging.NullHandler()
+    last_resort.setFormatter(_VisibleLog())
     if as_json:
         logging.captureWarnings(True)
         logging.getLogger().addHandler(handler)
@@ -48,7 +49,7 @@ def stderr_format(as_json: bool) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        _format_log(None)
+        last_resort.setFormatter(None)
         if as_json:
             logging.captureWarnings(False)
         hide_progress(before)
@@ -56,21 +57,11 @@ def stderr_format(as_json: bool) -> Iterator[None]:
 
 
 class _JsonLog(logging.Handler):
-    """Log handler that prints log messages and Python warnings as JSON."""
-
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
 
 
-def _format_log(form: logging.Formatter | None) -> None:
-    """Set the format of log messages on stderr, unless another handler prints them."""
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(form)
-
-
 class _VisibleLog(logging.Formatter):
-    """Log format with one line per message and with hidden characters as escapes."""
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         return in_one_line(record.message)
 
@@ -94,12 +85,6 @@ def print_error(error: UserError) -> None:
 def print_warning(text: str) -> None:
     """Print a warning: ``graftseg: TEXT`` or an object with the field ``warning``."""
     typer.echo(json.dumps({"warning": text}) if _as_json else f"graftseg: {in_one_line(text)}", err=True)
-
-
-def print_warnings(texts: Iterable[str]) -> None:
-    """Print each distinct warning once."""
-    for text in dict.fromkeys(texts):
-        print_warning(text)
 
 
 def print_errors(errors: Iterable[UserError]) -> None:

@@ -146,32 +146,26 @@ def sweep(
 
 def _stores(texts: list[str]) -> Path | dict[str, Path] | None:
     """Return the path of the only store, or a dictionary of paths by data set if stores are given as ``NAME=STORE``."""
-    named = [text.split("=", 1) for text in texts if _is_named(text)]
-    plain = [text for text in texts if not _is_named(text)]
-    if len(plain) > 1 or (plain and named):
+    given = [_store(text) for text in texts]
+    names, stores = [name for name, _ in given], dict(given)
+    if "" in names and len(names) > 1:
         remedy = "name the data set of each store: --data la=STORE --data acdc=STORE"
         raise UserError(Code.OPTION_INVALID, "--data", f"{len(texts)} stores with unclear data sets", remedy)
-    stores: dict[str, Path] = {}
-    for name, path in named:
-        if name.lower() in stores:
-            finding = f"two stores for the data set {name.lower()}"
-            raise UserError(Code.OPTION_INVALID, "--data", finding, "pass only one store for each data set")
-        stores[name.lower()] = Path(path)
-    return Path(plain[0]) if plain else stores or None
+    if repeated := [name for name in names if names.count(name) > 1]:
+        finding = f"two stores for the data set {repeated[0]}"
+        raise UserError(Code.OPTION_INVALID, "--data", finding, "pass only one store for each data set")
+    return stores.get("") or stores or None
 
 
-def _is_named(text: str) -> bool:
-    """Return whether a store is given as ``NAME=STORE`` and not as a path that contains an equals sign."""
+def _store(text: str) -> tuple[str, Path]:
+    """Return the data set and the path of ``NAME=STORE``. The name of a plain path, with or without ``=``, is empty."""
     name, equals, path = text.partition("=")
     benchmarks = sorted({row.benchmark for entry in TABLES.values() for row in entry.rows})
     if not equals or (name.lower() not in benchmarks and ("/" in name or Path(text).exists())):
-        return False
+        return "", Path(text)
     if name.lower() not in benchmarks:
         finding, remedy = f"unknown data set {name!r}", f"choose one of {', '.join(benchmarks)}"
         raise UserError(Code.UNKNOWN_NAME, f"--data {text}", finding, remedy)
     if not path:
         raise UserError(Code.OPTION_INVALID, f"--data {text}", "the path is missing", f"write {name}=STORE")
-    return True
-
-
-COMMANDS = (test, compare, record, table, sweep)
+    return name.lower(), Path(path)

@@ -9,16 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli.arguments import (
-    Device,
-    On,
-    Overrides,
-    PathOrSources,
-    Shorter,
-    data_options,
-    print_table,
-    takes_sources,
-)
+from graftseg.cli import arguments
 from graftseg.cli.launch import launch
 from graftseg.cli.messages import say
 from graftseg.core.errors import Code, StoppedError, UserError
@@ -44,13 +35,13 @@ NEEDED = {"--fraction": "--continue-from", "--methods": "--compare"}
 """Options that are only possible with another option."""
 
 
-@takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
+@arguments.takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
 def train(
-    data: PathOrSources,
+    data: arguments.PathOrSources,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     recipe: Annotated[str | None, typer.Argument(help="Recipe file, or the name of a shipped recipe.")] = None,
-    overrides: Overrides = None,
-    shorter: Shorter = 1,
+    overrides: arguments.Overrides = None,
+    shorter: arguments.Shorter = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     protocol: Annotated[
         Literal["last", "val", "paper"] | None, typer.Option(help="Rule to choose a checkpoint (selection.protocol).")
@@ -91,11 +82,11 @@ def train(
         bool, typer.Option("--strict", help="Exit with an error if a class was not learned or the loss did not fall.")
     ] = False,
     live: Annotated[bool, typer.Option("--live", help="Show the progress in the browser.")] = False,
-    device: Device = "auto",
+    device: arguments.Device = "auto",
     devices: Annotated[
         int, typer.Option(min=1, help="Train one network on this number of GPUs, or of CPU processes.")
     ] = 1,
-    on: On = None,
+    on: arguments.On = None,
 ) -> None:
     """Train a recipe."""
     from graftseg import api
@@ -152,14 +143,7 @@ def train(
         require_learned(RunFolder(run) for run in runs)
 
 
-def refuse_ranks(verb: str) -> None:
-    """Raise a UserError if torchrun started several ranks of a command other than train."""
-    if is_launched() and verb != "train":
-        raise UserError(Code.OPTION_CONFLICT, verb, "runs in one process only", "run it without torchrun")
-
-
 def _refuse_conflicts(given: Collection[str]) -> None:
-    """Raise a UserError for options that cannot be combined, or without another option."""
     for option, other in NEEDED.items():
         if option in given and other not in given:
             raise UserError(Code.OPTION_CONFLICT, option, f"needs {other}", f"add {other}, or omit {option}")
@@ -170,16 +154,19 @@ def _refuse_conflicts(given: Collection[str]) -> None:
                 raise UserError(Code.OPTION_CONFLICT, option, finding, remedy)
 
 
-def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options, on: str | None) -> None:
+def _train(
+    recipe: str, data: arguments.PathOrSources, out: Path, folds: Count | None, options: Options, on: str | None
+) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
+    from graftseg.data.store import is_store
     from graftseg.recipes.recipe import load_recipe
 
     count = load_recipe(recipe, options["overrides"]).folds if folds is None else folds
     if count:
         result = api.train_folds(recipe, data, out, folds=count, on=on, tell=say, **options)
-        print_table(*result.table())
+        arguments.print_table(*result.table())
         for sentence in (result.caption(), *result.verdict()):
             say(sentence)
         say(f"next: graftseg report {quote(str(out))}")
@@ -191,7 +178,8 @@ def _train(recipe: str, data: PathOrSources, out: Path, folds: Count | None, opt
     baseline = RunFolder(out).baseline
     say(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {baseline.path}" if baseline.exists else ""))
     run = quote(str(out))
-    test = f"graftseg test {run}, or " if _has_test(data) else ""
+    has_test = isinstance(data, Path) and (is_store(data) or (data / "labelsTs").is_dir())
+    test = f"graftseg test {run}, or " if has_test else ""
     say(f"next: {test}graftseg predict {run} SCANS --out LABELS")
 
 
@@ -201,7 +189,7 @@ def _show_live(out: Path) -> None:
 
     require_server()
     from graftseg.reporting.viewer.launch import require_front_end
-    from graftseg.reporting.viewer.live_page import start_live_page
+    from graftseg.reporting.viewer.view import start_live_page
 
     require_front_end()
     page = start_live_page(out)
@@ -209,7 +197,6 @@ def _show_live(out: Path) -> None:
 
 
 def _continue(run: Path, out: Path, options: Options) -> None:
-    """Continue a run with new labels; print the number of new labels and the gain."""
     from graftseg import api
 
     result = api.continue_training(run, out, **options)
@@ -221,26 +208,20 @@ def _continue(run: Path, out: Path, options: Options) -> None:
     say(f"next: graftseg rank {name}, or graftseg predict {name} SCANS --out LABELS")
 
 
-def _compare(recipe: str, data: PathOrSources, out: Path, folds: Count | None, options: Options) -> list[Path]:
+def _compare(
+    recipe: str, data: arguments.PathOrSources, out: Path, folds: Count | None, options: Options
+) -> list[Path]:
     """Train several methods; print their scores and the command that trains the best one. Return their folders."""
     from graftseg import api
 
     result = api.compare_methods(recipe, data, out, folds=folds, tell=say, **options)
-    print_table(*result.table())
+    arguments.print_table(*result.table())
     for sentence in result.verdict():
         say(sentence)
-    final = f"{quote(str(result.final_recipe))} {data_options(data)} --out {quote(str(out / 'final'))}"
+    final = f"{quote(str(result.final_recipe))} {arguments.data_options(data)} --out {quote(str(out / 'final'))}"
     say(f"report: {out / 'report.html'}")
     say(f"next, to train {result.best.method} on all labels: graftseg train {final}")
     return [out / compared.method for compared in result.results]
-
-
-def _has_test(data: PathOrSources) -> bool:
-    """Return whether the data probably contain test scans with labels."""
-    from graftseg.data.sources import Sources
-    from graftseg.data.store import is_store
-
-    return not isinstance(data, Sources) and (is_store(data) or (data / "labelsTs").is_dir())
 
 
 def _fold_count(text: str | None, leave_one_out: bool) -> Count | None:

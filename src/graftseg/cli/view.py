@@ -59,6 +59,3 @@ def require_server() -> None:
 
 def _print_address(address: str) -> None:
     say(f"{address} (Ctrl-C stops the server)")
-
-
-COMMANDS = (view, annotate)

@@ -21,7 +21,6 @@ from graftseg.evaluation.table_metrics import format_difference, format_interval
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, dice_effect, verdict_between
 from graftseg.recipes.baseline import SUPERVISED, require_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
-from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import MIN_FOLDS, Report, divide, store_of_folds, train_folds
 from graftseg.training.unlabeled_use import unlabeled_use
 
@@ -36,16 +35,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The held-out scores of a method. ``effect`` compares supervised training (first) with the method (second).
-
-    ``steps`` are those of one fold, and ``seconds`` are the training time of all folds.
-    """
+    """The held-out scores of a method."""
 
     method: str
-    steps: int
-    seconds: float
+    steps: int  # of one fold
+    seconds: float  # training time of all folds
     evaluation: Evaluation
-    effect: Effect
+    effect: Effect  # compares supervised training (first) with the method (second)
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the printed table."""
@@ -129,32 +125,19 @@ def train_methods(
     results: list[MethodResult] = []
     for number, name in enumerate(methods, start=1):
         report(f"method {number} of {len(methods)}: {name}")
-        scored = _train(load_recipe(_recipe_file(run, name)), data, RunFolder(run.path / name), device, store, report)
-        supervised = results[0].evaluation if results else scored.evaluation
-        results.append(_result(name, scored, dice_effect(supervised, scored.evaluation)))
+        compared, folder = load_recipe(_recipe_file(run, name)), RunFolder(run.path / name)
+        options: dict[str, Any] = {"count": compared.folds or MIN_FOLDS, "resume": folder.folds_file.is_file()}
+        scored = train_folds(compared, data, folder, device, baseline=False, report=report, store=store, **options)
+        manifests = [folder.fold(number).manifest() for number in range(len(scored.parts))]
+        seconds = sum(manifest["wall_seconds"] for manifest in manifests)
+        effect = dice_effect(results[0].evaluation if results else scored.evaluation, scored.evaluation)
+        results.append(MethodResult(name, manifests[0]["steps"], seconds, scored.evaluation, effect))
         comparison = MethodComparison(run, len(scored.parts), tuple(results))
         comparison.write()
     return comparison
 
 
-def _train(
-    recipe: Recipe, data: Data, folder: RunFolder, device: torch.device, store: Store, report: Report
-) -> CrossValidation:
-    """Train or finish all folds of a method."""
-    count, resume = recipe.folds or MIN_FOLDS, folder.folds_file.is_file()
-    return train_folds(
-        recipe, data, folder, device, count=count, baseline=False, resume=resume, report=report, store=store
-    )
-
-
-def _result(name: str, scored: CrossValidation, effect: Effect) -> MethodResult:
-    manifests = [RunFolder(scored.folder).fold(number).manifest() for number in range(len(scored.parts))]
-    seconds = sum(manifest["wall_seconds"] for manifest in manifests)
-    return MethodResult(name, manifests[0]["steps"], seconds, scored.evaluation, effect)
-
-
 def _start(plan: Recipe, store: Store, run: RunFolder, recipes_for: RecipesFor) -> None:
-    """Write the plan and the recipes of all methods."""
     cases = training_cases(store, plan.batches)
     recipes = recipes_for(store, len(cases.labeled))
     for compared, _ in recipes.values():

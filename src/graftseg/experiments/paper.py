@@ -12,11 +12,6 @@ class Row:
     recipe: str
 
     @property
-    def setting(self) -> str:
-        """The data set and the number of labeled scans, such as ``la-8``."""
-        return self.recipe.partition("/")[0]
-
-    @property
     def benchmark(self) -> str:
         """The name of the data set, such as ``la``."""
         return benchmark_of(self.recipe)
@@ -42,25 +37,10 @@ def _rows(settings: Iterable[str], names: Mapping[str, str]) -> tuple[Row, ...]:
 
 
 _LA, _ACDC = ("la-4", "la-8"), ("acdc-3", "acdc-7")
-_METHODS = {
-    "ua-mt": "UA-MT",
-    "sassnet": "SASSNet",
-    "dtc": "DTC",
-    "urpc": "URPC",
-    "mc-net": "MC-Net",
-    "ss-net": "SS-Net",
-    "bcp": "BCP",
-}
-_PANCREAS = {
-    "supervised": "V-Net",
-    "dan": "DAN",
-    "advent": "ADVNET",
-    "ua-mt": "UA-MT",
-    "sassnet": "SASSNet",
-    "dtc": "DTC",
-    "coranet": "CoraNet",
-    "bcp": "BCP",
-}
+_CONSISTENCY = {"ua-mt": "UA-MT", "sassnet": "SASSNet", "dtc": "DTC"}
+_METHODS = {**_CONSISTENCY, "urpc": "URPC", "mc-net": "MC-Net", "ss-net": "SS-Net", "bcp": "BCP"}
+_ADVERSARIAL = {"dan": "DAN", "advent": "ADVNET"}
+_PANCREAS = {"supervised": "V-Net", **_ADVERSARIAL, **_CONSISTENCY, "coranet": "CoraNet", "bcp": "BCP"}
 _DIRECTIONS = {"bcp-in": "In", "bcp-out": "Out", "bcp-within": "CP", "bcp": "BCP"}
 _INTERPOLATION = {"mixup": "Mixup", "fg-cutmix": "FG-CutMix", "bcp": "BCP"}
 _MASKS = {"bcp-random": "random", "bcp-contact": "contact", "bcp": "zero-centered"}
@@ -86,5 +66,4 @@ TABLES = {
 }
 """Tables by their names on the command line."""
 ALL = "all"
-MAX_SEEDS = 100
-"""Upper limit for the number of seeds of a recipe."""
+MAX_SEEDS = 100  # upper limit for the number of seeds of a recipe

@@ -12,18 +12,8 @@ from graftseg.core.run_folder import LOCK, RunFolder, complete_log
 from graftseg.evaluation import comparison
 from graftseg.evaluation.scores import description_file, read_csv
 from graftseg.evaluation.statistics import match_case_names
-from graftseg.experiments.records import (
-    DERIVED_KEYS,
-    RECORD_NAME,
-    Record,
-    Scored,
-    is_record,
-    read_record,
-    record_path,
-    thinned,
-    without_paths,
-    write_record,
-)
+from graftseg.experiments import records
+from graftseg.experiments.records import Record, Scored
 from graftseg.recipes.changes import changes_of, metric_differences
 from graftseg.recipes.recipe import Recipe, load_recipe
 
@@ -43,7 +33,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     if facts.get("status") != "finished":
         raise UserError(Code.RUN_UNFINISHED, run.path, "the run is not finished", "finish it with train --resume")
     recipe = load_recipe(run.recipe_file)
-    folder = out or results / record_path(recipe, variant)
+    folder = out or results / records.record_path(recipe, variant)
     variant = _variant_of(folder, recipe, variant)
     check_target(folder, run.path)
     reported = _scores_in(run.predictions, facts.get("weights"), TEST_IT)
@@ -53,15 +43,15 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     best = None
     if (run.predictions_best / "metrics.csv").is_file():
         best = _scores_in(run.predictions_best, (facts.get("best") or {}).get("sha256"), TEST_BEST)
-    log = thinned(complete_log(run.log_file, facts.get("steps")))
+    log = records.thinned(complete_log(run.log_file, facts.get("steps")))
     store = {key: value for key, value in facts["store"].items() if key != "path"}
-    recorded = without_paths({**facts, "store": store}) | {"variant": variant, "changes": changes}
+    recorded = records.without_paths({**facts, "store": store}) | {"variant": variant, "changes": changes}
     record = Record(folder, recorded, reported, best, log)
     for other in siblings(folder, variant):
         check_same_settings(other, recipe, folder)
         check_same_store(other, record.identity, folder)
         check_same_cases(other, replace(record, folder=run.path))
-    write_record(record, recipe.to_yaml())
+    records.write_record(record, recipe.to_yaml())
     return folder
 
 
@@ -88,11 +78,11 @@ def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant
 def siblings(folder: Path, variant: str) -> Iterable[Record]:
     """Yield the records of other seeds of the same recipe and variant. Skip damaged records."""
     for other in sorted(folder.parent.glob("seed-*")):
-        name = RECORD_NAME.fullmatch(other.name)
-        if other == folder or name is None or (name.group(2) or "") != variant or not is_record(other):
+        name = records.RECORD_NAME.fullmatch(other.name)
+        if other == folder or name is None or (name.group(2) or "") != variant or not records.is_record(other):
             continue
         try:
-            yield read_record(other)
+            yield records.read_record(other)
         except UserError:
             continue
 
@@ -127,13 +117,10 @@ def check_same_cases(first: Record, second: Record) -> None:
 
 
 def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
-    """Return ``variant`` or, if it is empty, the variant in the name of the folder.
-
-    Raise if tables would not find a record in this folder.
-    """
-    name = RECORD_NAME.fullmatch(folder.name)
+    """Return ``variant`` or the variant in the name of the folder. Raise if tables would not find a record there."""
+    name = records.RECORD_NAME.fullmatch(folder.name)
     variant = variant or (name and name.group(2)) or ""
-    expected = record_path(recipe, variant)
+    expected = records.record_path(recipe, variant)
     if PurePosixPath(folder.as_posix()).parts[-len(expected.parts) :] != expected.parts:
         finding = f"a record of this run must be in a folder named {expected}"
         raise UserError(Code.OPTION_INVALID, folder, finding, f"pass --out RESULTS/{expected}, or omit --out")
@@ -143,7 +130,7 @@ def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
 def _check_replaced(folder: Path, weights_sha256: str | None) -> None:
     """Raise if a folder contains the record of another run. A damaged record may be replaced."""
     try:
-        before = read_record(folder).facts.get("weights") if is_record(folder) else None
+        before = records.read_record(folder).facts.get("weights") if records.is_record(folder) else None
     except UserError:
         return
     if before not in (None, weights_sha256):
@@ -163,14 +150,8 @@ def _scores_in(folder: Path, weights_sha256: str | None, remedy: str) -> Scored:
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", remedy)
     evaluation, described = read_csv(table), description_file(table)
     description: dict[str, Any] = read_object(described) if described.is_file() else {}
-    about = {
-        **without_paths({key: value for key, value in description.items() if key not in ("references", *DERIVED_KEYS)}),
-        "protocol": evaluation.protocol,
-        "checkpoint": manifest.checkpoint,
-        "selected_on": manifest.selected_on,
-        "cases": len({row.case for row in evaluation.rows}),
-        "inference": manifest.inference,
-        "weights": manifest.weights,
-        "device": manifest.device,
-    }
-    return Scored(evaluation, about)
+    left_out = ("references", *records.DERIVED_KEYS)
+    about = records.without_paths({key: value for key, value in description.items() if key not in left_out})
+    about |= {"protocol": evaluation.protocol, "checkpoint": manifest.checkpoint, "selected_on": manifest.selected_on}
+    about |= {"cases": len({row.case for row in evaluation.rows}), "inference": manifest.inference}
+    return Scored(evaluation, about | {"weights": manifest.weights, "device": manifest.device})

@@ -116,17 +116,9 @@ class Record:
     @property
     def scored_run(self) -> comparison.ScoredRun:
         """The scores for a comparison, without the path of the references, which is not recorded."""
-        reported, weights = self.reported, self.reported.about.get("weights", self.facts.get("weights"))
-        return comparison.ScoredRun(
-            self.name,
-            reported.evaluation,
-            reported.checkpoint,
-            None,
-            reported.tested_on,
-            self.identity,
-            weights,
-            self.steps,
-        )
+        own, weights = self.reported, self.reported.about.get("weights", self.facts.get("weights"))
+        training = self.identity, weights, self.steps
+        return comparison.ScoredRun(self.name, own.evaluation, own.checkpoint, None, own.tested_on, *training)
 
     @cached_property
     def settings(self) -> Recipe:
@@ -201,15 +193,14 @@ def _read(folder: Path) -> Record:
 
 def write_record(record: Record, recipe: str) -> None:
     """Write a record and its recipe, given as YAML text. Replace an existing record once both files are on the disk."""
-    content: Facts = {
-        "format": FORMAT,
-        "checksum": "",
+    head: Facts = {"format": FORMAT}
+    body: Facts = {
         "run": record.facts,
         "scores": _plain_scores(record.reported),
         "best_scores": _plain_scores(record.best) if record.best else None,
         "log": list(record.log),
     }
-    content["checksum"] = _checksum({key: content[key] for key in content if key != "checksum"}, recipe)
+    content = head | {"checksum": _checksum(head | body, recipe)} | body
     files = {RECIPE: recipe, RECORD: f"{_readable(content)}\n"}
     if record.folder.exists():
         older = (record.folder / name for name in OLDER_FILES)
@@ -232,11 +223,9 @@ def _plain_scores(scored: Scored) -> Facts:
 
 def _parse_scores(content: Facts) -> Scored:
     about = {key: value for key, value in content.items() if key not in ("columns", "rows")}
-    columns, rows = content["columns"], []
-    for row in content["rows"]:
-        cells: Facts = {name: math.nan if cell is None else cell for name, cell in zip(columns, row, strict=True)}
-        rows.append(Row(**cells))
-    return Scored(Evaluation(tuple(rows), content["protocol"]), about)
+    values = ([math.nan if cell is None else cell for cell in row] for row in content["rows"])
+    rows = tuple(Row(**dict(zip(content["columns"], row, strict=True))) for row in values)
+    return Scored(Evaluation(rows, content["protocol"]), about)
 
 
 def _readable(content: Any, indent: str = "") -> str:

@@ -1,10 +1,11 @@
 """Train one recipe with several seeds, test each run, and report mean and standard deviation."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,23 +34,24 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The result of one seed. ``figures`` are its metrics, or None if the run was not tested.
-
-    ``checkpoint`` says how the reported checkpoint was chosen. If the best checkpoint is not the reported
-    checkpoint, ``best`` contains its metrics, and ``best_checkpoint`` says how it was chosen.
-    """
+    """The result of one seed."""
 
     seed: int
-    checkpoint: str
-    figures: dict[str, float] | None
-    best: dict[str, float] | None = None
-    best_checkpoint: str = ""
+    checkpoint: str  # how the reported checkpoint was chosen
+    figures: dict[str, float] | None  # its metrics, None if the run was not tested
+    best: dict[str, float] | None = None  # metrics of the best checkpoint, unless it is the reported checkpoint
+    best_checkpoint: str = ""  # how the best checkpoint was chosen
 
     def line(self) -> str:
         """Return the line of this seed in the printed table."""
         cells = (format_value(self.figures[name]) if self.figures else "-" for name in METRIC_NAMES)
         best = f"; Dice {format_value(self.best['dice'])} with the {self.best_checkpoint}" if self.best else ""
         return "\t".join([f"seed {self.seed}", *cells, self.checkpoint + best])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry of this seed in ``summary.json``."""
+        best = {"best": {"checkpoint": self.best_checkpoint, **plain_values(self.best)}} if self.best else {}
+        return {"seed": self.seed, "checkpoint": self.checkpoint, **plain_values(self.figures or {}), **best}
 
 
 def train_seeds(
@@ -82,7 +84,9 @@ def _train_seeds(
     base: Recipe, data: Data, out: Path, count: int, device: torch.device, executor: Executor, tell: Tell
 ) -> list[SeedResult]:
     folder = RunFolder(out)
-    _check_target(folder, data)
+    folder.check_not_data(data.resolve())
+    if not _is_free(folder):
+        folder.check_target(SEEDS, resume=None)
     last = base.seed + count - 1
     _with_seed(base, last)
     store = open_store(data) if is_store(data) else _prepared(base, data, folder)
@@ -90,79 +94,49 @@ def _train_seeds(
     if untested:
         tell(f"training without a test: {untested}")
     tell("\t".join(["", *METRIC_NAMES.values(), "checkpoint"]))
-    summary = _Summary(base, store, folder, str(device), untested, tell)
+    results: dict[int, SeedResult] = {}
+
+    def add(seed: int) -> None:
+        """Test a finished seed, write the summary and print the line of the seed."""
+        results[seed] = _result(seed, folder.seed(seed), None if untested else store, str(device))
+        write_json(folder.path / SUMMARY, _summary(base.name, results, untested))
+        tell(results[seed].line())
+
     for seed in folder.seeds:
         if is_complete(_with_seed(base, seed), store, folder.seed(seed)):
-            summary.add(seed)
-    rest = [seed for seed in range(base.seed, last + 1) if seed not in summary.results]
+            add(seed)
+    rest = [seed for seed in range(base.seed, last + 1) if seed not in results]
     task = partial(_train_and_test, base, store, folder, str(device), not untested)
     work = Work("Training seeds", (store.path,), (folder.path,), device)
     with executor.running(task, rest, work) as finished:
         for seed, wait in zip(rest, finished, strict=True):
             wait()
-            summary.add(seed)
+            add(seed)
     if not untested:
-        tell(mean_line(summary.rows))
-    return summary.rows
+        statistics = _spreads(results.values())
+        tell("\t".join(["mean", *(str(statistics[name]) for name in METRIC_NAMES)]))
+    return [results[seed] for seed in sorted(results)]
 
 
 def _train_and_test(base: Recipe, store: Store, folder: RunFolder, device: str, is_tested: bool, seed: int) -> None:
-    """Train or finish a seed, and save its label maps and scores."""
     ensure_trained(_with_seed(base, seed), store, folder.seed(seed), device)
     if is_tested:
         run_scores(folder.seed(seed), store, device)
 
 
-@dataclass
-class _Summary:
-    """Results of the finished seeds, which are written to ``summary.json`` and printed line by line."""
-
-    recipe: Recipe
-    store: Store
-    folder: RunFolder
-    device: str
-    untested: str
-    tell: Tell
-    results: dict[int, SeedResult] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> list[SeedResult]:
-        """The results in the order of the seeds."""
-        return [self.results[seed] for seed in sorted(self.results)]
-
-    def add(self, seed: int) -> None:
-        """Test a finished seed, write the summary and print the line of the seed."""
-        self.results[seed] = self._tested(seed)
-        _write_summary(self.folder.path / SUMMARY, self.recipe.name, self.rows, self.untested)
-        self.tell(self.results[seed].line())
-
-    def _tested(self, seed: int) -> SeedResult:
-        run = self.folder.seed(seed)
-        chosen = select_weights(run, "shipped").chosen
-        if self.untested:
-            return SeedResult(seed, chosen, None)
-        reported, best = run_scores(run, self.store, self.device)
-        if best is None:
-            return SeedResult(seed, chosen, mean_metrics(reported))
-        best_checkpoint = select_weights(run, "best").chosen
-        return SeedResult(seed, chosen, mean_metrics(reported), mean_metrics(best), best_checkpoint)
+def _result(seed: int, run: RunFolder, store: Store | None, device: str) -> SeedResult:
+    """Return the result of a finished seed. Without a store, the run is not tested."""
+    chosen = select_weights(run, "shipped").chosen
+    if store is None:
+        return SeedResult(seed, chosen, None)
+    reported, best = run_scores(run, store, device)
+    if best is None:
+        return SeedResult(seed, chosen, mean_metrics(reported))
+    return SeedResult(seed, chosen, mean_metrics(reported), mean_metrics(best), select_weights(run, "best").chosen)
 
 
 def _with_seed(recipe: Recipe, seed: int) -> Recipe:
     return changed(recipe, [f"seed={seed}"])
-
-
-def mean_line(results: Sequence[SeedResult]) -> str:
-    """Return the printed line with mean and standard deviation of each metric over the tested seeds."""
-    statistics = _spreads(results)
-    return "\t".join(["mean", *(str(statistics[name]) for name in METRIC_NAMES)])
-
-
-def _check_target(folder: RunFolder, data: Data) -> None:
-    """Raise if the folder is the data folder, or contains files other than runs of seeds and their store."""
-    folder.check_not_data(data.resolve())
-    if not _is_free(folder):
-        folder.check_target(SEEDS, resume=None)
 
 
 def _is_free(folder: RunFolder) -> bool:
@@ -199,28 +173,18 @@ def _why_untested(store: Store) -> str:
     return ""
 
 
-def _spreads(results: Sequence[SeedResult]) -> dict[str, Spread]:
+def _spreads(results: Iterable[SeedResult]) -> dict[str, Spread]:
     return spreads([result.figures for result in results if result.figures is not None])
 
 
-def _write_summary(path: Path, recipe: str, results: Sequence[SeedResult], untested: str) -> None:
-    statistics = {} if untested else _spreads(results)
-    content = {
+def _summary(recipe: str, results: Mapping[int, SeedResult], untested: str) -> dict[str, Any]:
+    """Return the content of ``summary.json``."""
+    statistics = {} if untested else _spreads(results.values())
+    return {
         "recipe": recipe,
         "protocol": PROTOCOL,
         "untested": untested or None,
-        "seeds": [
-            {
-                "seed": result.seed,
-                "checkpoint": result.checkpoint,
-                **plain_values(result.figures or {}),
-                **(
-                    {"best": {"checkpoint": result.best_checkpoint, **plain_values(result.best)}} if result.best else {}
-                ),
-            }
-            for result in results
-        ],
+        "seeds": [results[seed].to_json() for seed in sorted(results)],
         "mean": plain_values({name: spread.mean for name, spread in statistics.items()}),
         "std": plain_values({name: spread.std for name, spread in statistics.items()}),
     }
-    write_json(path, content)

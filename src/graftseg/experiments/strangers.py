@@ -46,21 +46,17 @@ Key = tuple[str, str, int]  # data, device, number of labeled scans
 
 @dataclass(frozen=True)
 class Stranger:
-    """The mean test Dice of the networks of one planned run, and the number of classes that the shipped network lost.
-
-    With ``all_labeled``, all training scans have labels, and the supervised network is an upper bound. ``highest_gain``
-    is the upper end of the 95 % interval of the gain, NaN with a single test case.
-    """
+    """The mean test Dice of the three networks of one planned run."""
 
     data: str
     device: str
     labeled: int
-    all_labeled: bool
+    all_labeled: bool  # all training scans have labels, so the supervised network is an upper bound
     supervised: float
     unlabeled: float
     shipped: float
-    lost: int
-    highest_gain: float
+    lost: int  # number of classes that the shipped network lost
+    highest_gain: float  # upper end of the 95 % interval of the gain, NaN with a single test case
 
     @classmethod
     def read(cls, path: Path) -> "Stranger":
@@ -102,15 +98,12 @@ def strangers_page(results: Path) -> str:
     page = f"## Planned recipes with nothing set by hand\n\n{markdown([HEAD, *rows])}\n{NOTE}"
     if not groups:
         return page
-    criteria = [
-        *_criteria_of_runs([run for runs in groups.values() for run in runs]),
-        *_criteria_of_data(groups, bounds),
-    ]
+    every_run = [run for runs in groups.values() for run in runs]
+    criteria = _criteria_of_runs(every_run) + _criteria_of_data(groups, bounds)
     return f"{page}\n{markdown([CRITERIA, *criteria])}\n{CRITERIA_NOTE}"
 
 
 def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
-    """Return the rows of the criteria that every run should meet."""
     worst = min(runs, key=lambda run: run.gain)
     counts = sum(run.gain >= 0 for run in runs), sum(run.is_not_worse for run in runs)
     raw, noise = (f"{count} of {len(runs)} runs ({100 * count / len(runs):.1f} %)" for count in counts)
@@ -138,10 +131,8 @@ def _criteria_of_data(
             far[name] = fmean(gains)
     means = {name: fmean(gains) for name, gains in by_data.items()}
     condition = f"mean gain above {LARGE_GAIN:g} where supervised is more than {FAR_BELOW:g} below all labels"
-    return [
-        ("mean gain above 0", "all data", *_above(means, 0.0)),
-        (condition, "all rows", *_above(far, LARGE_GAIN, unknown)),
-    ]
+    above = "mean gain above 0", "all data", *_above(means, 0.0)
+    return [above, (condition, "all rows", *_above(far, LARGE_GAIN, unknown))]
 
 
 def _above(gains: Mapping[str, float], limit: float, others: Sequence[str] = ()) -> tuple[str, str]:

@@ -31,28 +31,21 @@ from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import check_shorter, requested_recipe
 from graftseg.training.run import check_settings
 
-FIXED_SETTINGS = ("name", "published")
-"""Settings that identify the row of a recipe and cannot be overridden."""
-LISTED_ROWS = 12
-"""If a table has at most this number of rows, an error message lists all of them."""
-Stores = str | Path | Mapping[str, str | Path] | None
-"""A store, or a mapping from data sets to stores."""
+FIXED_SETTINGS = ("name", "published")  # settings that identify the row of a recipe and cannot be overridden
+LISTED_ROWS = 12  # if a table has at most this number of rows, an error message lists all of them
+Stores = str | Path | Mapping[str, str | Path] | None  # a store, or a mapping from data sets to stores
 Tell = Callable[[str], None]
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Swept:
-    """The result of a sweep. A trial is one seed of one row.
+    """The result of a sweep, as names of trials. A trial is one seed of one row."""
 
-    It has the names of the trials recorded ``before`` and by this sweep (``recorded``), and the reason for each
-    failure. ``other_settings`` names trials whose existing record has other settings. They are not trained again.
-    """
-
-    before: tuple[str, ...]
-    recorded: tuple[str, ...]
-    failures: dict[str, str]
-    other_settings: tuple[str, ...] = ()
+    before: tuple[str, ...]  # recorded before this sweep
+    recorded: tuple[str, ...]  # recorded by this sweep
+    failures: dict[str, str]  # with the reason for each failure
+    other_settings: tuple[str, ...] = ()  # not trained again, although the existing record has other settings
 
 
 @dataclass(frozen=True)
@@ -250,7 +243,6 @@ def _prepare(benchmark: str) -> str:
 
 
 def _problems(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str, UserError]:
-    """Check trials before any training, and return the errors by trial."""
     problems: dict[str, UserError] = {}
     for trial in missing:
         try:
@@ -269,15 +261,25 @@ def _run(
     tell: Tell,
 ) -> dict[str, str]:
     """Train, test and record trials in the folders of runs and of records; return the reason for each failure."""
-    failures, states = {}, [trial.state for trial in trials]
+    failures: dict[str, str] = {}
+    states = [trial.state for trial in trials]
     chosen, (out, results) = executor.choose_device(device), folders
     work = Work("Training runs", tuple(store.path for store in stores.values()), (out,), chosen)
     with executor.running(partial(_train_and_test, stores, str(chosen)), trials, work) as finished:
         for number, (trial, state, wait) in enumerate(zip(trials, states, finished, strict=True), start=1):
             tell(f"{trial.name} ({number} of {len(trials)}): {state}")
-            if reason := _failure_of(trial, wait, results, tell):
-                failures[trial.name] = reason
-                tell(f"{trial.name}: failed: {reason}")
+            try:
+                outcome = wait()
+                if not isinstance(outcome, str):
+                    recording.record_run(trial.run, None, variant=trial.variant, results=results)
+            except Exception as error:
+                outcome = _reason(error)
+            if isinstance(outcome, str):
+                failures[trial.name] = outcome
+                tell(f"{trial.name}: failed: {outcome}")
+            else:
+                scores = (f"{METRIC_NAMES[key]} {format_value(outcome[key])}" for key in METRIC_NAMES)
+                tell(f"{trial.name}: {', '.join(scores)}")
     return failures
 
 
@@ -297,19 +299,6 @@ def _train_and_test(stores: Mapping[str, Store], device: str, trial: Trial) -> d
             torch.cuda.empty_cache()
 
 
-def _failure_of(trial: Trial, wait: Callable[[], dict[str, float] | str], results: Path, tell: Tell) -> str:
-    """Wait for a trial, record it and print its scores. Return the reason for a failure, or an empty string."""
-    try:
-        figures = wait()
-        if isinstance(figures, str):
-            return figures
-        recording.record_run(trial.run, None, variant=trial.variant, results=results)
-    except Exception as error:
-        return _reason(error)
-    tell(f"{trial.name}: " + ", ".join(f"{METRIC_NAMES[key]} {format_value(figures[key])}" for key in METRIC_NAMES))
-    return ""
-
-
 def _reason(error: Exception) -> str:
     """Return the text of an error, as the reason for a failure. Raise a request to stop again."""
     if isinstance(error, StoppedError):
@@ -321,12 +310,8 @@ def _reason(error: Exception) -> str:
 
 
 def _summary(swept: Swept, to_do: int) -> str:
-    counts = {
-        "recorded before": len(swept.before),
-        "recorded now": len(swept.recorded),
-        "to do": to_do,
-        "failed": len(swept.failures),
-    }
+    counts = {"recorded before": len(swept.before), "recorded now": len(swept.recorded)}
+    counts |= {"to do": to_do, "failed": len(swept.failures)}
     if swept.other_settings:
         counts["recorded with other settings"] = len(swept.other_settings)
     return ", ".join(f"{count} {words}" for words, count in counts.items())

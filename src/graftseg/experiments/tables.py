@@ -24,16 +24,9 @@ from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Published, load_recipe
 
 HEAD = (
-    "row",
-    "recipe",
-    "variant",
-    "seeds",
-    "checkpoint",
-    *METRIC_NAMES.values(),
-    "published",
-    "published checkpoint selected on",
-    "our best on test (oracle)",
-)
+    "row", "recipe", "variant", "seeds", "checkpoint", *METRIC_NAMES.values(),
+    "published", "published checkpoint selected on", "our best on test (oracle)",
+)  # fmt: skip
 INTRODUCTION = """\
 # Tables
 
@@ -100,14 +93,12 @@ def rows_of(name: str) -> list[Row]:
         return rows
     in_paper = {row.recipe for entry in TABLES.values() for row in entry.rows}
     extra = [recipe for recipe in shipped_recipes() if benchmark_of(recipe) == name and recipe not in in_paper]
-    return [*rows, *(Row(recipe.partition("/")[2], recipe) for recipe in sorted(extra, key=_labels_and_method))]
 
+    def labels_and_method(row: Row) -> tuple[int, str]:
+        count = row.recipe.partition("/")[0].rpartition("-")[2]
+        return int(count) if count.isdigit() else 0, row.name
 
-def _labels_and_method(recipe: str) -> tuple[int, str]:
-    """Return the number of labeled cases and the method of a recipe."""
-    setting, _, method = recipe.partition("/")
-    count = setting.rpartition("-")[2]
-    return int(count) if count.isdigit() else 0, method
+    return rows + sorted((Row(recipe.partition("/")[2], recipe) for recipe in extra), key=labels_and_method)
 
 
 def markdown(lines: Lines) -> str:
@@ -155,11 +146,6 @@ def _group(record: Record) -> tuple[str, str]:
     return record.variant, record.reported.chosen
 
 
-def reported_cells(records: Sequence[Record]) -> list[str]:
-    """Return the cells of a line: variant, seeds, checkpoint and scores of the reported checkpoints."""
-    return _cells(records, [record.reported for record in records])
-
-
 def result_lines(records: Sequence[Record]) -> list[list[str]]:
     """Return the cells of the reported checkpoints and, in a second line, of the best checkpoints on validation cases.
 
@@ -167,7 +153,7 @@ def result_lines(records: Sequence[Record]) -> list[list[str]]:
     """
     best = _best_on("validation", records)
     report_last = best and all(record.reported.selected_on is None for record in records)
-    return [reported_cells(records), *([_cells(records, best)] if report_last else [])]
+    return [_cells(records, [record.reported for record in records]), *([_cells(records, best)] if report_last else [])]
 
 
 def _cells(records: Sequence[Record], scored: Sequence[Scored]) -> list[str]:
@@ -203,16 +189,9 @@ BASELINE = "supervised"
 COMPARED_METRIC = "dice"
 DIFFERENT_FACTORS = "not comparable: shortened by different factors"
 GAINS_HEAD = (
-    "recipe",
-    "variant",
-    "seeds",
-    "steps",
-    "steps of the baseline",
-    f"{METRIC_NAMES[COMPARED_METRIC]} of the baseline",
-    METRIC_NAMES[COMPARED_METRIC],
-    "difference",
-    "95 % interval",
-)
+    "recipe", "variant", "seeds", "steps", "steps of the baseline", f"{METRIC_NAMES[COMPARED_METRIC]} of the baseline",
+    METRIC_NAMES[COMPARED_METRIC], "difference", "95 % interval",
+)  # fmt: skip
 
 
 def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
@@ -255,7 +234,8 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
     second = np.array([seed.second[index] for seed, index in zip(by_seed, indices, strict=True)])
     differences = (second - first).mean(axis=0)
     low, high = bootstrap(differences) if len(shared) else (np.nan, np.nan)
-    comparable = all(_same_factor(*pair) for pair in pairs)
+    factors = [(_possible_factors(baseline), _possible_factors(record)) for baseline, record in pairs]
+    comparable = all(low <= other_high and other_low <= high for (low, high), (other_low, other_high) in factors)
     return (
         recipe,
         variant or NO_VALUE,
@@ -269,17 +249,8 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
     )
 
 
-def _same_factor(first: Record, second: Record) -> bool:
-    """Return whether two records may have been trained with the same factor ``--shorter``."""
-    (first_low, first_high), (second_low, second_high) = map(_possible_factors, (first, second))
-    return first_low <= second_high and second_low <= first_high
-
-
 def _possible_factors(record: Record) -> tuple[float, float]:
-    """Return the smallest and the largest factor ``--shorter`` that gives the recorded number of steps.
-
-    Several factors are possible, because the steps of every stage are rounded down.
-    """
+    """Return the lowest and the highest factor ``--shorter`` for the recorded steps. Stages are rounded down."""
     if not record.steps or record.recipe not in shipped_recipes():
         return 0.0, np.inf
     stages = load_recipe(record.recipe).stages

@@ -1,23 +1,25 @@
 """Test a run and its baseline: write label maps, scores, a comparison and a report."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_writable
-from graftseg.core.names import same_names
+from graftseg.core.names import nfc, same_names
 from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
+from graftseg.data.store import find_store, image_checksum, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.references import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
-from graftseg.experiments.copies import copies_warning, training_checksums, with_checksums
 from graftseg.inference.ensemble import EXACT, folder_of_network
+from graftseg.inference.inputs import Input, Source
 from graftseg.inference.model import check_weights_exist
 from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict import PlannedPrediction, Predicted, plan_prediction
@@ -26,6 +28,7 @@ from graftseg.recipes.recipe import load_recipe, training_differences
 from graftseg.training.unlabeled_use import unlabeled_use
 
 Folder = str | Path
+MAX_NAMED = 5  # largest number of copied scans that a warning names
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,12 @@ def score_run(
     runs = [folder, baseline] if with_baseline else [folder]
     # all checks come before the first prediction, which deletes previous scores
     plans = {run.path: _plan(run, scans, device) for run in runs}
-    plans[folder.path], checksums = with_checksums(plans[folder.path])
+    plans[folder.path], checksums = _with_checksums(plans[folder.path])
     predicted = {path: _predict(plan) for path, plan in plans.items()}
     scores = _score(predicted, scans, allow_missing=allow_missing)
     comparison = compare_runs([baseline.path, folder.path])[0] if with_baseline else None
     warnings = list(_training_cases_warning(names, networks))
-    warnings.extend(copies_warning(checksums, training_checksums(networks)))
+    warnings.extend(_copies_warning(checksums, _training_checksums(networks)))
     if not with_baseline and baseline.path.exists():
         warnings.append(f"{baseline.path} is not finished, so the run is tested without a baseline")
     return ScoredTest(scans, scores, comparison, report(folder.path), tuple(warnings))
@@ -110,15 +113,16 @@ def _check_baseline(run: RunFolder) -> None:
         raise UserError(Code.RUN_MISMATCH, run.baseline.path, finding, remedy)
 
 
+def _trained_names(network: RunFolder) -> set[str]:
+    store = network.training_manifest()["store"]
+    return {str(name) for key in ("labeled", "unlabeled") for name in store.get(key, ())}
+
+
 def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
-    stores = [network.training_manifest()["store"] for network in networks]
-    trained = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
-    if shared := sorted(same_names(names, trained)):
+    if shared := sorted(same_names(names, set().union(*map(_trained_names, networks)))):
         verb = "has the name of a training scan" if len(shared) == 1 else "have the names of training scans"
-        yield (
-            f"{len(shared)} of {len(names)} test cases {verb} ({shared[0]}): if they are the same scans, "
-            "the scores do not apply to new scans"
-        )
+        found = f"{len(shared)} of {len(names)} test cases {verb} ({shared[0]})"
+        yield f"{found}: if they are the same scans, the scores do not apply to new scans"
 
 
 def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> PlannedPrediction:
@@ -132,7 +136,6 @@ def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> Plann
 
 
 def _predict(plan: PlannedPrediction) -> Predicted:
-    """Write label maps of all test scans. Raise if a scan cannot be predicted."""
     predicted = plan.predict()
     if predicted.failures:
         raise predicted.failures[0]
@@ -148,3 +151,40 @@ def _score(
     targets = {folder: folder / "metrics.csv" for folder in folders}
     scores = score_folders(targets, scans.labels, allow_missing=allow_missing, only=names)
     return dict(zip(predicted, scores, strict=True))
+
+
+def _with_checksums(plan: PlannedPrediction) -> tuple[PlannedPrediction, dict[str, str]]:
+    """Return a plan that computes checksums of prepared images, and the checksums by case, filled while it predicts."""
+    found: dict[str, str] = {}
+
+    def read(case: Source) -> Input:
+        prepared = case.read()
+        found[case.name] = case.sha256 or image_checksum(prepared.image.numpy())
+        return prepared
+
+    return replace(plan, cases=[replace(case, read=partial(read, case)) for case in plan.cases]), found
+
+
+def _training_checksums(networks: Iterable[RunFolder]) -> dict[str, str]:
+    """Return the names of the training cases by the checksum of their image. Leave out runs without their store."""
+    names: dict[str, str] = {}
+    for network in networks:
+        try:
+            store, trained = open_store(find_store(network)), _trained_names(network)
+        except (UserError, OSError):
+            continue
+        names |= {case.sha256[case.image]: case.name for case in store.cases if case.name in trained}
+    return names
+
+
+def _copies_warning(tested: Mapping[str, str], trained: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning if test scans are copies of training scans of other names.
+
+    ``tested`` are checksums by name, and ``trained`` are names by checksum.
+    """
+    originals = {name: trained[checksum] for name, checksum in sorted(tested.items()) if checksum in trained}
+    pairs = [f"{name} = {original}" for name, original in originals.items() if nfc(name) != nfc(original)]
+    if pairs:
+        listed = ", ".join(pairs[:MAX_NAMED]) + (", ..." if len(pairs) > MAX_NAMED else "")
+        are = "is a copy of a training scan" if len(pairs) == 1 else "are copies of training scans"
+        yield f"{len(pairs)} of {len(tested)} test scans {are} ({listed}), so the scores do not apply to new scans"

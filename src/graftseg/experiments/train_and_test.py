@@ -25,10 +25,7 @@ def ensure_trained(recipe: Recipe, store: Store, run: RunFolder, device: str) ->
 
 
 def run_scores(run: RunFolder, store: Store, device: str) -> tuple[Evaluation, Evaluation | None]:
-    """Return the scores of the reported checkpoint, and of the best checkpoint if it has different weights.
-
-    Predict and score only if label maps or scores are missing or outdated.
-    """
+    """Return the scores, new or cached, of the reported checkpoint, and of the best checkpoint if it is another."""
     facts = run.manifest()
     has_best = bool(facts.get("best")) and facts["best"]["sha256"] != facts.get("weights")
     reported = _scores(run, store, device, "shipped")

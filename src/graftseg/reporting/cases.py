@@ -13,7 +13,7 @@ from graftseg.core.names import nfc
 from graftseg.core.predictions import PredictedCase, read_manifest
 from graftseg.core.types import Geometry
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
-from graftseg.data.slices import Cut, Window, gray_window
+from graftseg.data.slices import Window, gray_window
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import stored_image, stored_reference
 from graftseg.reporting.gallery import Gallery
@@ -24,8 +24,7 @@ from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results, case_dice
 from graftseg.reporting.text import joined
 
-MAX_SLICES = 9
-"""Number of slices of a case that the slider shows."""
+MAX_SLICES = 9  # number of slices of a case that the slider shows
 MAX_SLICE_SIDE = 256
 """Longer side in pixels of slices that only the slider shows. It is small because these slices are most of the page."""
 REFERENCE_MISSING = "the reference has been moved or deleted"
@@ -44,47 +43,30 @@ class CaseArrays:
 
 @dataclass(frozen=True)
 class CaseSlice:
-    """A slice of a scan with its reference and its prediction, each ``(H, W)``.
-
-    aspect: height of a pixel divided by its width
-    axis: the patient's axis perpendicular to the slice, None for a 2-D scan
-    marks: the patient's sides at the left and the right edge, None if unknown
-    window: the gray window of the whole scan
-    number: position of the slice in the scan, counted from 1
-    count: number of slices of the scan
-    neighbors: slices of the slider in order, including a copy of this slice
-    added_classes: classes that only this slice shows, for the second slice of a case
-    absent_classes: classes that neither slice of the case shows, for the second slice of a case
-    """
+    """A slice of a scan with its reference and its prediction, each ``(H, W)``."""
 
     image: Plane
     reference: Labels
     prediction: Labels
-    aspect: float
-    axis: int | None
-    marks: Marks | None
-    window: Window
-    number: int
-    count: int
-    neighbors: tuple["CaseSlice", ...] = ()
-    added_classes: tuple[int, ...] = ()
-    absent_classes: tuple[int, ...] = ()
+    aspect: float  # height of a pixel divided by its width
+    axis: int | None  # the patient's axis perpendicular to the slice, None for a 2-D scan
+    marks: Marks | None  # the patient's sides at the left and the right edge, None if unknown
+    window: Window  # the gray window of the whole scan
+    number: int  # position of the slice in the scan, counted from 1
+    count: int  # number of slices of the scan
+    neighbors: tuple["CaseSlice", ...] = ()  # slices of the slider in order, including a copy of this slice
+    added_classes: tuple[int, ...] = ()  # classes that only this slice shows, for the second slice of a case
+    absent_classes: tuple[int, ...] = ()  # classes that neither slice of the case shows, for the second slice of a case
 
 
 @dataclass(frozen=True)
 class ReportedCase:
-    """The files of a predicted case.
+    """The files of a predicted case."""
 
-    folder: the folder of the predictions
-    case: the case in the manifest of the folder
-    references: the folder or store of the reference label maps
-    origin: a phrase about the fold that held out the case, empty without folds
-    """
-
-    folder: Path
-    case: PredictedCase
-    references: Path | None
-    origin: str = ""
+    folder: Path  # the folder of the predictions
+    case: PredictedCase  # the case in the manifest of the folder
+    references: Path | None  # the folder or store of the reference label maps
+    origin: str = ""  # a phrase about the fold that held out the case, empty without folds
 
 
 def predicted_cases(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, ReportedCase]:
@@ -92,11 +74,8 @@ def predicted_cases(results: Results, only: Collection[str] | None = None, origi
     names = None if only is None else {nfc(case) for case in only}
     manifest = read_manifest(results.folder, "predict again")
     cases = {scan_stem(Path(case.output)): case for case in (manifest.cases if manifest else ())}
-    return {
-        name: ReportedCase(results.folder, case, results.references, origin)
-        for name, case in cases.items()
-        if names is None or nfc(name) in names
-    }
+    shown = [name for name in cases if names is None or nfc(name) in names]
+    return {name: ReportedCase(results.folder, cases[name], results.references, origin) for name in shown}
 
 
 def cases_section(
@@ -118,12 +97,13 @@ def cases_section(
     shown: list[CaseSlice] = []
     for case, rank in chosen_cases(results.ranking).items():
         prediction = predicted.get(case)
-        slices = read_slices(case, prediction, gallery.orientation, gallery.classes)
-        figure: dict[str, Any] = {"case": case, "rank": rank, "dice": scores[case], "rows": [], "empty": None}
-        figure |= {"baseline": (baseline or {}).get(case), "origin": "" if prediction is None else prediction.origin}
-        if isinstance(slices, str):
-            figure["empty"] = Missing(f"No picture: {slices}.")
+        figure = {"case": case, "rank": rank, "dice": scores[case], "baseline": (baseline or {}).get(case)}
+        figure |= {"origin": prediction.origin if prediction else "", "rows": [], "empty": None}
+        arrays = read_arrays(case, prediction, gallery.classes)
+        if isinstance(arrays, str):
+            figure["empty"] = Missing(f"No picture: {arrays}.")
         else:
+            slices = slices_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, gallery.orientation)
             figure["rows"] = [_row(case, each, gallery) for each in slices]
             shown += slices
         figures.append(figure)
@@ -157,29 +137,26 @@ def slices_of(
     Arrays are ``(*space)``. Slices are perpendicular to the axis with the largest spacing. An axial slice shows the
     patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
     """
-    cut, arrays = orientation.scan_cut(geometry), (image, reference, prediction)
-    style = orientation.scan_marks(cut, geometry), gray_window(image)
-    first = _slice_at(cut, cut.fullest(reference, prediction), arrays, *style)
+    cut = orientation.scan_cut(geometry)
+    marks, window = orientation.scan_marks(cut, geometry), gray_window(image)
+
+    def slice_at(index: int) -> CaseSlice:
+        gray, expected, predicted = (cut.plane(array, index) for array in (image, reference, prediction))
+        return CaseSlice(gray, expected, predicted, cut.aspect, cut.axis, marks, window, index + 1, cut.count(image))
+
+    first = slice_at(cut.fullest(reference, prediction))
     indices = cut.through(first.number - 1, MAX_SLICES, reference, prediction)
     if len(indices) > 1:
-        first = replace(first, neighbors=tuple(_slice_at(cut, index, arrays, *style) for index in indices))
+        first = replace(first, neighbors=tuple(map(slice_at, indices)))
     in_reference = _classes(reference)
     only_predicted = _classes(prediction) - in_reference
     missing = in_reference - _classes(first.reference) | only_predicted - _classes(first.prediction)
     if not missing:
         return (first,)
     voxels = np.isin(reference, sorted(missing)), np.isin(prediction, sorted(missing & only_predicted))
-    second = _slice_at(cut, cut.fullest(*voxels), arrays, *style)
+    second = slice_at(cut.fullest(*voxels))
     added = missing & (_classes(second.reference) | only_predicted & _classes(second.prediction))
     return first, replace(second, added_classes=tuple(sorted(added)), absent_classes=tuple(sorted(missing - added)))
-
-
-def _slice_at(
-    cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None, window: Window
-) -> CaseSlice:
-    image, reference, prediction = (cut.plane(array, index) for array in arrays)
-    count = cut.count(arrays[0])
-    return CaseSlice(image, reference, prediction, cut.aspect, cut.axis, marks, window, number=index + 1, count=count)
 
 
 def _classes(labels: Labels) -> set[int]:
@@ -188,39 +165,30 @@ def _classes(labels: Labels) -> set[int]:
 
 
 def _row(case: str, shown: CaseSlice, gallery: Gallery) -> dict[str, Any]:
-    """Draw scan, reference and prediction of a slice, and of its neighbors for the slider."""
-    frames = [
-        (neighbor.number, _pictures(f"{case}, slice {neighbor.number}", neighbor, gallery, MAX_SLICE_SIDE), False)
-        if neighbor.number != shown.number
-        else (shown.number, _pictures(case, shown, gallery), True)
-        for neighbor in shown.neighbors or (shown,)
-    ]
+    frames = []
+    for neighbor in shown.neighbors or (shown,):
+        if neighbor.number == shown.number:
+            frames.append((shown.number, _pictures(case, shown, gallery, MAX_SIDE), True))
+        else:
+            title = f"{case}, slice {neighbor.number}"
+            frames.append((neighbor.number, _pictures(title, neighbor, gallery, MAX_SLICE_SIDE), False))
     added, absent = (gallery.class_names(labels) for labels in (shown.added_classes, shown.absent_classes))
     return {"frames": frames, "number": shown.number, "count": shown.count, "added": added, "absent": absent}
 
 
-def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int = MAX_SIDE) -> list[Markup]:
-    """Draw scan, reference and prediction of a slice."""
+def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int) -> list[Markup]:
     classes = gallery.class_names(shown.added_classes)
     suffix = f" ({joined(classes)})" if classes else ""
-    maps = {"scan": None, "reference": shown.reference, "prediction": shown.prediction}
+    layers = {
+        "scan": None,
+        "reference": label_layer(shown.reference, limit),
+        "prediction": label_layer(shown.prediction, limit),
+    }
     style: dict[str, Any] = {"aspect": shown.aspect, "marks": shown.marks, "window": shown.window, "limit": limit}
     return [
-        gallery.album.picture(
-            shown.image, None if labels is None else label_layer(labels, limit), alt=f"{title}: {name}{suffix}", **style
-        )
-        for name, labels in maps.items()
+        gallery.album.picture(shown.image, layer, alt=f"{title}: {name}{suffix}", **style)
+        for name, layer in layers.items()
     ]
-
-
-def read_slices(
-    case: str, predicted: ReportedCase | None, orientation: Orientation, classes: Sequence[str] = ()
-) -> tuple[CaseSlice, ...] | str:
-    """Return the slices of a case to show, or the reason why the case cannot be shown."""
-    arrays = read_arrays(case, predicted, classes)
-    if isinstance(arrays, str):
-        return arrays
-    return slices_of(arrays.image, arrays.reference, arrays.prediction, arrays.geometry, orientation)
 
 
 def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str] = ()) -> CaseArrays | str:
@@ -230,7 +198,9 @@ def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str
     prediction = predicted.folder / predicted.case.output
     if predicted.references is not None and is_store(predicted.references):
         return _read_stored(case, predicted.references, prediction)
-    reference = _reference(case, predicted.references)
+    folder = predicted.references
+    files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+    reference = next((path for path in files if is_scan(path) and nfc(scan_stem(path)) == nfc(case)), None)
     if reference is None:
         return REFERENCE_MISSING
     images = [predicted.folder / path for path in predicted.case.images]
@@ -262,10 +232,3 @@ def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
     if predicted_labels.array.shape != expected.array.shape:
         return DIFFERENT_SHAPES
     return CaseArrays(scan.array[0], expected.array, predicted_labels.array, expected.geometry)
-
-
-def _reference(case: str, folder: Path | None) -> Path | None:
-    if folder is None or not folder.is_dir():
-        return None
-    matching = (path for path in sorted(folder.iterdir()) if is_scan(path) and nfc(scan_stem(path)) == nfc(case))
-    return next(matching, None)

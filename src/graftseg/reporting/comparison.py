@@ -10,28 +10,21 @@ from graftseg.core.predictions import precisions_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import AS_PLANNED, ONE_RUN, UnlabeledUse
+from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import NOT_EVALUATED, Results, case_dice, mean, read_results, used_checkpoint
 from graftseg.training.unlabeled_use import unlabeled_use
 
-Scores = dict[str, float]
-
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """A run with its scores.
+    """A run with its scores."""
 
-    facts: the manifest of the run
-    results: the scores, None if the run has not been evaluated
-    use: how the run used its unlabeled scans
-    """
-
-    facts: dict[str, Any]
-    results: Results | None
-    use: UnlabeledUse = AS_PLANNED
+    facts: dict[str, Any]  # the manifest of the run
+    results: Results | None  # the scores, None if the run has not been evaluated
+    use: UnlabeledUse = AS_PLANNED  # how the run used its unlabeled scans
 
     @classmethod
     def load(cls, run: RunFolder) -> "EvaluatedRun":
@@ -48,7 +41,9 @@ def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans, or None without an evaluated supervised baseline."""
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
-    return verdict_sentence(baseline.results.evaluation, run.results.evaluation, use=run.use)
+    pair = baseline.results.evaluation, run.results.evaluation
+    sentence = verdicts.verdict_between(*pair, use=run.use) if can_be_paired(*pair) else ""
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else None
 
 
 def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
@@ -56,16 +51,6 @@ def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
     method, baseline_method = (str(evaluated.facts.get("method")) for evaluated in (run, baseline))
     labeled = [evaluated.facts.get("store", {}).get("labeled") for evaluated in (run, baseline)]
     return baseline_method == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
-
-
-def verdict_sentence(
-    baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED
-) -> str | None:
-    """Return the verdict on two evaluations as a sentence, or None if they cannot be paired."""
-    if not can_be_paired(baseline, run):
-        return None
-    sentence = verdicts.verdict_between(baseline, run, scope, use)
-    return sentence[0].upper() + sentence[1:] + "."
 
 
 def missed_classes(results: Results | None) -> Iterator[str]:
@@ -80,11 +65,11 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     return bool(shared) and first.protocol == second.protocol
 
 
-def baseline_dice(results: Results | None, baseline: Evaluation | None) -> dict[str, float] | None:
+def baseline_dice(results: Results | None, baseline: Results | None) -> dict[str, float] | None:
     """Return the mean Dice of the baseline by case, or None if it cannot be compared with the results."""
-    if results is None or baseline is None or not can_be_paired(results.evaluation, baseline):
+    if results is None or baseline is None or not can_be_paired(results.evaluation, baseline.evaluation):
         return None
-    return case_dice(baseline)
+    return case_dice(baseline.evaluation)
 
 
 def comparison_section(
@@ -96,7 +81,29 @@ def comparison_section(
     """
     if baseline is None or run.results is None or baseline.results is None:
         return render("comparison", empty=_missing(run, baseline, commands))
-    return _comparison(run, run.results, baseline, baseline.results)
+    folders = [baseline.results.folder, run.results.folder]
+    evaluations = [baseline.results.evaluation, run.results.evaluation]
+    before, after = map(case_dice, evaluations)
+    shared = before.keys() & after.keys()
+    if not shared:
+        return render("comparison", empty=Missing("The two runs share no evaluated case."))
+    names = {row.label: row.name for row in run.results.evaluation.rows}
+    rows = [_row(label, names[label], *(case_dice(each, label) for each in evaluations)) for label in sorted(names)]
+    if len(rows) > 1:
+        rows.append(_row(None, "mean", before, after))
+    is_supervised = run.use.is_supervised_only
+    return render(
+        "comparison",
+        shared=len(shared),
+        unshared=len(before) + len(after) - 2 * len(shared),
+        rows=rows,
+        titles=[baseline.title, run.title],
+        columns=["baseline", "this run"] if is_supervised else ["labeled scans only", "with unlabeled scans"],
+        is_baseline=_is_baseline(run, baseline),
+        protocols=[evaluation.protocol for evaluation in evaluations],
+        checkpoints=[used_checkpoint(each.results, each.facts).text for each in (baseline, run)],
+        precisions=precisions_of(folders, shared),
+    )
 
 
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
@@ -109,46 +116,7 @@ def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Command
     return Missing(sentence, *commands.scores)
 
 
-def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, baseline_results: Results) -> Markup:
-    """Render a row for each class, and warnings about an unfair comparison."""
-    run_dice, baseline_dice_by_case = _dice(results, None), _dice(baseline_results, None)
-    shared_cases = run_dice.keys() & baseline_dice_by_case.keys()
-    shared = len(shared_cases)
-    if not shared:
-        return render("comparison", empty=Missing("The two runs share no evaluated case."))
-    names = {row.label: row.name for row in results.evaluation.rows}
-    rows = [
-        _row(label, name, _dice(baseline_results, label), _dice(results, label))
-        for label, name in sorted(names.items())
-    ]
-    if len(rows) > 1:
-        rows.append(_row(None, "mean", baseline_dice_by_case, run_dice))
-    return render(
-        "comparison",
-        shared=shared,
-        unshared=len(run_dice) + len(baseline_dice_by_case) - 2 * shared,
-        rows=rows,
-        titles=[baseline.title, run.title],
-        columns=["baseline", "this run"]
-        if run.use.is_supervised_only
-        else ["labeled scans only", "with unlabeled scans"],
-        is_baseline=_is_baseline(run, baseline),
-        protocols=[baseline_results.evaluation.protocol, results.evaluation.protocol],
-        checkpoints=[str(used_checkpoint(baseline_results, baseline.facts)), str(used_checkpoint(results, run.facts))],
-        precisions=precisions_of([baseline_results.folder, results.folder], shared_cases),
-    )
-
-
-def _dice(results: Results, label: int | None) -> Scores:
-    """Return the Dice of each case for a class, or the mean over the classes if ``label`` is None."""
-    by_case: dict[str, list[float]] = {}
-    for row in results.evaluation.rows:
-        if label in (None, row.label):
-            by_case.setdefault(row.case, []).append(row.dice)
-    return {case: mean(values) for case, values in by_case.items()}
-
-
-def _row(label: int | None, name: str, baseline: Scores, run: Scores) -> dict[str, Any]:
+def _row(label: int | None, name: str, baseline: dict[str, float], run: dict[str, float]) -> dict[str, Any]:
     """Compare the mean Dice over shared cases. ``label`` is None for the mean over the classes."""
     shared = sorted(run.keys() & baseline.keys())
     won = sum(run[case] > baseline[case] for case in shared)

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from itertools import cycle
 
 from markupsafe import Markup
 
 from graftseg.evaluation.comparison import Comparison, unit_of
 from graftseg.evaluation.statistics import Effect, Pairs
 from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
-from graftseg.reporting.svg import Axis, element, format_number
+from graftseg.reporting.svg import Axis, dot, element
 
 WIDTH, LEFT, RIGHT = 760.0, 230.0, 24.0  # width of the chart, its left and its right margin
 TITLE, ROW, AXIS, GAP = 26.0, 26.0, 36.0, 14.0  # heights
@@ -22,25 +23,22 @@ svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 
 
 def differences_svg(comparisons: Sequence[Comparison]) -> str:
-    """Return an SVG file with a panel for each metric. In a panel, each comparison has a row for each class and a mean.
-
-    Comparisons are numbered if there are several.
-    """
+    """Return an SVG file with a panel for each metric, and rows for the classes and the mean of each comparison."""
     content: list[Markup] = []
     top = 8.0
     for number, comparison in enumerate(comparisons, start=1):
         run = f" ({number})" if len(comparisons) > 1 else ""
         names = f"{comparison.second.path}{run} minus {comparison.first.path}"
-        content.append(element("text", names, x=8, y=f"{top + 12:g}"))
+        content.append(element("text", names, x=8, y=top + 12))
         top += 18
     top += GAP
     for metric in METRIC_NAMES:
         drawn, height = _panel(metric, comparisons, top)
         content += drawn
         top += height + GAP
-    size = {"width": f"{WIDTH:g}", "height": f"{top:g}", "viewBox": f"0 0 {WIDTH:g} {top:g}"}
     title = element("title", "Paired differences of each case, their mean and its 95 % interval")
-    return element("svg", title, element("style", STYLE), *content, xmlns="http://www.w3.org/2000/svg", **size) + "\n"
+    about = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {WIDTH:g} {top:g}"}
+    return element("svg", title, element("style", STYLE), *content, width=WIDTH, height=top, **about) + "\n"
 
 
 def difference_axis(values: Sequence[float]) -> Axis:
@@ -49,17 +47,16 @@ def difference_axis(values: Sequence[float]) -> Axis:
 
 
 def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[list[Markup], float]:
-    """Return a panel and its height."""
     rows = _rows(metric, comparisons)
     axis = difference_axis([value for _, pairs, _ in rows for value in pairs.differences.tolist()])
     bottom = top + TITLE + ROW * len(rows)
     better = "better to the right" if metric in OVERLAPS else "better to the left"
     title = f"{METRIC_NAMES[metric]}, {unit_of(metric)}: {better}"
-    drawn = [element("text", title, class_="name", x=8, y=f"{top + 12:g}")]
+    drawn = [element("text", title, class_="name", x=8, y=top + 12)]
     drawn += axis.columns(top + TITLE - 6, bottom, bottom + 14, number_class="small", marks_zero=True)
     for index, (name, pairs, effect) in enumerate(rows):
         middle = top + TITLE + ROW * (index + 0.5)
-        drawn.append(element("text", name, x=LEFT - 12, y=f"{middle:g}", dy="0.32em", text_anchor="end"))
+        drawn.append(element("text", name, x=LEFT - 12, y=middle, dy="0.32em", text_anchor="end"))
         drawn += _row(pairs, effect, axis, middle)
     return drawn, bottom + AXIS - 12 - top
 
@@ -74,15 +71,11 @@ def _rows(metric: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pai
 
 
 def _row(pairs: Pairs, effect: Effect, axis: Axis, middle: float) -> list[Markup]:
-    """Draw a dot for each case, the confidence interval and the mean."""
-    drawn = []
-    for index, (case, value) in enumerate(zip(pairs.cases, pairs.differences.tolist(), strict=True)):
-        label = element("title", f"{case}: {format_number(value)}")
-        x, y = f"{axis.at(value):.1f}", f"{middle + OFFSETS[index % len(OFFSETS)]:.1f}"
-        drawn.append(element("circle", label, class_="case", cx=x, cy=y, r=2.5))
+    cases = zip(pairs.cases, pairs.differences.tolist(), cycle(OFFSETS), strict=False)
+    drawn = [dot(case, value, axis.at(value), middle + offset, "case") for case, value, offset in cases]
     if not math.isnan(effect.low):
-        ends = {"x1": f"{axis.at(effect.low):.1f}", "x2": f"{axis.at(effect.high):.1f}"}
-        drawn.append(element("line", class_="interval", y1=f"{middle:g}", y2=f"{middle:g}", **ends))
+        low, high = axis.at(effect.low), axis.at(effect.high)
+        drawn.append(element("line", class_="interval", y1=middle, y2=middle, x1=low, x2=high))
     if not math.isnan(effect.difference):
-        drawn.append(element("circle", class_="mean", cx=f"{axis.at(effect.difference):.1f}", cy=f"{middle:g}", r=4))
+        drawn.append(element("circle", class_="mean", cx=axis.at(effect.difference), cy=middle, r=4))
     return drawn

@@ -1,5 +1,6 @@
 """Sections with the facts and settings of a run or of all folds, and with notes on how to read a page."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +14,12 @@ from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.references import IMAGES
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.recipes.changes import changes_of
 from graftseg.recipes.recipe import first_few, parse_recipe
-from graftseg.reporting.glossary import terms_in
 from graftseg.reporting.missing import TRAIN, Missing
-from graftseg.reporting.rendering import render
+from graftseg.reporting.rendering import ENVIRONMENT, render
 from graftseg.reporting.results import LAST_CHECKPOINT, Results, UsedCheckpoint
 from graftseg.reporting.text import counted, folder_name, short_path, shown_text
-
-Rows = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,7 @@ class Provenance:
 
 
 UNKNOWN_PROVENANCE = Provenance()
+TAG = re.compile(r"<[^>]*>")
 FOLD_NAMES = {
     "Checkpoint": "Checkpoint in each fold",
     "Labeled cases": "Labeled training cases in each fold",
@@ -48,32 +46,29 @@ FOLD_NAMES = {
 
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
     """Return the names from the store of the run and the manifest of its predictions."""
-    root = None if store is None else Path(store.root)
-    return Provenance("" if root is None else folder_name(root), "" if results is None else _scans_name(results, root))
-
-
-def _scans_name(results: Results, root: Path | None) -> str:
-    folder = _scans_folder(results.folder)
-    if folder is None:
-        return ""
-    if is_store(folder):
-        name = "" if root is None else folder_name(root)
-        return f"test cases of {name}" if name else "test cases of the store"
-    data = folder_name(folder.parent) if folder.name == IMAGES else ""
-    return f"{data}/{folder.name}" if data else folder_name(folder)
-
-
-def _scans_folder(predictions: Path) -> Path | None:
-    """Return the folder or store of all predicted scans, or None if they are in several folders."""
-    manifest = read_manifest(predictions, "predict again")
-    files = [predictions / path for case in (manifest.cases if manifest else ()) for path in case.images]
+    name = "" if store is None else folder_name(Path(store.root))
+    manifest = None if results is None else read_manifest(results.folder, "predict again")
+    if results is None or manifest is None:
+        return Provenance(name)
+    files = [results.folder / path for case in manifest.cases for path in case.images]
     folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
-    return folders.pop() if len(folders) == 1 else None
+    if len(folders) != 1:
+        return Provenance(name)
+    (folder,) = folders
+    if is_store(folder):
+        return Provenance(name, f"test cases of {name or 'the store'}")
+    data = folder_name(folder.parent) if folder.name == IMAGES else ""
+    return Provenance(name, f"{data}/{folder.name}" if data else folder_name(folder))
 
 
-def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
+def run_section(recipe: dict[str, Any] | None, rows: Iterable[tuple[str, str]]) -> Markup:
     """Render the facts of a run, and its settings in a collapsed table."""
-    facts = [[name, value] for name, value in _with_changed_settings(rows, recipe) if value]
+    facts = []
+    for name, value in rows:
+        facts.append((name, value))
+        if name == "Recipe":
+            facts.append(("Settings changed from this recipe", changed_settings(recipe)))
+    facts = [(name, value) for name, value in facts if value]
     if recipe is None:
         return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
     return render("run", facts=facts, settings=[*flatten(recipe)])
@@ -94,12 +89,25 @@ def notes_section(
     return render(
         "notes",
         data=folds or f"trained with {case_counts(facts)}, seed {facts.get('seed', 'unknown')}.",
-        deviation=DEVIATION if folds else "",
+        is_folds=bool(folds),
         has_volumes=evaluation is None or evaluation.has_volumes,
         protocol="standard" if evaluation is None else evaluation.protocol,
         checkpoint=checkpoint,
         terms=terms_in(sections),
     )
+
+
+def terms_in(sections: Iterable[str]) -> dict[str, str]:
+    """Return the explanations of the terms that occur in the text of rendered sections."""
+    text = TAG.sub(" ", " ".join(sections))
+    terms: dict[str, str] = vars(ENVIRONMENT.get_template("terms.html").module)["terms"]
+
+    def occurs(term: str) -> bool:
+        # the first letter of a sentence may be a capital letter
+        first = f"[{term[0].lower()}{term[0].upper()}]" if " " in term or term.isalpha() else term[0]
+        return re.search(rf"(?<![\w-]){first}{re.escape(term[1:])}(?![\w-])", text) is not None
+
+    return {term: meaning for term, meaning in terms.items() if occurs(term)}
 
 
 def case_counts(facts: dict[str, Any]) -> str:
@@ -158,8 +166,8 @@ def _seconds(runs: Sequence[dict[str, Any]]) -> list[float]:
 
 def channels_of(facts: dict[str, Any]) -> int | None:
     """Return the number of channels of a scan, if known."""
-    count = facts.get("store", {}).get("channels")
-    return count if isinstance(count, int) else None
+    count: int | None = facts.get("store", {}).get("channels")
+    return count
 
 
 def case_span(runs: Sequence[dict[str, Any]], kind: str) -> str:
@@ -181,14 +189,6 @@ def _distinct(runs: Sequence[dict[str, Any]], name: str) -> str:
 def _joined(values: Iterable[str]) -> str:
     """Join the distinct values of all folds, in order."""
     return "; ".join(dict.fromkeys(value for value in values if value))
-
-
-def _with_changed_settings(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield the rows, and after the row of the recipe a row with the settings that differ from it."""
-    for name, value in rows:
-        yield name, value
-        if name == "Recipe":
-            yield "Settings changed from this recipe", changed_settings(recipe)
 
 
 def changed_settings(recipe: dict[str, Any] | None) -> str:

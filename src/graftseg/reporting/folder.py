@@ -17,11 +17,27 @@ from graftseg.core.reading import open_regular, read_text
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, find_store, open_store
 from graftseg.recipes.reading import MAX_BYTES, read_yaml
-from graftseg.reporting.curves import Curve, Stage
 
 MAX_SNAPSHOT_BYTES = 2**28
 MAX_VALUE = 1e30  # larger values are treated as not finite
 Pairs = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Finite values over ascending global steps."""
+
+    steps: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A training stage: its method and its first and last global step."""
+
+    method: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -78,30 +94,23 @@ def read_curves(run: RunFolder) -> Log | None:
     """Load the curves of the training log, or return None if no step was logged."""
     lines = read_log(run.log_file)
     try:
-        return _log_of(lines) if lines else None
+        steps = [line for line in lines if "total" in line]
+        single = {key: [(line["global_step"], line[key]) for line in steps if key in line] for key in ("total", "lr")}
+        groups = [single, _by_name(steps, "terms"), _by_name(lines, "validation")]
+        curves = [_curves(pairs) for pairs in groups]
+        logged = sum(len(points) for pairs in groups for points in pairs.values())
+        kept = sum(len(curve.steps) for named in curves for curve in named.values())
+        own, terms, validation = curves
+        log = Log(own.get("total"), terms, own.get("lr"), validation, _find_stages(steps), logged - kept)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UserError(Code.DAMAGED_FILE, run.log_file, f"damaged or edited ({error})", LOG_REMEDY) from None
-
-
-def _log_of(lines: list[dict[str, Any]]) -> Log:
-    steps = [line for line in lines if "total" in line]
-    total = [(line["global_step"], line["total"]) for line in steps]
-    rates = [(line["global_step"], line["lr"]) for line in steps if "lr" in line]
-    terms, validation = _by_name(steps, "terms"), _by_name(lines, "validation")
-    return Log(
-        total=_curve(total),
-        terms=_curves(terms),
-        learning_rates=_curve(rates),
-        validation=_curves(validation),
-        stages=_find_stages(steps),
-        dropped=sum(map(_dropped, [total, rates, *terms.values(), *validation.values()])),
-    )
+    return log if lines else None
 
 
 def snapshot_paths(run: RunFolder) -> dict[int, Path]:
     """Return the paths of the snapshots by global step, in order."""
     paths = [path for path in run.snapshots.glob("*.npz") if path.stem.isdigit()]
-    return {int(path.stem): path for path in sorted(paths, key=lambda path: int(path.stem))}
+    return dict(sorted((int(path.stem), path) for path in paths))
 
 
 def snapshot_names(path: Path) -> list[str]:
@@ -138,20 +147,15 @@ def _by_name(lines: list[dict[str, Any]], key: str) -> dict[str, Pairs]:
 
 
 def _curves(pairs: dict[str, Pairs]) -> dict[str, Curve]:
-    curves = {name: _curve(points) for name, points in pairs.items()}
-    return {name: curve for name, curve in curves.items() if curve is not None}
-
-
-def _curve(pairs: Pairs) -> Curve | None:
-    points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    finite = points[np.abs(points[:, 1]) < MAX_VALUE]
-    ordered = finite[np.argsort(finite[:, 0], kind="stable")]
-    return Curve(ordered[:, 0], ordered[:, 1]) if len(ordered) else None
-
-
-def _dropped(pairs: Pairs) -> int:
-    curve = _curve(pairs)
-    return len(pairs) - (0 if curve is None else len(curve.steps))
+    """Return the finite values over ascending steps by name, without names that have none."""
+    curves = {}
+    for name, points in pairs.items():
+        values = np.array(points, dtype=np.float64).reshape(-1, 2)
+        finite = values[np.abs(values[:, 1]) < MAX_VALUE]
+        ordered = finite[np.argsort(finite[:, 0], kind="stable")]
+        if len(ordered):
+            curves[name] = Curve(ordered[:, 0], ordered[:, 1])
+    return curves
 
 
 def _find_stages(steps: list[dict[str, Any]]) -> tuple[Stage, ...]:

@@ -1,4 +1,4 @@
-"""The page of a cross-validation, in which every labeled case is scored by a network that was not trained on it."""
+"""The page of a cross-validation, and the page of several methods that were cross-validated on the same folds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +10,9 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.table_metrics import DEVIATION
-from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse
+from graftseg.evaluation.verdicts import SEVERAL_RUNS, verdict_between
 from graftseg.reporting.cases import ReportedCase, cases_section, predicted_cases
-from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes, verdict_sentence
+from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes
 from graftseg.reporting.facts import case_span, channels_of, fold_facts, notes_section, provenance_of, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
@@ -22,108 +21,81 @@ from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, write_page
-from graftseg.reporting.results import (
-    Results,
-    case_dice,
-    evaluation_of,
-    mean,
-    read_results,
-    results_section,
-    scores_view,
-    unit_of,
-    used_checkpoint,
-)
+from graftseg.reporting.results import Results, case_dice, mean, read_results, results_section, scores_view, unit_of
 from graftseg.reporting.text import typeset
 from graftseg.reporting.training import fold_curves_section
 from graftseg.training.cross_validation import HELD_OUT, CrossValidation
 from graftseg.training.unlabeled_use import unlabeled_use
 
-CONTENTS = {
-    "results": "Results",
-    "cases": "Cases",
-    "comparison": "Baseline",
-    "folds": "Folds",
-    "training": "Training",
-    "test": "Test scans",
-    "run": "Run",
-    "notes": "Notes",
-}
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
 """Titles on the page by column of the table in the terminal."""
 COLUMNS_WITHOUT_UNLABELED = {"mean ± spread over cases": "this run"}
 
 
 def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = False) -> Path:
-    """Write the page of a cross-validation and return its path, by default ``report.html`` in its folder.
-
-    has_links: whether cases link to the viewer, which must serve the page
-    """
+    """Write the page of a cross-validation, with the options of ``render_report``, and return its path."""
     held_out, results = held_out_by_fold(run), read_results(run.path)
     folds = [run.fold(number) for number in range(len(held_out))]
     untrained = [fold.path for fold in folds if not fold.exists]
     if results is None or untrained:
         finding, remedy = "not every fold has been trained and scored", "resume the training with --resume"
         raise UserError(Code.RUN_UNFINISHED, untrained[0] if untrained else run.path, finding, remedy)
-    baseline = evaluation_of(read_results(run.baseline.path))
+    baseline = read_results(run.baseline.path)
+    dice_of_baseline = baseline_dice(results, baseline)
     manifests = [fold.manifest() for fold in folds]
     facts = manifests[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
     recipe, store = read_recipe(run), read_store(folds[0])
     tested, tested_baseline = read_results(run.predictions), read_results(run.baseline.predictions)
     orientation = orientation_of(recipe, store, results.evaluation.has_volumes, channels_of(facts) or 1)
     gallery, names = Gallery(class_names(facts), Album(), orientation), provenance_of(store, tested)
-    network = network_note(run, results.evaluation, baseline)
+    network = network_note(run, results, baseline)
     description = read_object(run.folds_file)
-    labeled, unlabeled = (case_span(manifests, kind) for kind in ("labeled", "unlabeled"))
-    trained = (
-        f"each fold trained with {labeled} labeled and {unlabeled} unlabeled cases, "
-        f"seed {description.get('seed', 'unknown')}."
-    )
-    sections = {
-        "results": results_section(
-            results, facts, baseline=baseline_dice(results, baseline), has_links=has_links, network=network
-        ),
-        "cases": _cases(run, held_out, results, baseline, gallery),
-        "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline)),
-        "folds": _folds(held_out, results.evaluation, manifests),
-        "training": fold_curves_section([read_curves(fold) for fold in folds]),
-        "test": _test(run, tested, tested_baseline, len(held_out), names.scans),
-        "run": run_section(recipe, fold_facts(manifests, names, held_out)),
-    }
-    sections["notes"] = notes_section(facts, results.evaluation, folds=trained, sections=sections.values())
+    counts = " and ".join(f"{case_span(manifests, kind)} {kind}" for kind in ("labeled", "unlabeled"))
+    trained = f"each fold trained with {counts} cases, seed {description.get('seed', 'unknown')}."
+    sections = [
+        results_section(results, facts, baseline=dice_of_baseline, has_links=has_links, network=network),
+        cases_section(results, gallery, _predicted(run, held_out), dice_of_baseline),
+        _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline.evaluation if baseline else None)),
+        _folds(held_out, results.evaluation, manifests),
+        fold_curves_section([read_curves(fold) for fold in folds]),
+        _test(run, tested, tested_baseline, len(held_out), names.scans),
+        run_section(recipe, fold_facts(manifests, names, held_out)),
+    ]
+    sections.append(notes_section(facts, results.evaluation, folds=trained, sections=sections))
     verdicts = [_verdict(run, HELD_OUT, results, baseline), *missed_classes(results)]
-    verdicts.append(_verdict(run, "Test scans", tested, evaluation_of(tested_baseline)))
-    summary = render(
-        "fold_summary",
-        verdicts=verdicts,
-        description=description,
-        notices=notices_of(run),
-        cases=len(case_dice(results.evaluation)),
-        folds=len(held_out),
-    )
-    title = f"{run_title(facts, names.data)}, {len(held_out)} folds"
-    contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
-    target = out or run.path / "report.html"
-    return write_page(target, "graftseg report", title, summary, contents, sections.values(), SELF_CONTAINED)
+    verdicts.append(_verdict(run, "Test scans", tested, tested_baseline))
+    view: dict[str, Any] = {"cases": len(case_dice(results.evaluation)), "folds": len(held_out)}
+    view |= {"verdicts": verdicts, "description": description, "notices": notices_of(run)}
+    title, target = f"{run_title(facts, names.data)}, {len(held_out)} folds", out or run.path / "report.html"
+    return write_page(target, "graftseg report", title, render("fold_summary", **view), sections, SELF_CONTAINED)
 
 
-def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Evaluation | None) -> str | None:
+def render_methods(run: RunFolder, head: Sequence[str], rows: Sequence[Sequence[str]], verdicts: Sequence[str]) -> Path:
+    """Write ``report.html`` of a comparison, and of the folds of each method. Each row begins with a method."""
+    for method, *_ in rows:
+        render_folds(RunFolder(run.path / method))
+    summary = render("method_summary", verdicts=verdicts)
+    table = render("methods", columns=head, lines=rows)
+    title = f"{len(rows)} methods with the same training time"
+    footer = "The table is self-contained. The links lead to the pages of the methods in this folder."
+    return write_page(run.path / "report.html", "graftseg train --compare", title, summary, [table], footer)
+
+
+def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Results | None) -> str | None:
     """Return a sentence on the benefit of the unlabeled scans for a group of cases, or None without a comparison."""
-    if results is None or baseline is None:
+    if results is None or baseline is None or not can_be_paired(baseline.evaluation, results.evaluation):
         return None
-    verdict = verdict_sentence(baseline, results.evaluation, SEVERAL_RUNS, unlabeled_use(run))
-    return f"{cases}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
+    return f"{cases}: {verdict_between(baseline.evaluation, results.evaluation, SEVERAL_RUNS, unlabeled_use(run))}."
 
 
-def _cases(
-    run: RunFolder, held_out: Sequence[tuple[str, ...]], results: Results, baseline: Evaluation | None, gallery: Gallery
-) -> Markup:
-    """Render cases of all folds, each predicted by the network that was not trained on it."""
+def _predicted(run: RunFolder, held_out: Sequence[tuple[str, ...]]) -> dict[str, ReportedCase]:
+    """Return the cases of all folds, each predicted by the network that was not trained on it."""
     predicted: dict[str, ReportedCase] = {}
     for number, cases in enumerate(held_out):
         fold_results = read_results(run.fold(number).predictions)
         if fold_results is not None:
             predicted |= predicted_cases(fold_results, cases, f"held out of fold {number}")
-    return cases_section(results, gallery, predicted, baseline_dice(results, baseline))
+    return predicted
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
@@ -131,14 +103,14 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_remedy(run)))
-    return render("fold_comparison", deviation=DEVIATION, **_table(result, unlabeled_use(run)))
+    return render("fold_comparison", **_table(run, result))
 
 
-def _table(result: CrossValidation, use: UnlabeledUse) -> dict[str, Any]:
+def _table(run: RunFolder, result: CrossValidation) -> dict[str, Any]:
     """Return the head and the rows of the comparison with the baseline."""
     head, rows = result.table(unit_of(result.evaluation))
     cells = [[typeset(cell) for cell in row] for row in rows]
-    columns = COLUMNS_WITHOUT_UNLABELED if use.is_supervised_only else COLUMNS
+    columns = COLUMNS_WITHOUT_UNLABELED if unlabeled_use(run).is_supervised_only else COLUMNS
     return {"columns": [columns.get(name, name) for name in head], "lines": cells}
 
 
@@ -154,10 +126,7 @@ def _test(run: RunFolder, tested: Results | None, baseline: Results | None, coun
     """Render the scores of the ensemble of all folds on test scans, or nothing if it was not tested."""
     if tested is None:
         return Markup()
-    comparison = None
-    network = network_note(run, tested.evaluation, evaluation_of(baseline))
+    comparison, scores, network = None, scores_view(tested, {}), network_note(run, tested, baseline)
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
-        result = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
-        comparison = _table(result, unlabeled_use(run))
-    scores = scores_view(tested.evaluation, used_checkpoint(tested, {}))
+        comparison = _table(run, CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation))
     return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison, network=network)

@@ -13,6 +13,7 @@ from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
 from graftseg.reporting.pictures import Album, Pixels, Plane, label_layer, outline_layer
 from graftseg.reporting.rendering import render
+from graftseg.reporting.svg import evenly_spaced
 
 WATCHED = "X_watch_"  # prefix of the watched scans: the same unlabeled scans in all snapshots of a teacher
 MAX_SIDE = 256
@@ -65,20 +66,16 @@ def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
     if not steps:
         sentence = "This run has no snapshots of pseudo-labels. Only methods with a teacher save them."
         return render("pseudo_labels", empty=Missing(sentence, *TRAIN))
-    snapshots = [read_snapshot(paths[step]) for step in _spread(steps, MAX_COLUMNS)]
+    snapshots = [read_snapshot(paths[steps[index]]) for index in evenly_spaced(len(steps), MAX_COLUMNS)]
     names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:MAX_ROWS]
     rows = [[_watched_picture(snapshot, name, gallery) for snapshot in snapshots] for name in names]
     return gallery.section("pseudo_labels", augmented=False, steps=[each.step for each in snapshots], rows=rows)
 
 
 def _training_images(steps: Sequence[int], paths: dict[int, Path], gallery: Gallery) -> list[TrainingImage]:
-    """Return the training images in the first, the middle and the last snapshot of a stage."""
-    return [
-        _training_image(snapshot, name, gallery)
-        for snapshot in (read_snapshot(paths[step]) for step in _spread(steps, SNAPSHOTS_PER_STAGE))
-        for name in snapshot.arrays
-        if name.startswith("X") and not _is_watched(name)
-    ]
+    snapshots = (read_snapshot(paths[steps[index]]) for index in evenly_spaced(len(steps), SNAPSHOTS_PER_STAGE))
+    shown = ((snapshot, name) for snapshot in snapshots for name in snapshot.arrays if not _is_watched(name))
+    return [_training_image(snapshot, name, gallery) for snapshot, name in shown if name.startswith("X")]
 
 
 def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> TrainingImage:
@@ -92,14 +89,12 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     if _fits(labels, image):
         layers["target labels"] = label_layer(gallery.orientation.training_plane(labels))
     step = f"step {snapshot.step:,}"
-    pictures = [
-        gallery.picture(image, layer, f"{name}, {step}: {content}", augmented=True) for content, layer in layers.items()
-    ]
+    title = f"{name}, {step}"
+    pictures = [gallery.picture(image, layer, f"{title}: {what}", augmented=True) for what, layer in layers.items()]
     return name, step, pictures
 
 
 def _watched_picture(snapshot: Snapshot, name: str, gallery: Gallery) -> Markup:
-    """Draw a watched scan with its pseudo-labels, or nothing if the snapshot does not contain it."""
     image = snapshot.arrays.get(name)
     if image is None:
         return Markup()
@@ -125,10 +120,3 @@ def _stages(steps: Iterable[int], log: Log | None) -> list[tuple[str, list[int]]
     for step in steps:
         stages[log.stage_of(step)][1].append(step)
     return stages
-
-
-def _spread(steps: Sequence[int], count: int) -> list[int]:
-    """Return at most ``count`` evenly spaced steps, including the first and the last."""
-    if len(steps) <= count:
-        return list(steps)
-    return [steps[round(index * (len(steps) - 1) / (count - 1))] for index in range(count)]

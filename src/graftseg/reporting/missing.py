@@ -20,18 +20,12 @@ class Remedy(NamedTuple):
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a part is empty and how to fill it.
+    """Why a part is empty and how to fill it."""
 
-    sentence: the reason
-    command: the command that fills the part
-    note: a note on the command
-    see_results: whether to refer to the results section, which shows the command
-    """
-
-    sentence: str
-    command: str = ""
-    note: str = ""
-    see_results: bool = False
+    sentence: str  # the reason
+    command: str = ""  # the command that fills the part
+    note: str = ""  # a note on the command
+    see_results: bool = False  # whether to refer to the results section, which shows the command
 
 
 TEST = Remedy("graftseg test RUN")
@@ -45,18 +39,12 @@ BASELINE_UNTESTED = "The supervised baseline of this run has not been tested yet
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands that fill the report of a run.
+    """Commands that fill the report of a run."""
 
-    scores: the command that adds scores
-    comparison: the command that adds a comparison
-    reason: why there is no comparison
-    scores_include_comparison: whether the command for the scores also adds the comparison
-    """
-
-    scores: Remedy
-    comparison: Remedy
-    reason: str = NO_BASELINE
-    scores_include_comparison: bool = False
+    scores: Remedy  # the command that adds scores
+    comparison: Remedy  # the command that adds a comparison
+    reason: str = NO_BASELINE  # why there is no comparison
+    scores_include_comparison: bool = False  # whether the command for the scores also adds the comparison
 
 
 DEFAULT_COMMANDS = Commands(TEST, TEST)

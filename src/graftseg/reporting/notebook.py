@@ -1,7 +1,6 @@
 """Scans and label maps of a run in a Jupyter notebook, with the widget of ipyniivue."""
 
 from dataclasses import dataclass
-from html import escape
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from graftseg.core.packages import import_optional
 from graftseg.core.phrases import class_name
 from graftseg.data.slices import gray_window
 from graftseg.inference.label_maps import LEVELS
-from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect, require_case
+from graftseg.reporting.rendering import render
+from graftseg.reporting.viewer.collection import CaseReader, Collection, ViewedCase, collect, require_case
 from graftseg.reporting.viewer.volumes import as_nifti
 
 LAYERS = ("reference", "prediction", "uncertainty", "difference")
@@ -33,21 +32,15 @@ VIEWER_OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """A scan or a label map as a NIfTI file.
-
-    content: the bytes of the file
-    window: the lowest and the highest color of a scan or an uncertainty map, None for a label map
-    colormap: the colors of a scan or an uncertainty map
-    names: names of the values of a label map, background first
-    colors: colors of the values of a label map, background first
-    """
+    """A scan or a label map as a NIfTI file."""
 
     name: str
-    content: bytes
+    content: bytes  # the bytes of the file
+    # the lowest and the highest color of a scan or an uncertainty map, None for a label map
     window: tuple[float, float] | None = None
-    colormap: str = "gray"
-    names: tuple[str, ...] = ()
-    colors: tuple[str, ...] = ()
+    colormap: str = "gray"  # the colors of a scan or an uncertainty map
+    names: tuple[str, ...] = ()  # names of the values of a label map, background first
+    colors: tuple[str, ...] = ()  # colors of the values of a label map, background first
 
 
 def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
@@ -111,12 +104,8 @@ class NotebookPage:
 
 def score_table(case: ViewedCase) -> str:
     """Return the scores of a case as an HTML table, or nothing if it has none."""
-    if not case.scores:
-        return ""
     rows = [(score.name, _decimal(100 * score.dice), _decimal(score.hd95)) for score in case.scores]
-    head = "".join(f'<th scope="col">{title}</th>' for title in ("Class", "Dice %", "95HD mm"))
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<table style="border-spacing:1em 0;text-align:left"><tr>{head}</tr>{body}</table>'
+    return render("notebook_scores", rows=rows) if rows else ""
 
 
 def _decimal(value: float) -> str:
@@ -152,9 +141,8 @@ def _volume(niivue: Any, layer: Layer) -> Any:
     """Return a volume of the widget. Values of label maps have the colors of the classes."""
     if layer.window is not None:
         low, high = layer.window
-        return niivue.Volume(
-            data=layer.content, name=_file(layer.name), colormap=layer.colormap, cal_min=low, cal_max=high
-        )
+        style = {"colormap": layer.colormap, "cal_min": low, "cal_max": high}
+        return niivue.Volume(data=layer.content, name=_file(layer.name), **style)
     volume = niivue.Volume(data=layer.content, name=_file(layer.name), opacity=OPACITY)
     starts = {"R": 1, "G": 3, "B": 5}
     channels = {key: [int(color[start : start + 2], 16) for color in layer.colors] for key, start in starts.items()}
@@ -168,6 +156,5 @@ def _file(name: str) -> str:
 
 
 def _title(case: ViewedCase) -> str:
-    parts = [case.split, f"Dice {100 * case.dice:.1f} %" if case.dice is not None else ""]
-    details = ", ".join(part for part in parts if part)
+    details = ", ".join(filter(None, (case.split, "" if case.dice is None else f"Dice {100 * case.dice:.1f} %")))
     return f"{case.name} ({details})" if details else case.name

@@ -1,12 +1,11 @@
 """Notices at the top of a report: network for prediction, continued training, checks of the teacher, warnings."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graftseg.core.phrases import counted
 from graftseg.core.run_folder import RunFolder, fold_count
-from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
+from graftseg.reporting.results import Results
 from graftseg.training.learning_check import warnings_in
 
 
@@ -23,50 +22,40 @@ def notices_of(run: RunFolder) -> list[Notice]:
     """Return the notices of a run, or those of a cross-validation and all of its folds."""
     shipped = run.shipped()
     notices = [] if shipped is None else [Notice("Network for prediction", _closed(shipped.sentence))]
-    if run.exists:
-        notices += _continuation_notices(run)
-    members = [(run.fold(number), f", fold {number}") for number in range(fold_count(run))] or [(run, "")]
-    for member, suffix in members:
-        notices += _training_notices(member, suffix)
+    manifest = run.manifest() if run.exists else {}
+    if origin := manifest.get("continued_from"):
+        labels = counted(len(origin["new_labels"]), "new label")
+        notices.append(Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}."))
+    if gain := manifest.get("gain"):
+        notices.append(Notice("Gain", _closed(str(gain["sentence"]))))
+    for member, suffix in [(run.fold(n), f", fold {n}") for n in range(fold_count(run))] or [(run, "")]:
+        for check in member.teacher_checks():
+            is_warning = check.decision in ("skip", "stop")
+            notices.append(Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), is_warning))
+        warnings = map(str, warnings_in(member.manifest()))
+        notices += [Notice(f"Warning{suffix}", _closed(warning), is_warning=True) for warning in warnings]
     return notices
 
 
-def network_note(run: RunFolder, scores: Evaluation | None, baseline: Evaluation | None) -> str:
+def network_note(run: RunFolder, results: Results | None, baseline: Results | None) -> str:
     """Return a sentence on whether ``predict`` uses the scored network or its baseline, or "" if this is unknown.
 
     The sentence has the mean Dice of the baseline if ``baseline`` has scores of the same cases.
     """
     shipped = run.shipped()
-    if shipped is None or scores is None:
+    if shipped is None or results is None:
         return ""
     if shipped.network != "baseline":
         return "These are the scores of the network that predict uses."
     sentence = "These are the scores of the network of the run, but predict uses the supervised baseline"
-    if baseline is None or baseline.protocol != scores.protocol or _scored_cases(baseline) != _scored_cases(scores):
+    if baseline is None or _scored(baseline) != _scored(results):
         return f"{sentence}."
-    return f"{sentence}, which has a mean Dice of {format_value(mean_metrics(baseline)['dice'])} % on the same cases."
+    dice = format_value(mean_metrics(baseline.evaluation)["dice"])
+    return f"{sentence}, which has a mean Dice of {dice} % on the same cases."
 
 
-def _scored_cases(evaluation: Evaluation) -> set[str]:
-    return {row.case for row in evaluation.rows}
-
-
-def _continuation_notices(run: RunFolder) -> Iterator[Notice]:
-    """Yield the start of a continued run, and its gain over the earlier run."""
-    manifest = run.manifest()
-    if origin := manifest.get("continued_from"):
-        labels = counted(len(origin["new_labels"]), "new label")
-        yield Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}.")
-    if gain := manifest.get("gain"):
-        yield Notice("Gain", _closed(str(gain["sentence"])))
-
-
-def _training_notices(run: RunFolder, suffix: str) -> Iterator[Notice]:
-    """Yield the checks of the teacher, in order, and the warnings of a run."""
-    for check in run.teacher_checks():
-        yield Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), check.decision in ("skip", "stop"))
-    for warning in warnings_in(run.manifest()):
-        yield Notice(f"Warning{suffix}", _closed(str(warning)), is_warning=True)
+def _scored(results: Results) -> tuple[str, set[str]]:
+    return results.evaluation.protocol, {row.case for row in results.evaluation.rows}
 
 
 def _closed(sentence: str) -> str:

@@ -12,8 +12,7 @@ from graftseg.data.slices import Cut
 from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.pictures import Plane
 
-Marks = tuple[str, str]
-"""The patient's sides at the left and the right edge of a picture."""
+Marks = tuple[str, str]  # the patient's sides at the left and the right edge of a picture
 VIEWS = (
     "sagittal slices with the patient's front (A) on the left and the head on top",
     "coronal slices with the patient's right (R) on the left and the head on top",
@@ -24,30 +23,21 @@ SIDES_UNKNOWN = "All slices on this page have the same orientation, but the pati
 AS_STORED = "2-D scans are shown as stored."
 MIRRORED = "Training flipped and rotated these images at random"
 TURNED = "Training rotated these images by large random angles"
-MAX_ANGLE = 45
-"""Largest rotation in degrees after which the same side of the patient is still on the left."""
+MAX_ANGLE = 45  # largest rotation in degrees after which the same side of the patient is still on the left
 
 
 @dataclass(frozen=True)
 class Orientation:
-    """The orientation of the arrays that a run was trained on.
+    """The orientation of the arrays that a run was trained on."""
 
-    codes: directions of the three axes, such as ``RAS``; None for 2-D scans and for volumes of unknown orientation
-    is_volume: false only if the arrays are known to be 2-D scans
-    is_placed: whether every scan file contains its position in the patient
-    is_mirrored: whether training flipped images or rotated them by multiples of 90 degrees
-    is_turned: whether training rotated images by large angles
-    spacing: spacing of the first two axes in mm
-    channels: number of channels; the first one is shown
-    """
-
+    # directions of the three axes, such as ``RAS``; None for 2-D scans and for volumes of unknown orientation
     codes: str | None = None
-    is_volume: bool = False
-    is_placed: bool = False
-    is_mirrored: bool = False
-    is_turned: bool = False
-    spacing: tuple[float, float] = (1.0, 1.0)
-    channels: int = 1
+    is_volume: bool = False  # false only if the arrays are known to be 2-D scans
+    is_placed: bool = False  # whether every scan file contains its position in the patient
+    is_mirrored: bool = False  # whether training flipped images or rotated them by multiples of 90 degrees
+    is_turned: bool = False  # whether training rotated images by large angles
+    spacing: tuple[float, float] = (1.0, 1.0)  # spacing of the first two axes in mm
+    channels: int = 1  # number of channels; the first one is shown
 
     def scan_cut(self, geometry: Geometry) -> Cut:
         """Return how to slice a scan: across its largest spacing, or as stored if the orientation is unknown."""
@@ -103,8 +93,7 @@ class Orientation:
         return f"{sentence} The first of {self.channels} channels is shown." if self.channels > 1 else sentence
 
 
-UNKNOWN_ORIENTATION = Orientation()
-"""Slices are shown as stored."""
+UNKNOWN_ORIENTATION = Orientation()  # slices are shown as stored
 
 
 def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:

@@ -35,7 +35,7 @@ class Album:
 
     def __init__(self) -> None:
         """Create an album without pictures."""
-        self._embedded: dict[tuple[bytes, str], str] = {}
+        self._embedded: dict[tuple[bytes, tuple[float, ...]], str] = {}
 
     def picture(
         self,
@@ -58,12 +58,14 @@ class Album:
         content = [self._scan(gray, width, height)]
         if layer is not None:
             content.append(_stretched(layer, width, height))
-        if marks is not None:
-            content += _side_marks(marks, width, height)
+        edge = width * MARK_MARGIN
+        for mark, x, anchor in zip(marks or (), (edge, width - edge), (None, "end"), strict=False):
+            style = {"dy": "0.35em", "text_anchor": anchor, "class_": "mark"}
+            content.append(element("text", mark, x=x, y=height / 2, font_size=width * MARK_SIZE, **style))
         return chart(alt, width, height, content, class_="picture")
 
     def _scan(self, gray: Pixels, width: int, height: float) -> Markup:
-        key = (gray.tobytes(), f"{gray.shape} in {width} x {height}")
+        key = gray.tobytes(), (*gray.shape, width, height)
         if key in self._embedded:
             return element("use", href=f"#{self._embedded[key]}")
         self._embedded[key] = f"scan-{len(self._embedded) + 1}"
@@ -106,20 +108,9 @@ def rgb_table(count: int) -> Pixels:
     return np.array(rows, dtype=np.uint8)
 
 
-def _side_marks(marks: tuple[str, str], width: int, height: float) -> list[Markup]:
-    """Draw letters at the left and the right edge. Their size is relative to the picture."""
-    size, edge = width * MARK_SIZE, width * MARK_MARGIN
-    where = {"y": f"{height / 2:g}", "dy": "0.35em", "font_size": f"{size:g}", "class_": "mark"}
-    left, right = marks
-    return [
-        element("text", left, x=f"{edge:g}", **where),
-        element("text", right, x=f"{width - edge:g}", text_anchor="end", **where),
-    ]
-
-
 def _stretched(pixels: Pixels, width: int, height: float, **attributes: str | None) -> Markup:
-    size = {"width": f"{width}", "height": f"{height:g}", "preserveAspectRatio": "none"}
-    return element("image", href=data_uri(pixels), **size, **attributes)
+    uri, aspect = data_uri(pixels), {"preserveAspectRatio": "none"}
+    return element("image", href=uri, width=width, height=height, **aspect, **attributes)
 
 
 def _factor(shape: tuple[int, ...], limit: int) -> int:

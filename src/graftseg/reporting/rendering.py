@@ -1,7 +1,8 @@
 """Pages and their sections from the Jinja2 templates of this package. Every value is escaped."""
 
+import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -13,34 +14,27 @@ from markupsafe import Markup
 from graftseg.core.colors import color_of
 from graftseg.core.files import write_text
 from graftseg.core.phrases import duration
+from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
+from graftseg.reporting import text
 from graftseg.reporting.folder import class_names
 from graftseg.reporting.missing import Missing
-from graftseg.reporting.text import (
-    counted,
-    fixed,
-    joined,
-    listed,
-    metric_text,
-    percent,
-    shown_text,
-    typeset,
-    visible_value,
-)
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),
     autoescape=True,
-    finalize=visible_value,
+    finalize=text.visible_value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.globals["color_of"] = color_of
-ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "metric_text": metric_text, "counted": counted}
-ENVIRONMENT.filters |= {"duration": duration, "joined": joined, "typeset": typeset, "shown_text": shown_text}
+ENVIRONMENT.globals |= {"color_of": color_of, "deviation": DEVIATION}
+FORMATS = (text.fixed, text.percent, text.metric_text, text.counted, text.joined, text.typeset, text.shown_text)
+ENVIRONMENT.filters |= {function.__name__: function for function in (*FORMATS, duration)}
 SELF_CONTAINED = "This page is self-contained and loads no other files."
+SECTION = re.compile(r'<section id="([\w-]+)" data-contents="([^"]+)">')
+"""The start of a section, with its name in the table of contents."""
 PLANNED_NAMES = ("", PLANNED, f"{PLANNED}-{SUPERVISED}")
 """Names that many recipes share: the empty name, the name of all planned recipes, and that of their baselines."""
 
@@ -50,31 +44,12 @@ def render(template: str, *, empty: Missing | None = None, **view: object) -> Ma
     return Markup(ENVIRONMENT.get_template(f"{template}.html").render(view, empty=empty))  # noqa: S704 - escaped
 
 
-def write_page(
-    path: Path,
-    kicker: str,
-    title: str,
-    summary: Markup,
-    contents: dict[str, str],
-    sections: Iterable[Markup],
-    footer: str,
-) -> Path:
-    """Write a page and return its path. A page with a slider contains one script, and other pages contain none.
-
-    kicker: the small line above the title
-    contents: the titles of the sections by id
-    """
-    parts = [*sections]
-    page = render(
-        "page",
-        kicker=kicker,
-        title=title,
-        summary=summary,
-        contents=contents,
-        sections=parts,
-        footer=footer,
-        script=slider_script() if any('class="slider"' in part for part in parts) else None,
-    )
+def write_page(path: Path, kicker: str, title: str, summary: Markup, sections: Sequence[Markup], footer: str) -> Path:
+    """Write a page and return its path. ``kicker`` is the line above the title. Only sliders need the script."""
+    contents = [found.groups() for section in sections if (found := SECTION.search(section))]
+    script = slider_script() if any('class="slider"' in section for section in sections) else None
+    view: dict[str, Any] = {"kicker": kicker, "title": title, "summary": summary, "footer": footer, "script": script}
+    page = render("page", contents=contents, sections=sections, **view)
     write_text(path, page + "\n")
     return path
 
@@ -91,5 +66,5 @@ def run_title(facts: dict[str, Any], data: str = "") -> str:
     recipe, method = str(facts.get("recipe") or ""), str(facts.get("method") or "")
     classes = class_names(facts)[1:]
     if classes and method and recipe in PLANNED_NAMES:
-        return f"{listed(classes)} in {data}, by {method}" if data else f"{listed(classes)} by {method}"
-    return shown_text(recipe or method or "run")
+        return f"{text.listed(classes)} in {data}, by {method}" if data else f"{text.listed(classes)} by {method}"
+    return text.shown_text(recipe or method or "run")

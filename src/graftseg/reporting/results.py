@@ -13,7 +13,7 @@ from graftseg.core.files import read_object
 from graftseg.core.predictions import read_manifest
 from graftseg.core.run_folder import selected_on
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
-from graftseg.evaluation.table_metrics import DEVIATION, METRIC_NAMES, OVERLAPS, VOLUME_COLUMNS
+from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS, VOLUME_COLUMNS
 from graftseg.reporting.missing import TEST, Missing, Remedy
 from graftseg.reporting.rendering import render
 
@@ -43,14 +43,6 @@ class UsedCheckpoint:
     text: str = "last"
     selected_on: str | None = None
 
-    @property
-    def is_optimistic(self) -> bool:
-        """Whether the checkpoint was selected on the test cases."""
-        return self.selected_on == "test"
-
-    def __str__(self) -> str:
-        return self.text
-
 
 LAST_CHECKPOINT = UsedCheckpoint()
 
@@ -71,14 +63,9 @@ def read_results(folder: Path) -> Results | None:
     return Results(folder, read_csv(folder / "metrics.csv"), None if references is None else folder / str(references))
 
 
-def evaluation_of(results: Results | None) -> Evaluation | None:
-    """Return the evaluation of results, or None without results."""
-    return None if results is None else results.evaluation
-
-
-def case_dice(evaluation: Evaluation) -> dict[str, float]:
-    """Return the mean Dice over the classes of each case."""
-    return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation).items()}
+def case_dice(evaluation: Evaluation, label: int | None = None) -> dict[str, float]:
+    """Return the Dice of each case for a class, by default the mean over the classes."""
+    return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation, label).items()}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -103,38 +90,26 @@ def results_section(
 ) -> Markup:
     """Render the headline, a table of classes and a table of cases, worst first.
 
-    remedy: the command to show if there are no scores
-    scans: the name of the test scans
-    baseline: the Dice of the baseline by case
-    has_links: whether cases link to the viewer, which must serve the page
-    network: a sentence on the network that ``predict`` uses
+    ``remedy`` is the command to show if there are no scores, ``scans`` is the name of the test scans, ``baseline`` is
+    the Dice of the baseline by case, and ``network`` is a sentence on the network that ``predict`` uses. With
+    ``has_links``, cases link to the viewer.
     """
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
-    scores = scores_view(results.evaluation, used_checkpoint(results, facts))
+    scores = scores_view(results, facts)
     cases = _cases_view(results, baseline)
     return render("results", scores=scores, scans=scans, has_links=has_links, network=network, **cases)
 
 
-def scores_view(evaluation: Evaluation, checkpoint: UsedCheckpoint) -> dict[str, Any]:
-    """Collect the values of the headline and the table of classes."""
-    return {
-        "summary": evaluation.summary(),
-        "cases": len(_by_case(evaluation)),
-        "columns": _columns(evaluation),
-        "unit": unit_of(evaluation),
-        "has_spacing": evaluation.has_spacing,
-        "protocol": evaluation.protocol,
-        "checkpoint": checkpoint.text,
-        "is_optimistic": checkpoint.is_optimistic,
-        "deviation": DEVIATION,
-    }
-
-
-def _columns(evaluation: Evaluation) -> dict[str, str]:
-    """Return the column titles of the class table, by metric."""
+def scores_view(results: Results, facts: dict[str, Any]) -> dict[str, Any]:
+    """Collect the values of the headline and of the table of classes, whose ``columns`` are titles by metric."""
+    evaluation = results.evaluation
     columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS} | _distance_columns(evaluation)
-    return columns | ({metric: title for title, metric in VOLUME_COLUMNS.items()} if evaluation.has_volumes else {})
+    if evaluation.has_volumes:
+        columns |= {metric: title for title, metric in VOLUME_COLUMNS.items()}
+    cases, summary, unit = len(_by_case(evaluation)), evaluation.summary(), unit_of(evaluation)
+    view = {"evaluation": evaluation, "checkpoint": used_checkpoint(results, facts), "summary": summary}
+    return view | {"cases": cases, "unit": unit, "columns": columns}
 
 
 def _distance_columns(evaluation: Evaluation) -> dict[str, str]:
@@ -162,8 +137,9 @@ def _cases_view(results: Results, baseline: Mapping[str, float] | None) -> dict[
     return {"case_classes": classes, "distances": distances, "cases": cases, "has_baseline": baseline is not None}
 
 
-def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:
+def _by_case(evaluation: Evaluation, label: int | None = None) -> dict[str, list[Row]]:
     cases: dict[str, list[Row]] = {}
     for row in evaluation.rows:
-        cases.setdefault(row.case, []).append(row)
+        if label in (None, row.label):
+            cases.setdefault(row.case, []).append(row)
     return cases

@@ -10,29 +10,13 @@ from graftseg.reporting.facts import case_counts, channels_of, notes_section, pr
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds_page import render_folds
 from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
-from graftseg.reporting.missing import Commands, commands_for
+from graftseg.reporting.missing import commands_for
 from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, write_page
-from graftseg.reporting.results import evaluation_of, read_results, results_section, used_checkpoint
+from graftseg.reporting.results import read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
-
-CONTENTS = {
-    "results": "Results",
-    "cases": "Cases",
-    "comparison": "Baseline",
-    "training": "Training",
-    "mixed": "Training images",
-    "pseudo-labels": "Pseudo-labels",
-    "run": "Run",
-    "notes": "Notes",
-}
-STATES = {
-    "running": "This run has not finished. The page shows its progress so far.",
-    "stopped": "This run was stopped before it finished.",
-    "failed": "This run failed before it finished.",
-}
 
 
 def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None, has_links: bool = False) -> Path:
@@ -48,19 +32,22 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         return render_folds(folder, out, has_links=has_links)
     evaluated, log, snapshots = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder)
     evaluated_baseline = None if baseline is None else EvaluatedRun.load(RunFolder(baseline))
-    facts, results, evaluation = evaluated.facts, evaluated.results, evaluation_of(evaluated.results)
-    baseline_results = None if evaluated_baseline is None else evaluated_baseline.results
-    dice_of_baseline = baseline_dice(results, evaluation_of(baseline_results))
+    facts, results = evaluated.facts, evaluated.results
+    evaluation = results.evaluation if results else None
+    dice_of_baseline = baseline_dice(results, evaluated_baseline.results if evaluated_baseline else None)
     recipe, store = read_recipe(folder), read_store(folder)
-    has_volumes = None if evaluation is None else evaluation.has_volumes
+    has_volumes = evaluation.has_volumes if evaluation else None
     gallery = Gallery(class_names(facts), Album(), orientation_of(recipe, store, has_volumes, channels_of(facts) or 1))
     names = provenance_of(store, results)
-    network = network_note(folder, evaluation, evaluation_of(read_results(folder.baseline.predictions)))
+    network = network_note(folder, results, read_results(folder.baseline.predictions))
     remedy = commands_for(folder).scores
+    # the commands for a run also test its own baselines, but not a baseline in another folder
+    own_baselines = [existing.path.resolve() for existing in existing_baselines(folder)]
+    compared = folder if baseline is None or baseline.resolve() in own_baselines else RunFolder(baseline)
     sections = [
         results_section(results, facts, remedy, names.scans, dice_of_baseline, has_links, network),
         cases_section(results, gallery, baseline=dice_of_baseline),
-        comparison_section(evaluated, evaluated_baseline, _comparison_commands(folder, baseline)),
+        comparison_section(evaluated, evaluated_baseline, commands_for(compared)),
         training_section(log, facts),
         mixed_section(snapshots, log, gallery),
         watched_section(snapshots, gallery),
@@ -68,21 +55,8 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     ]
     sections.append(notes_section(facts, evaluation, used_checkpoint(results, facts), sections=sections))
     verdicts = [verdict_of(evaluated, evaluated_baseline), *missed_classes(results)]
-    summary = render(
-        "run_summary",
-        verdicts=verdicts,
-        facts=facts,
-        counts=case_counts(facts),
-        state=STATES.get(str(facts.get("status", "")), ""),
-        notices=notices_of(folder),
-    )
+    counts, notices = case_counts(facts), notices_of(folder)
+    summary = render("run_summary", verdicts=verdicts, facts=facts, counts=counts, notices=notices)
     footer = f"Trained with graftseg {facts.get('versions', {}).get('graftseg', '')}. {SELF_CONTAINED}"
     title, target = run_title(facts, names.data), out or run / "report.html"
-    return write_page(target, "graftseg report", title, summary, CONTENTS, sections, footer)
-
-
-def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
-    """Return the commands that fill the comparison section."""
-    # the commands for a run also test its own baselines, but not a baseline in another folder
-    own_baselines = [existing.path.resolve() for existing in existing_baselines(run)]
-    return commands_for(run if baseline is None or baseline.resolve() in own_baselines else RunFolder(baseline))
+    return write_page(target, "graftseg report", title, summary, sections, footer)

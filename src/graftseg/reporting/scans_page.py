@@ -1,44 +1,40 @@
-"""The page of a data check: verdict, findings, distributions, pictures."""
+"""The page of a data check: verdict, findings, charts of distributions, pictures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
 from graftseg.core.phrases import class_name, counted
 from graftseg.core.types import SPLITS, Split
 from graftseg.core.version import __version__
-from graftseg.data.check import Examination, Finding
-from graftseg.data.checks.findings import SEVERITIES, Severity
+from graftseg.data.check import Examination
+from graftseg.data.checks.findings import SEVERITIES
 from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint
-from graftseg.reporting.distributions import Band, Floats, Strip, bands, strips
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.rendering import SELF_CONTAINED, render, write_page
+from graftseg.reporting.svg import Axis, chart, dot, element, evenly_spaced, format_number, points
 
-CONTENTS = {
-    "findings": "Findings",
-    "scan-comparison": "Comparison of scans",
-    "spacing": "Spacing",
-    "classes": "Classes",
-    "pictures": "Pictures",
-    "labels": "Label maps",
-}
+Floats = npt.NDArray[np.float64]
+
+WIDTH, LEFT, RIGHT = 330.0, 84.0, 16.0  # width of a chart, its left and its right margin
+TITLE, ROW, AXIS = 26.0, 28.0, 22.0  # heights
+HEIGHT, CURVE_LEFT = 190.0, 48.0  # height and left margin of a chart of bands
+MAX_DOTS = 300
+OFFSETS = (0.0, -3.0, 3.0, -6.0, 6.0, -9.0, 9.0)  # vertical shifts, so that dots do not hide each other
+TICK_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)  # percentiles with a label on the axis
 MAX_PICTURES = 12
 MAX_LABEL_MAPS = 500
 MAX_LISTED_CASES = 3
 """Largest number of cases of a finding that are shown with a picture, and without an extra list of names."""
-LABEL_MAP_SIDE = 96
-"""Longer side of the scans on the contact sheet, in pixels."""
+LABEL_MAP_SIDE = 96  # longer side of the scans on the contact sheet, in pixels
 COMPARED: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 LABEL_SPLITS: tuple[Split, ...] = ("labeled", "validation", "test")
-TITLES: dict[Severity, str] = {
-    "error": "Errors: fix these before training",
-    "warning": "Warnings: check these",
-    "note": "Notes: for your information",
-}
 AXES = ("right-left", "front-back", "head-foot")
 FOOTER = f"Checked with graftseg {__version__}. {SELF_CONTAINED}"
 NO_SCAN = Missing("No scan could be read.", "graftseg check DATA --out check.html")
@@ -48,8 +44,9 @@ NO_LABEL = Missing("No label map could be read, or all label maps are empty.")
 def render_check(examination: Examination, out: Path) -> Path:
     """Write the page about a data set and return its path. The output is deterministic."""
     album = Album()
+    found = {each: [finding for finding in examination.findings if finding.severity == each] for each in SEVERITIES}
     sections = [
-        _findings(examination.findings),
+        render("findings", findings=found, max_listed_cases=MAX_LISTED_CASES),
         _scan_comparison(examination),
         _spacing(examination.fingerprint),
         _classes(examination),
@@ -57,11 +54,10 @@ def render_check(examination: Examination, out: Path) -> Path:
         _contact_sheet(examination, album),
     ]
     title = examination.dataset.root.resolve().name or "scans"
-    return write_page(out, "graftseg check", title, _summary(examination), CONTENTS, sections, FOOTER)
+    return write_page(out, "graftseg check", title, _summary(examination), sections, FOOTER)
 
 
 def _summary(examination: Examination) -> Markup:
-    """Render the verdict, and the number of findings, cases and classes."""
     severities = [finding.severity for finding in examination.findings]
     findings = ", ".join(counted(severities.count(severity), severity) for severity in SEVERITIES)
     counts = [(split, count) for split, count in examination.counts.items() if count or split != "validation"]
@@ -74,13 +70,6 @@ def _summary(examination: Examination) -> Markup:
         is_sound=not examination.findings,
         counts=[(name, f"{count:,}") for name, count in counts],
     )
-
-
-def _findings(findings: Sequence[Finding]) -> Markup:
-    """Render a table of findings for each severity, errors first."""
-    by_severity = {each: [finding for finding in findings if finding.severity == each] for each in SEVERITIES}
-    tables = [(severity, TITLES[severity], same) for severity, same in by_severity.items() if same]
-    return render("findings", tables=tables, max_listed_cases=MAX_LISTED_CASES)
 
 
 def _scan_comparison(examination: Examination) -> Markup:
@@ -103,7 +92,7 @@ def _intensities(fingerprint: Fingerprint) -> Iterator[Markup]:
     for channel in range(channels):
         name = f", channel {channel:04d}" if channels > 1 else ""
         for state, is_normalized in (("as stored", False), ("after z-scores", True)):
-            quantiles = [Band(split, _quantiles(cases, channel, is_normalized)) for split, cases in groups.items()]
+            quantiles = {str(split): _quantiles(cases, channel, is_normalized) for split, cases in groups.items()}
             yield bands(f"Intensities {state}{name}", PERCENTILES, quantiles)
 
 
@@ -120,25 +109,18 @@ def _spacing(fingerprint: Fingerprint) -> Markup:
     if not fingerprint.cases:
         return render("spacing", empty=NO_SCAN)
     axes = max(len(case.shape) for case in fingerprint.cases)
-    cases = [case for case in fingerprint.cases if len(case.shape) == axes]
+    groups = {split: [case for case in fingerprint.of(split) if len(case.shape) == axes] for split in SPLITS}
     charts = []
-    for axis in range(axes):
-        rows = [
-            Strip(split, split, {case.name: case.canonical_spacing[axis] for case in cases if case.split == split})
-            for split in SPLITS
-        ]
-        charts.append(strips(f"Spacing {AXES[axis]}, mm", rows))
-    return render("spacing", charts=charts, sizes=[*_sizes(cases)])
-
-
-def _sizes(cases: Sequence[CaseFingerprint]) -> Iterator[list[str]]:
-    """Yield the smallest, the median and the largest size of each split, and its orientations."""
-    for split in SPLITS:
-        split_cases = [case for case in cases if case.split == split]
-        if split_cases:
-            sizes = np.percentile(np.array([case.canonical_shape for case in split_cases]), (0, 50, 100), axis=0)
-            orientations = ", ".join(sorted({case.orientation for case in split_cases}))
-            yield [split, *("×".join(f"{value:.0f}" for value in size) for size in sizes), orientations]
+    for axis, name in enumerate(AXES[:axes]):
+        spacings = {str(split): {case.name: case.canonical_spacing[axis] for case in groups[split]} for split in groups}
+        charts.append(strips(f"Spacing {name}, mm", spacings))
+    sizes = []
+    for split, cases in groups.items():
+        if cases:
+            extremes = np.percentile(np.array([case.canonical_shape for case in cases]), (0, 50, 100), axis=0)
+            orientations = ", ".join(sorted({case.orientation for case in cases}))
+            sizes.append([split, *("×".join(f"{value:.0f}" for value in size) for size in extremes), orientations])
+    return render("spacing", charts=charts, sizes=sizes)
 
 
 def _classes(examination: Examination) -> Markup:
@@ -153,21 +135,16 @@ def _classes(examination: Examination) -> Markup:
     view: dict[str, Any] = {"unit": unit, "charts": [], "rows": []}
     for value in values:
         name = examination.dataset.classes.get(value, class_name(value))
-        rows = []
+        sizes_by_split: dict[str, dict[str, float]] = {}
         for split, cases in groups.items():
             sizes = {case.name: case.class_sizes[value] for case in cases if value in case.class_sizes}
-            rows.append(Strip(split, split, sizes))
-            view["rows"].append([name, split, f"{len(sizes)} of {len(cases)}", *_class_row(sizes, cases, value)])
-        view["charts"].append(strips(f"{name}, {unit}", rows))
+            percentiles = np.percentile([*sizes.values()], (0, 50, 100)) if sizes else ()
+            extremes = [f"{size:.3g}" for size in percentiles] or ["–"] * 3
+            pieces = max((case.pieces[value].count for case in cases if value in case.pieces), default="–")
+            sizes_by_split[split] = sizes
+            view["rows"].append([name, split, f"{len(sizes)} of {len(cases)}", *extremes, pieces])
+        view["charts"].append(strips(f"{name}, {unit}", sizes_by_split))
     return render("classes", **view)
-
-
-def _class_row(sizes: dict[str, float], cases: Sequence[CaseFingerprint], value: int) -> list[str]:
-    """Return the smallest, the median and the largest size of a class, and the most pieces in a case."""
-    if not sizes:
-        return ["–"] * 4
-    pieces = max(case.pieces[value].count for case in cases if value in case.pieces)
-    return [*(f"{size:.3g}" for size in np.percentile([*sizes.values()], (0, 50, 100))), str(pieces)]
 
 
 def _pictures(examination: Examination, album: Album) -> Markup:
@@ -201,8 +178,47 @@ def _contact_sheet(examination: Examination, album: Album) -> Markup:
 
 
 def _class_legend(examination: Examination) -> list[tuple[int, str]]:
-    """Return the values and names of all classes."""
-    classes = examination.dataset.classes or {
-        value: class_name(value) for value in examination.fingerprint.label_counts
-    }
-    return sorted(classes.items())
+    numbered = {value: class_name(value) for value in examination.fingerprint.label_counts}
+    return sorted((examination.dataset.classes or numbered).items())
+
+
+def strips(title: str, groups: Mapping[str, Mapping[str, float]]) -> Markup:
+    """Draw a row for each group: a dot for the value of each case, and a line at the median. The axis contains 0.
+
+    The names of the groups, such as ``labeled``, are also the CSS classes of their colors.
+    """
+    groups = {group: values for group, values in groups.items() if values}
+    medians = {group: float(np.median([*values.values()])) for group, values in groups.items()}
+    ends = [value for values in groups.values() for value in values.values()]
+    axis = Axis.enclosing([min(0.0, *ends), max(ends)], LEFT, WIDTH - RIGHT)
+    height = TITLE + ROW * len(groups) + AXIS
+    content = [element("text", title, class_="name", x=0, y=12), *axis.columns(TITLE, height - AXIS, height - 6)]
+    for index, (group, values) in enumerate(groups.items()):
+        middle, x = TITLE + ROW * (index + 0.5), axis.at(medians[group])
+        content.append(element("text", group, x=LEFT - 12, y=middle, dy="0.32em", text_anchor="end"))
+        ranked = sorted(values.items(), key=lambda pair: (pair[1], pair[0]))
+        shown = (ranked[place] for place in evenly_spaced(len(ranked), MAX_DOTS))
+        for (case, value), offset in zip(shown, cycle(OFFSETS), strict=False):
+            content.append(dot(case, value, axis.at(value), middle + offset, f"case {group}"))
+        content.append(element("line", class_="median", x1=x, x2=x, y1=middle - 11, y2=middle + 11))
+    texts = ", ".join(f"{group} {format_number(median)}" for group, median in medians.items())
+    return chart(f"{title}; medians: {texts}", WIDTH, height, content)
+
+
+def bands(title: str, levels: Sequence[float], groups: Mapping[str, Floats]) -> Markup:
+    """Draw quantiles ``(case, level)`` of each group: the median case as a line, the interquartile range as an area."""
+    quartiles = {group: np.percentile(curves, (25, 50, 75), axis=0) for group, curves in groups.items()}
+    ends = [float(end(quartile)) for quartile in quartiles.values() for end in (np.min, np.max)]
+    axis = Axis.enclosing(ends, HEIGHT - AXIS, TITLE)
+    right = WIDTH - RIGHT
+    content = [element("text", title, class_="name", x=0, y=12), *axis.rows(CURVE_LEFT, right)]
+    xs = [CURVE_LEFT + level / 100 * (right - CURVE_LEFT) for level in levels]
+    for level, x in zip(levels, xs, strict=True):
+        if level in TICK_LEVELS:
+            content.append(element("text", f"{level:g} %", x=x, y=HEIGHT - 6, text_anchor="middle"))
+    for group, quartile in quartiles.items():
+        first, middle, third = ([axis.at(float(value)) for value in values] for values in quartile)
+        outline = f"{points(xs, first)} {points(xs[::-1], third[::-1])}"
+        content.append(element("polygon", class_=f"area {group}", points=outline))
+        content.append(element("polyline", class_=f"line {group}", points=points(xs, middle)))
+    return chart(f"{title}: {' and '.join(groups)}", WIDTH, HEIGHT, content)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from graftseg.core.errors import visible
 from graftseg.reporting.text import visible_value
 
 RELATIVE_TOLERANCE = 1e-9  # a range below this fraction of its largest value counts as one value
@@ -16,13 +17,14 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> M
     """Return an SVG element. Plain strings and attributes are escaped.
 
     Underscores in attribute names become hyphens and a trailing underscore is dropped (``class_``, ``text_anchor``).
-    Attributes with the value None are left out.
+    Numbers are rounded to two decimals. Attributes with the value None are left out.
     """
-    written = Markup().join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), visible_value(value))
+    texts = {
+        key.rstrip("_").replace("_", "-"): visible(value) if isinstance(value, str) else f"{round(value, 2):g}"
         for key, value in attributes.items()
         if value is not None
-    )
+    }
+    written = Markup().join(Markup(' {}="{}"').format(key, text) for key, text in texts.items())
     return Markup("<{}{}>{}</{}>").format(name, written, Markup().join(map(visible_value, children)), name)
 
 
@@ -30,6 +32,16 @@ def chart(title: str, width: float, height: float, content: Iterable[Markup], cl
     """Return an inline drawing with a title for screen readers."""
     view = f"0 0 {width:g} {height:g}"
     return element("svg", element("title", title), *content, class_=class_, viewBox=view, role="img")
+
+
+def dot(name: str, value: float, x: float, y: float, class_: str) -> Markup:
+    """Draw a dot. Browsers show its name and its value as a tooltip."""
+    return element("circle", element("title", f"{name}: {format_number(value)}"), class_=class_, r=2.5, cx=x, cy=y)
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """Return at most ``count`` of the indices below ``total``, including the first and the last."""
+    return [round(index * (total - 1) / (count - 1)) for index in range(count)] if total > count else [*range(total)]
 
 
 def points(xs: Iterable[float], ys: Iterable[float]) -> str:
@@ -88,8 +100,8 @@ class Axis:
         """Draw a vertical axis: a horizontal line for each tick and its number on the left."""
         drawn = []
         for tick in self.ticks:
-            y = f"{self.at(tick):.1f}"
-            drawn.append(element("line", class_="grid", x1=left, x2=f"{right:g}", y1=y, y2=y))
+            y = self.at(tick)
+            drawn.append(element("line", class_="grid", x1=left, x2=right, y1=y, y2=y))
             drawn.append(element("text", format_number(tick), x=left - 6, y=y, dy="0.32em", text_anchor="end"))
         return drawn
 
@@ -100,9 +112,10 @@ class Axis:
 
         ``number_class`` is the CSS class of the numbers. With ``marks_zero``, the line at 0 has the class ``zero``.
         """
-        drawn, number = [], {"class_": number_class, "y": f"{number_y:g}", "text_anchor": "middle"}
+        drawn = []
         for tick in self.ticks:
-            x, line_class = f"{self.at(tick):.1f}", "zero" if marks_zero and tick == 0 else "grid"
-            drawn.append(element("line", class_=line_class, x1=x, x2=x, y1=f"{top:g}", y2=f"{bottom:g}"))
-            drawn.append(element("text", format_number(tick), x=x, **number))
+            x, line_class = self.at(tick), "zero" if marks_zero and tick == 0 else "grid"
+            drawn.append(element("line", class_=line_class, x1=x, x2=x, y1=top, y2=bottom))
+            number = element("text", format_number(tick), x=x, class_=number_class, y=number_y, text_anchor="middle")
+            drawn.append(number)
         return drawn

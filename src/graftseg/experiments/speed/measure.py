@@ -1,4 +1,4 @@
-"""Measure this package's step and the usual step in alternating rounds, and take medians."""
+"""Measure this package's step and the usual step in alternating rounds. Results are medians, printed as a table."""
 
 from dataclasses import dataclass, field
 from math import ceil
@@ -13,11 +13,9 @@ from graftseg.core.devices import devices, versions
 from graftseg.core.errors import Code, UserError
 from graftseg.data.store import open_store
 from graftseg.experiments.speed import package_step, usual
-from graftseg.experiments.speed.loading import WORKERS, Files, import_h5py, usual_batches
-from graftseg.experiments.speed.memory import peak_memory
-from graftseg.experiments.speed.stopwatch import Split
-from graftseg.experiments.speed.subject import Subject, self_training_stage, subject_of
-from graftseg.experiments.speed.synthetic import synthetic_store
+from graftseg.experiments.speed.stopwatch import PHASES, Split, peak_memory
+from graftseg.experiments.speed.subject import Subject, self_training_stage, subject_of, synthetic_store
+from graftseg.experiments.speed.usual import WORKERS, Files, import_h5py, usual_batches
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.step import effective_precision
@@ -27,14 +25,12 @@ READ_EVERY = {"cpu": 1, "cuda": 10}
 WARM_UP = {"cpu": 2, "cuda": 20}  # untimed steps at the start of a round
 # the usual step needs fewer warm-up steps, because it is neither compiled nor captured
 USUAL_WARM_UP = {"cpu": 2, "cuda": 4}
+MAX_SPREAD = 0.1  # a warning is printed if the ratios of two rounds differ by more than this fraction
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of a measurement: ``steps`` timed steps of each implementation, divided into alternating ``rounds``.
-
-    Every round begins with additional warm-up steps.
-    """
+    """The size of a measurement: timed steps of each implementation in alternating rounds, each after warm-up steps."""
 
     steps: int = 30
     rounds: int = 3
@@ -184,3 +180,38 @@ def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:
         "workers": plan.workers,
         "persistent_workers": plan.persistent_workers,
     }
+
+
+def measurement_table(result: Measurement) -> str:
+    """Return a table with the times of the phases and of a step, the memory, and the ratio of both implementations."""
+    facts = result.facts
+    size, batch = "x".join(map(str, facts["patch"])), facts["batch"]
+    both = [result.graftseg] if result.usual is None else [result.graftseg, result.usual]
+    usual_warm_up = f" ({facts['usual_warm_up']} for the usual way)" if result.usual else ""
+    heads = ["graftseg", "usual way"][: len(both)]
+    settings = [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
+    lines = [
+        f"{facts['recipe']} on {facts['device']}: patches of {size}, {batch['labeled']} labeled and "
+        f"{batch['unlabeled']} unlabeled per step, {', '.join(settings)}",
+        "",
+        _row("ms per step", heads),
+        *(_row(name, [f"{times.split_ms[name]:.2f}" for times in both]) for name in PHASES),
+        _row("sum of the phases", [f"{sum(times.split_ms.values()):.2f}" for times in both]),
+        _row("whole step", [f"{times.step_ms:.2f}" for times in both]),
+        _row("steps per second", [f"{1000 / times.step_ms:.2f}" for times in both]),
+        _row("peak memory, MiB", [f"{times.peak_mib:.0f}" for times in both]),
+        "",
+        f"Medians over {facts['rounds']} round{'s' * (facts['rounds'] > 1)} of {facts['steps_a_round']} timed steps "
+        f"({facts['rounds'] * facts['steps_a_round']} in total) after {facts['warm_up']} warm-up steps{usual_warm_up}.",
+    ]
+    if result.usual is not None:
+        ratios = [usual / ours for ours, usual in zip(result.graftseg.steps, result.usual.steps, strict=True)]
+        low, high = min(ratios), max(ratios)
+        lines.append(f"The usual way takes {result.ratio:.2f} times as long ({low:.2f} to {high:.2f} by round).")
+        if high > (1 + MAX_SPREAD) * low:
+            lines.append("The ratios of the rounds differ by more than 10 %: close other programs and measure again.")
+    return "\n".join(lines)
+
+
+def _row(name: str, cells: list[str]) -> str:
+    return f"{name:<20}" + "".join(f"{cell:>12}" for cell in cells)

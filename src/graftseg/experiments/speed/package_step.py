@@ -83,8 +83,6 @@ def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int
 
 
 class _PhaseClock(StepClock):
-    """A step clock that adds the phases of a step to a stopwatch."""
-
     def __init__(self, device: torch.device, watch: Stopwatch) -> None:
         super().__init__(device)
         self._watch = watch

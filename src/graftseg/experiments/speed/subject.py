@@ -1,11 +1,21 @@
-"""The subject of a measurement: the self-training step of a recipe on a store and a device."""
+"""The subject of a measurement: the self-training step of a recipe, on a store or on phantoms of the same size."""
 
+import shutil
 from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import write_json
+from graftseg.core.types import Geometry
 from graftseg.data.batches import Batches, training_cases
+from graftseg.data.layouts import read_layout
+from graftseg.data.phantom import CLASSES, make_phantom
+from graftseg.data.prepare import prepare
+from graftseg.data.scans import write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS, Method
@@ -16,6 +26,13 @@ from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.run import check_settings
 from graftseg.training.step import StepMode
+
+# left atrium volumes are about 1.5 times as large as a patch along two axes, and slightly larger along the third
+VOLUME_FACTORS = (1.5, 1.5, 1.1)
+# ACDC slices are slightly smaller than the patch to which they are resized, and a volume has about ten slices
+SLICE_FACTOR, SLICE_COUNT = 0.85, 10
+DISTINCT_PHANTOMS = 4
+CLASS_NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}  # by number of dimensions
 
 
 @dataclass(frozen=True)
@@ -77,3 +94,51 @@ def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
         finding = f"decision is threshold, but the store has {len(store.classes)} classes"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "use decision: argmax")
     return Subject(recipe, stage, store, device)
+
+
+def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:
+    """Return the shape of the volumes. Its ratio to the patch is about the same as in the published benchmarks."""
+    patch = recipe.batches.patch
+    if recipe.data.dimensions == 2:
+        return (*(ceil(SLICE_FACTOR * n) for n in patch), SLICE_COUNT)
+    return tuple(ceil(factor * n) for factor, n in zip(VOLUME_FACTORS, patch, strict=True))
+
+
+def synthetic_store(recipe: Recipe, folder: Path) -> Store:
+    """Write and prepare phantoms: 2-D slices with four classes, or volumes with two classes, as in the benchmarks.
+
+    Only a few phantoms are distinct and the others are copies, because times depend only on size and number.
+    """
+    scans, shape = folder / "scans", synthetic_shape(recipe)
+    settings = recipe.batches
+    labeled = (settings.labeled_cases or 2 * settings.labeled) + settings.validation_cases
+    spacing = recipe.data.spacing or ()
+    steps = [step or 1.0 for step in (*spacing, *(None,) * (3 - len(spacing)))]
+    geometry = Geometry(shape, tuple(tuple(row) for row in np.diag([*steps, 1.0]).tolist()))
+    distinct = min(DISTINCT_PHANTOMS, labeled)
+    for index in range(distinct):
+        phantom = make_phantom(0, "unlabeled", index, shape, shift=0.0)
+        image = (phantom.image - phantom.image.mean()) / phantom.image.std()
+        label = phantom.label if recipe.data.dimensions == 2 else (phantom.label > 0).astype(np.uint8)
+        write_scan(_file(scans, "imagesTr", index), image.astype(np.float32), geometry)
+        write_label(_file(scans, "labelsTr", index), label, geometry)
+    for subfolder, count in (("imagesTr", labeled), ("labelsTr", labeled), ("imagesUn", 2 * settings.unlabeled)):
+        _repeat(scans, subfolder, distinct, count)
+    names = CLASS_NAMES[recipe.data.dimensions]
+    write_json(scans / "dataset.json", {"name": "phantoms", "labels": {name: value for value, name in names.items()}})
+    return prepare(read_layout(scans), folder / "store", recipe.data)
+
+
+def _file(scans: Path, subfolder: str, index: int) -> Path:
+    stem = f"{'other' if subfolder == 'imagesUn' else 'case'}_{index:03d}"
+    return scans / subfolder / (f"{stem}.nii.gz" if subfolder == "labelsTr" else f"{stem}_0000.nii.gz")
+
+
+def _repeat(scans: Path, subfolder: str, distinct: int, count: int) -> None:
+    """Repeat the first ``distinct`` files of a folder until the folder has ``count`` files."""
+    source = "imagesTr" if subfolder == "imagesUn" else subfolder
+    for index in range(count):
+        target = _file(scans, subfolder, index)
+        target.parent.mkdir(exist_ok=True)
+        if not target.exists():
+            shutil.copy(_file(scans, source, index % distinct), target)

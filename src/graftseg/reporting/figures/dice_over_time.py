@@ -7,17 +7,7 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
-from graftseg.reporting.figures.drawing import (
-    FAINT,
-    LABELED,
-    TEXT_WIDTH,
-    UNLABELED,
-    drawing,
-    run_names,
-    save,
-    shortened,
-)
-from graftseg.reporting.figures.result import FigureResult
+from graftseg.reporting.figures import drawing
 
 HEAD = ("run", "step", "labeled Dice %", "unlabeled Dice %", "gap")
 MAX_COLUMNS = 3
@@ -37,13 +27,13 @@ class Scores:
         return self.labeled[-1] - self.unlabeled[-1]
 
 
-def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
+def draw_dice_over_time(runs: Sequence[Path], out: Path) -> drawing.FigureResult:
     """Draw a panel for each run. Return the scores after the last step."""
-    names, scores = run_names(runs), [read_scores(RunFolder(path)) for path in runs]
+    names, scores = drawing.run_names(runs), [read_scores(RunFolder(path)) for path in runs]
     columns = min(MAX_COLUMNS, len(runs))
     rows = -(-len(runs) // columns)
-    width, height = TEXT_WIDTH * (0.3 + 0.7 * columns / MAX_COLUMNS), 1.8 * rows + 0.5
-    with drawing(width, height) as figure:
+    width, height = drawing.TEXT_WIDTH * (0.3 + 0.7 * columns / MAX_COLUMNS), 1.8 * rows + 0.5
+    with drawing.canvas(out, width, height) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for number, axes in enumerate(grid.flat):
             if number < len(runs):
@@ -54,18 +44,12 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
             row[0].set_ylabel("Dice %")
         handles = [
             figure.axes[0].plot([], [], color=color, linestyle=style, label=f"{name} training scans")[0]
-            for name, color, style in (("labeled", LABELED, "-"), ("unlabeled", UNLABELED, "--"))
+            for name, color, style in (("labeled", drawing.LABELED, "-"), ("unlabeled", drawing.UNLABELED, "--"))
         ]
         figure.legend(handles=handles, loc="upper center", ncols=2)
         figure.subplots_adjust(
-            left=0.48 / width,
-            right=1 - 0.2 / width,
-            top=1 - 0.5 / height,
-            bottom=0.4 / height,
-            wspace=0.12,
-            hspace=0.5,
+            left=0.48 / width, right=1 - 0.2 / width, top=1 - 0.5 / height, bottom=0.4 / height, wspace=0.12, hspace=0.5
         )
-        save(figure, out)
     table = [
         (name, str(run.steps[-1]), f"{100 * run.labeled[-1]:.1f}", f"{100 * run.unlabeled[-1]:.1f}", _points(run.gap))
         for name, run in zip(names, scores, strict=True)
@@ -74,7 +58,7 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> FigureResult:
         "Mean Dice of the labeled and of the unlabeled training scans during training. Training did not use the labels "
         "of the unlabeled scans. The gap is the difference after the last step."
     )
-    return FigureResult(out, caption, HEAD, tuple(table))
+    return drawing.FigureResult(out, caption, HEAD, tuple(table))
 
 
 def read_scores(run: RunFolder) -> Scores:
@@ -96,13 +80,13 @@ def read_scores(run: RunFolder) -> Scores:
 
 def _draw_panel(axes: Any, name: str, scores: Scores) -> None:
     labeled, unlabeled = ([100 * value for value in values] for values in (scores.labeled, scores.unlabeled))
-    axes.fill_between(scores.steps, labeled, unlabeled, color=FAINT, alpha=0.5, linewidth=0)
-    axes.plot(scores.steps, labeled, color=LABELED, linewidth=1.2)
-    axes.plot(scores.steps, unlabeled, color=UNLABELED, linewidth=1.2, linestyle="--")
+    axes.fill_between(scores.steps, labeled, unlabeled, color=drawing.FAINT, alpha=0.5, linewidth=0)
+    axes.plot(scores.steps, labeled, color=drawing.LABELED, linewidth=1.2)
+    axes.plot(scores.steps, unlabeled, color=drawing.UNLABELED, linewidth=1.2, linestyle="--")
     axes.set_ylim(0, 100)
     axes.set_xlim(0, max(scores.steps))
     axes.set_xlabel("step")
-    axes.set_title(f"{shortened(name)}: gap {_points(scores.gap)}")
+    axes.set_title(f"{drawing.shortened(name)}: gap {_points(scores.gap)}")
 
 
 def _points(difference: float) -> str:

@@ -4,6 +4,7 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ from graftseg.core.files import check_target_file, write_bytes
 from graftseg.core.packages import import_optional
 
 FORMATS = (".svg", ".png", ".pdf")
-TEXT_WIDTH = 6.9
-"""Width of the text on a page of a paper, in inches."""
+TEXT_WIDTH = 6.9  # width of the text on a page of a paper, in inches
 DOTS_PER_INCH = 220
 LABELED, UNLABELED = "#0072b2", "#d55e00"
 """Colors of labeled and of unlabeled data, distinguishable with red-green color blindness."""
@@ -25,21 +25,17 @@ METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
 }
+TICKS = {"labelsize": 7, "color": "#555555", "major.width": 0.6}
 STYLE: dict[str, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
     "legend.fontsize": 7.5,
     "axes.linewidth": 0.6,
     "axes.edgecolor": "#777777",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
+    **{f"{axis}tick.{key}": value for axis in "xy" for key, value in TICKS.items()},
     "text.color": INK,
     "axes.labelcolor": INK,
     "legend.frameon": False,
@@ -49,22 +45,32 @@ STYLE: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class FigureResult:
+    """A written figure: its file, a caption, and the numbers it shows as a table."""
+
+    path: Path
+    caption: str
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
 @contextmanager
-def drawing(width: float, height: float) -> Iterator[Any]:
-    """Yield an empty matplotlib figure of this size in inches. The user's settings of matplotlib have no effect."""
+def canvas(path: Path, width: float, height: float) -> Iterator[Any]:
+    """Yield an empty matplotlib figure of this size in inches, then write it as SVG, PNG or PDF.
+
+    The suffix of the path is the format. The user's settings of matplotlib have no effect.
+    """
     matplotlib = import_optional("matplotlib", "figures", extra="figures")
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
-        yield import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
-
-
-def save(figure: Any, path: Path) -> None:
-    """Write a figure as SVG, PNG or PDF, according to the suffix. Call it inside ``drawing``."""
-    content, suffix = io.BytesIO(), path.suffix.lower()
-    figure.savefig(content, format=suffix[1:], metadata=METADATA[suffix], facecolor="white")
-    write_bytes(path, content.getvalue())
+        figure = import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
+        yield figure
+        content, suffix = io.BytesIO(), path.suffix.lower()
+        figure.savefig(content, format=suffix[1:], metadata=METADATA[suffix], facecolor="white")
+        write_bytes(path, content.getvalue())
 
 
 def check_target(path: Path) -> None:

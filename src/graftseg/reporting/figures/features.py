@@ -27,22 +27,16 @@ HIDDEN_REMEDY = "omit --hidden-labels, or train on a store that was prepared wit
 
 @dataclass(frozen=True)
 class RunFeatures:
-    """Features of sampled voxels of a run.
+    """Features of sampled voxels of a run."""
 
-    classes: names of the classes, background first
-    labeled: features ``(n, channels)`` from labeled scans, by label value
-    unlabeled: features ``(n, channels)`` from unlabeled scans, by label value
-    scans: number of labeled and of unlabeled scans
-    """
-
-    classes: tuple[str, ...]
-    labeled: dict[int, Features]
-    unlabeled: dict[int, Features]
-    scans: tuple[int, int]
+    classes: tuple[str, ...]  # names of the classes, background first
+    labeled: dict[int, Features]  # features ``(n, channels)`` from labeled scans, by label value
+    unlabeled: dict[int, Features]  # features ``(n, channels)`` from unlabeled scans, by label value
+    scans: tuple[int, int]  # number of labeled and of unlabeled scans
 
 
 def sample_features(
-    run: RunFolder, device: torch.device, *, voxels: int, seed: int, hidden_labels: bool = False
+    run: RunFolder, device: torch.device, voxels: int, seed: int, hidden_labels: bool = False
 ) -> RunFeatures:
     """Sample about ``voxels`` voxels of every class from the labeled scans of a run, and as many from the unlabeled.
 

@@ -1,6 +1,6 @@
 """The verb ``figure``: draw one of the paper's figures for one or several runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -8,13 +8,11 @@ from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
 from graftseg.reporting.figures.density import draw_density
 from graftseg.reporting.figures.dice_over_time import draw_dice_over_time
-from graftseg.reporting.figures.drawing import check_target
+from graftseg.reporting.figures.drawing import FigureResult, check_target
 from graftseg.reporting.figures.masks import draw_masks
 from graftseg.reporting.figures.methods import MethodsView, draw_methods
-from graftseg.reporting.figures.result import FigureResult
 
 FigureName = Literal["density", "dice-over-time", "methods", "masks"]
-NAMES: tuple[FigureName, ...] = get_args(FigureName)
 OPTIONS: dict[str, tuple[str, FigureName]] = {
     "cases": ("--case", "methods"),
     "view": ("--view", "methods"),
@@ -44,7 +42,10 @@ def figure(
     paths, target = [Path(run) for run in runs], Path(out)
     if not paths:
         raise UserError(Code.OPTION_INVALID, "runs", "no run given", "pass the folder of at least one run")
-    _check_options(name, {"cases": bool(cases), "view": view is not None, "hidden_labels": hidden_labels})
+    given = {"cases": bool(cases), "view": view is not None, "hidden_labels": hidden_labels}
+    for option, owner in (OPTIONS[key] for key, is_given in given.items() if is_given):
+        if name != owner:
+            raise UserError(Code.OPTION_CONFLICT, option, f"has no effect on the figure {name}", f"omit {option}")
     check_target(target)
     if name == "masks":
         return draw_masks(paths, target, seed)
@@ -54,11 +55,4 @@ def figure(
         return draw_methods(paths, target, cases, view)
     if name == "density":
         return draw_density(paths, target, choose_device(device), seed, hidden_labels=hidden_labels)
-    raise UserError(Code.UNKNOWN_NAME, name, "unknown figure", f"choose one of {', '.join(NAMES)}")
-
-
-def _check_options(name: str, options: Mapping[str, bool]) -> None:
-    for key, is_used in options.items():
-        option, owner = OPTIONS[key]
-        if is_used and name != owner:
-            raise UserError(Code.OPTION_CONFLICT, option, f"has no effect on the figure {name}", f"omit {option}")
+    raise UserError(Code.UNKNOWN_NAME, name, "unknown figure", f"choose one of {', '.join(get_args(FigureName))}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS
 from graftseg.ops.masks import Box, ContactSlab, MaskSettings, RandomCubes
 from graftseg.recipes.recipe import Recipe, load_recipe
-from graftseg.reporting.figures.drawing import FAINT, TEXT_WIDTH, drawing, hide_frame, row_label, run_names, save
-from graftseg.reporting.figures.result import FigureResult
+from graftseg.reporting.figures import drawing
 from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
 
 Mask = npt.NDArray[np.bool_]
@@ -28,15 +28,15 @@ PASTED_COLOR = tuple(channel / 255 for channel in bytes.fromhex(color_of(2)[1:])
 EDGE_WIDTHS = 0.9, 0.35  # line widths of edges in front of and behind the pasted region
 
 
-def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
+def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> drawing.FigureResult:
     """Draw one random mask of every kind for each run. The pasted region is colored."""
-    names, rows = run_names(runs), []
+    names, rows = drawing.run_names(runs), []
     masks_of_runs = [_masks_of(path, seed) for path in runs]
-    width, height = TEXT_WIDTH * 0.75, 1.8 * len(runs) + 0.1
-    with drawing(width, height) as figure:
+    width, height = drawing.TEXT_WIDTH * 0.75, 1.8 * len(runs) + 0.1
+    with drawing.canvas(out, width, height) as figure:
         grid = figure.subplots(len(runs), len(KINDS), squeeze=False)
         for name, (used, beta, masks), panels in zip(names, masks_of_runs, grid, strict=True):
-            row_label(panels[0], name)
+            drawing.row_label(panels[0], name)
             for axes, (kind, mask) in zip(panels, masks.items(), strict=True):
                 percent, is_used = 100 * float(1 - mask.mean()), kind == used
                 title = f"{kind}, {percent:.0f} %"
@@ -45,13 +45,12 @@ def draw_masks(runs: Sequence[Path], out: Path, seed: int) -> FigureResult:
                 patch = " x ".join(map(str, mask.shape))
                 rows.append((name, kind, "yes" if is_used else "no", patch, f"{beta:.3g}", f"{percent:.1f}"))
         figure.subplots_adjust(left=0.07, right=0.98, top=1 - 0.25 / height, bottom=0.01, wspace=0.08, hspace=0.18)
-        save(figure, out)
     caption = (
         "Copy-paste masks. Where the patch is colored, voxels of a second image replace those of the first image. The "
         "number is the colored part of the patch in percent. The run uses the marked mask. The other masks have their "
         "default sizes for the same patch and β."
     )
-    return FigureResult(out, caption, HEAD, tuple(rows))
+    return drawing.FigureResult(out, caption, HEAD, tuple(rows))
 
 
 def _masks_of(path: Path, seed: int) -> tuple[str, float, dict[str, Mask]]:
@@ -61,11 +60,10 @@ def _masks_of(path: Path, seed: int) -> tuple[str, float, dict[str, Mask]]:
     recipe = load_recipe(run.recipe_file)
     used, beta = _used_mask(path, recipe)
     masks: dict[str, Mask] = {}
-    for kind in KINDS:
-        settings = used if used.name == kind.name else kind
+    for settings in (used if used.name == kind.name else kind for kind in KINDS):
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
-            masks[kind.name] = settings.draw(recipe.batches.patch, beta, "cpu").numpy()
+            masks[settings.name] = settings.draw(recipe.batches.patch, beta, "cpu").numpy()
     return used.name, beta, masks
 
 
@@ -85,7 +83,7 @@ def _used_mask(path: Path, recipe: Recipe) -> tuple[MaskSettings, float]:
 
 
 def _draw(axes: Any, pasted: Mask) -> None:
-    hide_frame(axes)
+    drawing.hide_frame(axes)
     if pasted.ndim == 3:
         _draw_volume(axes, pasted)
     else:
@@ -93,7 +91,6 @@ def _draw(axes: Any, pasted: Mask) -> None:
 
 
 def _draw_volume(axes: Any, pasted: Mask) -> None:
-    """Draw the pasted region as a solid inside the edges of the patch."""
     spacing = (1.0, 1.0, 1.0)
     view = View.around([np.ones(pasted.shape, bool)], spacing, 2 * SIDE, CAMERA)
     # one voxel of background on each side, so that the region has a surface at the edge of the patch
@@ -104,7 +101,7 @@ def _draw_volume(axes: Any, pasted: Mask) -> None:
     extent = (-view.radius, view.radius, -view.radius, view.radius)
     axes.imshow(picture, extent=extent, interpolation="antialiased", zorder=2)
     for start, end, is_front in _edges(pasted.shape, CAMERA):
-        line = {"color": "#777777" if is_front else FAINT, "linewidth": EDGE_WIDTHS[0 if is_front else 1]}
+        line = {"color": "#777777" if is_front else drawing.FAINT, "linewidth": EDGE_WIDTHS[0 if is_front else 1]}
         axes.plot([start[0], end[0]], [start[1], end[1]], zorder=3 if is_front else 1, solid_capstyle="round", **line)
     axes.set_xlim(extent[:2])
     axes.set_ylim(extent[2:])
@@ -115,12 +112,11 @@ def _edges(shape: Sequence[int], camera: Camera) -> list[tuple[Floats, Floats, b
     """Return the edges of a box around its center: both ends in the picture, and whether the edge is in front."""
     toward, up, right = camera.axes
     half = np.asarray(shape) / 2
-    corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    corners = np.array([*product((-1, 1), repeat=3)])
     farthest = corners[np.argmin(corners * half @ toward)]
     edges = []
-    for i, first in enumerate(corners):
-        for second in corners[i + 1 :]:
-            if (first != second).sum() == 1:
-                start, end = (np.array([point * half @ right, point * half @ up]) for point in (first, second))
-                edges.append((start, end, not ((first == farthest).all() or (second == farthest).all())))
+    for first, second in combinations(corners, 2):
+        if (first != second).sum() == 1:
+            start, end = (np.array([point * half @ right, point * half @ up]) for point in (first, second))
+            edges.append((start, end, not ((first == farthest).all() or (second == farthest).all())))
     return edges

@@ -11,21 +11,10 @@ from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
-from graftseg.core.types import Geometry
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.slices import Cut, gray_window, to_gray
 from graftseg.reporting.cases import CaseArrays, predicted_cases, read_arrays
-from graftseg.reporting.figures.drawing import (
-    TEXT_WIDTH,
-    color_patch,
-    drawing,
-    hide_frame,
-    row_label,
-    run_names,
-    save,
-    shortened,
-)
-from graftseg.reporting.figures.result import FigureResult
+from graftseg.reporting.figures import drawing
 from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
 from graftseg.reporting.folder import class_names
 from graftseg.reporting.pictures import label_layer, rgb_table
@@ -35,8 +24,7 @@ MethodsView = Literal["slices", "surfaces", "both"]
 HEAD = ("case", "rank", "run", "Dice %")
 CAMERA = Camera()
 SURFACE_SIDE = 320
-MARGIN = 0.2
-"""Margin around the labels of a slice, as a fraction of their size."""
+MARGIN = 0.2  # margin around the labels of a slice, as a fraction of their size
 
 
 @dataclass(frozen=True)
@@ -67,12 +55,9 @@ class Row:
 
 def draw_methods(
     runs: Sequence[Path], out: Path, cases: Sequence[str] = (), view: MethodsView | None = None
-) -> FigureResult:
-    """Draw a row for each case, with the scan, the reference and the label map of each run.
-
-    Without ``cases``, the worst, the median and the best case are shown, by the mean Dice of all runs.
-    """
-    tested = [_tested(name, path) for name, path in zip(run_names(runs), runs, strict=True)]
+) -> drawing.FigureResult:
+    """Draw a row for each case, by default the worst, the median and the best case by the mean Dice of all runs."""
+    tested = [_tested(name, path) for name, path in zip(drawing.run_names(runs), runs, strict=True)]
     chosen = _requested_cases(tested, cases) if cases else chosen_cases(tested)
     classes = class_names(RunFolder(runs[0]).manifest())
     rows = [_row(case, rank, tested, classes) for case, rank in chosen.items()]
@@ -86,7 +71,7 @@ def draw_methods(
         for row in rows
         for run, dice in zip(tested, row.dice, strict=True)
     ]
-    return FigureResult(out, _caption(rows, bool(cases), kinds), HEAD, tuple(table))
+    return drawing.FigureResult(out, _caption(rows, bool(cases), kinds), HEAD, tuple(table))
 
 
 def chosen_cases(tested: Sequence[RunScores]) -> dict[str, str]:
@@ -118,10 +103,8 @@ def _common_cases(tested: Sequence[RunScores]) -> list[str]:
 def _requested_cases(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[str, str]:
     common = _common_cases(tested)
     if unknown := [case for case in cases if nfc(case) not in common]:
-        examples = ", ".join(common[:3])
-        raise UserError(
-            Code.UNKNOWN_NAME, f"--case {unknown[0]}", "not a test case of all runs", f"choose one such as {examples}"
-        )
+        remedy = f"choose one such as {', '.join(common[:3])}"
+        raise UserError(Code.UNKNOWN_NAME, f"--case {unknown[0]}", "not a test case of all runs", remedy)
     return {nfc(case): "" for case in cases}
 
 
@@ -144,42 +127,42 @@ def _draw(
     out: Path, rows: Sequence[Row], tested: Sequence[RunScores], classes: Sequence[str], kinds: Sequence[str]
 ) -> None:
     columns, grid_rows = 2 + len(tested), [(row, kind) for row in rows for kind in kinds]
-    side = min(TEXT_WIDTH, 1.6 * columns) / columns
+    side = min(drawing.TEXT_WIDTH, 1.6 * columns) / columns
     width, height = side * columns, (side + 0.16) * len(grid_rows) + 0.55
-    with drawing(width, height) as figure:
+    with drawing.canvas(out, width, height) as figure:
         grid = figure.subplots(len(grid_rows), columns, squeeze=False)
         for panels, (row, kind) in zip(grid, grid_rows, strict=True):
             for axes in panels:
-                hide_frame(axes)
+                drawing.hide_frame(axes)
             (_draw_slices if kind == "slices" else _draw_surfaces)(panels, row, len(classes))
             if kind == kinds[0]:
-                row_label(panels[0], *filter(None, (shortened(row.case, 18), row.rank)))
+                drawing.row_label(panels[0], *filter(None, (drawing.shortened(row.case, 18), row.rank)))
             if kind == kinds[-1]:
                 for axes, dice in zip(panels[2:], row.dice, strict=True):
                     axes.set_xlabel(f"Dice {100 * dice:.1f} %", labelpad=2)
         for axes, title in zip(grid[0], ["scan", "reference", *(run.name for run in tested)], strict=True):
-            axes.set_title(shortened(title, 18))
-        handles = [color_patch(color_of(label), name) for label, name in enumerate(classes[1:], start=1)]
+            axes.set_title(drawing.shortened(title, 18))
+        handles = [drawing.color_patch(color_of(label), name) for label, name in enumerate(classes[1:], start=1)]
         figure.legend(handles=handles, loc="lower center", ncols=min(6, len(handles)), handlelength=1, handleheight=1)
         figure.subplots_adjust(
             left=0.4 / width, right=0.99, top=1 - 0.2 / height, bottom=0.42 / height, wspace=0.04, hspace=0.14
         )
-        save(figure, out)
 
 
 def _draw_slices(panels: Sequence[Any], row: Row, classes: int) -> None:
     """Draw the slice with the most reference voxels, cropped to the labels of all label maps."""
-    cut = _cut(row.arrays.geometry)
+    geometry = row.arrays.geometry
+    cut = Cut.across_largest_spacing(geometry) if geometry.is_placed else Cut.as_stored(geometry)
     index = cut.fullest(*row.label_maps)
     image = cut.plane(row.arrays.image, index)
     maps = [cut.plane(labels, index) for labels in row.label_maps]
     low, high = _crop(maps, image.shape)
     gray = to_gray(image, gray_window(row.arrays.image))
     for axes, labels in zip(panels, [None, *maps], strict=True):
-        geometry = {"extent": (0, gray.shape[1], gray.shape[0], 0), "aspect": cut.aspect}
-        axes.imshow(gray, cmap="gray", vmin=0, vmax=255, interpolation="bilinear", **geometry)
+        place = {"extent": (0, gray.shape[1], gray.shape[0], 0), "aspect": cut.aspect}
+        axes.imshow(gray, cmap="gray", vmin=0, vmax=255, interpolation="bilinear", **place)
         if labels is not None:
-            axes.imshow(label_layer(np.asarray(labels)), interpolation="antialiased", **geometry)
+            axes.imshow(label_layer(np.asarray(labels)), interpolation="antialiased", **place)
         axes.set_xlim(low[1], high[1])
         axes.set_ylim(high[0], low[0])
 
@@ -187,21 +170,14 @@ def _draw_slices(panels: Sequence[Any], row: Row, classes: int) -> None:
 def _draw_surfaces(panels: Sequence[Any], row: Row, classes: int) -> None:
     """Draw the surfaces of all label maps from the same direction and at the same scale."""
     panels[0].text(0.5, 0.5, "surfaces", transform=panels[0].transAxes, ha="center", va="center", color="#777777")
-    volumes, spacing = _upright(row.label_maps, row.arrays.geometry)
+    geometry = row.arrays.geometry
+    # the axes point right, anterior, superior, or are as stored if the orientation is unknown
+    grid = plan_grid(geometry, orientation="RAS" if geometry.is_placed else None, spacing=None)
+    volumes, spacing = [to_grid(labels, grid, labels=True) for labels in row.label_maps], grid.prepared_spacing
     view = View.around([volume > 0 for volume in volumes], spacing, SURFACE_SIDE, CAMERA)
     colors = {label: rgb / 255 for label, rgb in enumerate(rgb_table(classes).astype(float)) if label}
     for axes, volume in zip(panels[1:], volumes, strict=True):
         axes.imshow(antialiased(render(volume, spacing, view, colors)), interpolation="antialiased")
-
-
-def _cut(geometry: Geometry) -> Cut:
-    return Cut.across_largest_spacing(geometry) if geometry.is_placed else Cut.as_stored(geometry)
-
-
-def _upright(volumes: Sequence[Any], geometry: Geometry) -> tuple[list[Any], tuple[float, ...]]:
-    """Return label maps with the axes right, anterior, superior, or as stored if their orientation is unknown."""
-    grid = plan_grid(geometry, orientation="RAS" if geometry.is_placed else None, spacing=None)
-    return [to_grid(volume, grid, labels=True) for volume in volumes], grid.prepared_spacing
 
 
 def _crop(maps: Sequence[Any], shape: Sequence[int]) -> tuple[Floats, Floats]:

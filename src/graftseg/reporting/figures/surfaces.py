@@ -16,16 +16,12 @@ Floats = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[Any]
 
 LEVEL = 0.5
-SMOOTHING = 0.8
-"""Standard deviation of the Gaussian that smooths a class before its surface is found, in voxels."""
+SMOOTHING = 0.8  # standard deviation of the Gaussian that smooths a class before its surface is found, in voxels
 AMBIENT, DIFFUSE = 0.35, 0.7
-LIGHT = np.array([0.75, 0.55, -0.38])
-"""Direction to the light: toward the viewer, up, right."""
-MIN_STEP = 0.4
-"""Smallest step of a ray, as a fraction of a voxel."""
+LIGHT = np.array([0.75, 0.55, -0.38])  # direction to the light: toward the viewer, up, right
+MIN_STEP = 0.4  # smallest step of a ray, as a fraction of a voxel
 BISECTIONS = 12
-OPACITY = 0.55
-"""Opacity of a surface in front of another surface."""
+OPACITY = 0.55  # opacity of a surface in front of another surface
 
 
 @dataclass(frozen=True)
@@ -49,18 +45,12 @@ class Camera:
 
 @dataclass(frozen=True)
 class View:
-    """A camera and the square that it sees.
+    """A camera and the square that it sees."""
 
-    center: position of the center in mm
-    radius: half the side of the square in mm
-    distance: distance in mm from the center to the start of the rays, toward the viewer
-    size: side of the square in pixels
-    """
-
-    center: tuple[float, ...]
-    radius: float
-    distance: float
-    size: int
+    center: tuple[float, ...]  # position of the center in mm
+    radius: float  # half the side of the square in mm
+    distance: float  # distance in mm from the center to the start of the rays, toward the viewer
+    size: int  # side of the square in pixels
     camera: Camera = Camera()
 
     @classmethod
@@ -79,14 +69,10 @@ class View:
 
 @dataclass(frozen=True)
 class Surface:
-    """The first hit of each ray of a view.
+    """The first hit of each ray of a view."""
 
-    depth: distance in mm ``(H, W)`` from the start of the ray to the hit, infinite without a hit
-    shade: brightness ``(H, W)`` from 0 to 1
-    """
-
-    depth: Floats
-    shade: Floats
+    depth: Floats  # distance in mm ``(H, W)`` from the start of the ray to the hit, infinite without a hit
+    shade: Floats  # brightness ``(H, W)`` from 0 to 1
 
 
 def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoothing: float = SMOOTHING) -> Surface:
@@ -97,28 +83,24 @@ def cast(mask: npt.NDArray[np.bool_], spacing: Sequence[float], view: View, smoo
     volume = _Volume.of(mask, np.asarray(spacing, dtype=np.float64), smoothing)
     toward, up, right = view.camera.axes
     across = np.linspace(-view.radius, view.radius, view.size)
-    starts = (
-        np.asarray(view.center) + view.distance * toward - across[:, None, None] * up + across[None, :, None] * right
-    )
+    middle = np.asarray(view.center) + view.distance * toward
+    starts = (middle - across[:, None, None] * up + across[None, :, None] * right).reshape(-1, 3)
     depth = np.full(view.size**2, np.inf)
-    starts = starts.reshape(-1, 3)
     enter, leave = volume.crossed(starts, -toward)
     rays = np.flatnonzero(enter < leave)
     depth[rays] = volume.first_hit(starts[rays], -toward, enter[rays], leave[rays])
     shade = np.zeros(view.size**2)
     hits = np.flatnonzero(np.isfinite(depth))
     normals = volume.normals(starts[hits] - depth[hits, None] * toward) @ view.camera.axes.T
-    shade[hits] = _lambert(normals)
+    light = normals @ (LIGHT / np.linalg.norm(LIGHT))
+    shade[hits] = np.clip(AMBIENT + DIFFUSE * np.maximum(light, 0.0), 0.0, 1.0)
     return Surface(depth.reshape(view.size, -1), shade.reshape(view.size, -1))
 
 
 def render(
     labels: Labels, spacing: Sequence[float], view: View, colors: Mapping[int, Floats], smoothing: float = SMOOTHING
 ) -> Floats:
-    """Return a picture ``(H, W, 4)`` with values from 0 to 1, transparent where there is no surface.
-
-    ``colors`` are the red, green and blue of each shown label.
-    """
+    """Return a picture ``(H, W, 4)`` from 0 to 1, transparent without a surface. ``colors`` are RGB values by label."""
     surfaces = {label: cast(labels == label, spacing, view, smoothing) for label in colors}
     return blend([(surface, colors[label]) for label, surface in surfaces.items()])
 
@@ -151,16 +133,11 @@ def antialiased(picture: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Volume:
-    """A smoothed mask, cropped to its content.
+    """A smoothed mask, cropped to its content."""
 
-    field: the smoothed mask; the surface is where it is ``LEVEL``
-    distance: for points outside, a lower limit of the distance to the surface in mm
-    origin: position of the first voxel in mm
-    """
-
-    field: Floats
-    distance: Floats
-    origin: Floats
+    field: Floats  # the smoothed mask; the surface is where it is ``LEVEL``
+    distance: Floats  # for points outside, a lower limit of the distance to the surface in mm
+    origin: Floats  # position of the first voxel in mm
     spacing: Floats
 
     @classmethod
@@ -219,9 +196,3 @@ class _Volume:
         slopes = [self.at(self.field, points - step) - self.at(self.field, points + step) for step in steps]
         normals = np.stack(slopes, axis=-1) / self.spacing
         return np.asarray(normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-9))
-
-
-def _lambert(normals: Floats) -> Floats:
-    """Return the brightness of surfaces with normals toward the viewer, up and right, from 0 to 1."""
-    light = LIGHT / np.linalg.norm(LIGHT)
-    return np.asarray(np.clip(AMBIENT + DIFFUSE * np.maximum(normals @ light, 0.0), 0.0, 1.0))

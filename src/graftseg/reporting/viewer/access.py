@@ -11,19 +11,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self' data: blob:",
-        "worker-src 'self' blob:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self' data: blob:; worker-src 'self' blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Content security policy: no inline script, nothing from other origins."""
 HEADERS = {
@@ -88,7 +79,6 @@ class Gate:
         await (answer or self._app)(scope, receive, send_secured)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return an error if the request is not allowed."""
         headers = Headers(scope=scope)
         if headers.get("host") not in self._access.hosts:
             return PlainTextResponse("wrong host", 421)

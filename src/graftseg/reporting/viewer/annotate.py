@@ -11,13 +11,11 @@ from graftseg.data.annotation import AnnotationFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.store import find_store, open_store
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
-from graftseg.reporting.viewer.annotator import Annotator
+from graftseg.reporting.viewer.annotator import Annotator, Suggestions
 from graftseg.reporting.viewer.collection import require_case
-from graftseg.reporting.viewer.launch import require_front_end, serve
-from graftseg.reporting.viewer.remembered_address import remembered_address
+from graftseg.reporting.viewer.launch import remembered_address, require_front_end, serve
 from graftseg.reporting.viewer.retraining import Retraining
 from graftseg.reporting.viewer.server import Viewer, create_app
-from graftseg.reporting.viewer.suggestions import Suggestions
 from graftseg.reporting.viewer.view import report_of
 
 
@@ -47,7 +45,7 @@ def annotate(
         access, listener = remembered_address(folder.path / "server.json", port)
         app = create_app(viewer, access, routes.routes(), routes.session)
         annotator.prefetch()
-        serve(app, listener, access, print_address, case=case, browser=browser)
+        serve(app, listener, access, print_address, case, browser)
 
 
 def make_annotator(run: RunFolder, root: Path, folder: AnnotationFolder, device: torch.device) -> Annotator:

@@ -1,5 +1,8 @@
 """HTTP routes of the annotation: open a case, add strokes, finish a case, and continue the training."""
 
+from collections.abc import Callable
+from threading import Lock
+from time import monotonic
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,14 +15,13 @@ from starlette.routing import Route
 from graftseg.core.errors import Code, UserError
 from graftseg.data.annotation import RUN, Action, Draft, parse_runs
 from graftseg.reporting.viewer.annotator import Annotator
-from graftseg.reporting.viewer.leases import Leases
 from graftseg.reporting.viewer.retraining import Retraining
 from graftseg.reporting.viewer.server import OCTET_STREAM
 from graftseg.reporting.viewer.volumes import as_nifti
 
+LEASE_SECONDS = 10.0  # a lease ends if its tab sends no request for this time, because the tab may have been closed
 MAX_JSON_BYTES = 1000
-MIN_STROKE_BYTES = 2**16
-"""Strokes up to this size are accepted even for tiny scans."""
+MIN_STROKE_BYTES = 2**16  # strokes up to this size are accepted even for tiny scans
 
 
 class _TabRequest(BaseModel):
@@ -31,9 +33,39 @@ class _TabRequest(BaseModel):
 
 
 class _FinishRequest(_TabRequest):
-    """What to do with a case."""
-
     action: Action
+
+
+class Leases:
+    """The browser tab that may change each case, and the time of its last request. Other tabs only show it."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock, self._lock = clock, Lock()
+        self._held: dict[int, tuple[str, float]] = {}
+        self._seconds: dict[int, float] = {}
+
+    def take(self, case: int, tab: str) -> bool:
+        """Give the lease of a case to a tab, unless another tab has it. Return whether the tab has the lease."""
+        with self._lock:
+            now = self._clock()
+            holder, last_request = self._held.get(case, (tab, now))
+            is_held = now - last_request < LEASE_SECONDS
+            if is_held and holder != tab:
+                return False
+            if is_held:
+                self._seconds[case] = self._seconds.get(case, 0.0) + now - last_request
+            self._held[case] = tab, now
+            return True
+
+    def collect_seconds(self, case: int) -> float:
+        """Return the time for which a tab has had the lease of a case, since the last call."""
+        with self._lock:
+            return self._seconds.pop(case, 0.0)
+
+    def release(self, case: int) -> None:
+        """End the lease of a case."""
+        with self._lock:
+            self._held.pop(case, None)
 
 
 class AnnotationRoutes:
@@ -67,9 +99,8 @@ class AnnotationRoutes:
     def show_draft(self, request: Request) -> Response:
         """Send the drawing of a case."""
         number = self._number(request)
-        draft, scan = self._annotator.draft(number), self._annotator.reader.scan(number)
-        turn = self._annotator.reader.turn(number)
-        count, drawing = draft.snapshot()
+        count, drawing = self._annotator.draft(number).snapshot()
+        scan, turn = self._annotator.reader.scan(number), self._annotator.reader.turn(number)
         volume = drawing.reshape(turn.to_volume(scan.array[0]).shape, order="F")
         return Response(as_nifti(volume, turn.spacing), media_type=OCTET_STREAM, headers={"x-seq": str(count)})
 
@@ -95,22 +126,18 @@ class AnnotationRoutes:
     async def reset(self, request: Request) -> Response:
         """Discard all strokes of a draft."""
         number, body = self._number(request), await _parsed(request, _TabRequest)
-        self._require_lease(number, body.tab)
-        draft = await run_in_threadpool(self._annotator.draft, number)
-        self._require_all_strokes(draft.count, body.seq)
+        await self._draft_to_change(number, body)
         return JSONResponse({"seq": await run_in_threadpool(self._annotator.restart, number)})
 
     async def finish(self, request: Request) -> Response:
         """Accept, skip or reject a case."""
         number, body = self._number(request), await _parsed(request, _FinishRequest)
-        self._require_lease(number, body.tab)
-        draft = await run_in_threadpool(self._annotator.draft, number)
-        self._require_all_strokes(draft.count, body.seq)
+        draft = await self._draft_to_change(number, body)
         await run_in_threadpool(self._save_time, number, draft)
         finished = await run_in_threadpool(self._annotator.finish, number, body.action)
         self._leases.release(number)
         self._annotator.prefetch()
-        return JSONResponse({"file": finished.file, "changed": finished.changed, "next": finished.next_case})
+        return JSONResponse(finished)
 
     async def training(self, request: Request) -> Response:
         """Start a continued training (POST), or return its progress (GET)."""
@@ -133,15 +160,17 @@ class AnnotationRoutes:
             name = self._annotator.cases[number].name
             raise UserError(Code.FOLDER_LOCKED, name, "another tab is changing this case", "close the other tab")
 
-    @staticmethod
-    def _require_all_strokes(count: int, seq: int) -> None:
-        if seq != count:
-            finding = f"the page has {seq} strokes, but {count} are saved"
+    async def _draft_to_change(self, number: int, body: _TabRequest) -> Draft:
+        """Return the draft of a case. Raise if another tab has the lease, or if the page shows other strokes."""
+        self._require_lease(number, body.tab)
+        draft = await run_in_threadpool(self._annotator.draft, number)
+        if body.seq != draft.count:
+            finding = f"the page has {body.seq} strokes, but {draft.count} are saved"
             raise UserError(Code.RUN_MISMATCH, "draft", finding, "wait until all strokes are saved, or reload the page")
+        return draft
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Read the body of a request up to a number of bytes."""
     content = bytearray()
     try:
         async for chunk in request.stream():
@@ -154,7 +183,6 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 async def _parsed(request: Request, model: type[Any]) -> Any:
-    """Parse the JSON body of a request."""
     try:
         return model.model_validate_json(await _body(request, MAX_JSON_BYTES))
     except ValidationError:

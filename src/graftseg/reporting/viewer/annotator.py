@@ -1,37 +1,78 @@
-"""The cases that can be annotated, with their drafts, states and ranks."""
+"""The cases that can be annotated: predictions and ranking by the network of a run, drafts and states."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
+import torch
 
 from graftseg.core.errors import UserError
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.files import read_json, write_json
+from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.types import Case
-from graftseg.data.annotation import STATES, Action, AnnotationFolder, Canvas, Draft, Drawing
+from graftseg.data.annotation import STATES, Action, AnnotationFolder, Canvas, Draft
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
-from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, MapName, ReadScan, ViewedCase
-from graftseg.reporting.viewer.suggestions import Suggestions
+from graftseg.inference.ensemble import Ensemble, folder_of_network
+from graftseg.inference.label_maps import ExtraMaps, ScanMaps
+from graftseg.inference.ranking import DEFAULT_ORDER
+from graftseg.inference.ranking.rank import rank_run
+from graftseg.reporting.viewer.collection import CaseReader, Collection, ViewedCase
 from graftseg.reporting.viewer.volumes import Turn
 
+MAPS = ExtraMaps(uncertainty=True)
+CACHED_PREDICTIONS = 4  # number of predictions that are kept in memory
 
-@dataclass(frozen=True)
-class Finished:
-    """The result of a finished case.
 
-    file: the saved label map, relative to the folder of data; None if none was saved
-    changed: number of changed voxels
-    next_case: number of the case to annotate next, None if all cases are done
-    """
+class Suggestions:
+    """The network of a run, its latest predictions, and its ranking of the unlabeled scans."""
 
-    file: str | None
-    changed: int
-    next_case: int | None
+    def __init__(self, run: RunFolder, dataset: Dataset, device: torch.device) -> None:
+        folder, _ = folder_of_network(run, "shipped", None)
+        self.run, self._dataset, self.device = run, dataset, device
+        self._networks = Ensemble.load(ensemble_members(folder, None), device, (), "shipped")
+        self._network_folder = folder
+        self._cache: dict[str, ScanMaps] = {}
+        self._lock = Lock()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the class names, background first."""
+        return self._networks.classes
+
+    @property
+    def model(self) -> str:
+        """Return the checksum of the weights."""
+        return self._networks.identity()
+
+    def maps(self, case: Case) -> ScanMaps:
+        """Return the label map and the uncertainty map of a scan."""
+        with self._lock:
+            if case.name not in self._cache:
+                while len(self._cache) >= CACHED_PREDICTIONS:
+                    del self._cache[next(iter(self._cache))]
+                scan = self._dataset.reader.image(case)
+                self._cache[case.name] = self._networks.predict_scan(scan, case.images[0], MAPS)
+            return self._cache[case.name]
+
+    def ranking(self, file: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return rank, uncertainty and reasons by case. ``file`` stores the ranking for the next call."""
+        stored = read_json(file) if file.is_file() else {}
+        # a stored ranking may be from another network or in another order
+        is_current = stored.get("model") == self.model and stored.get("by", "uncertainty") == DEFAULT_ORDER
+        ranked: dict[str, dict[str, Any]] = stored["cases"] if is_current else {}
+        if not set(names) <= ranked.keys():
+            rows = rank_run(self._network_folder, self._dataset.root, None, self.device).rows
+            ranked = {
+                row.case: {"rank": rank, "uncertainty": row.uncertainty, "reasons": list(row.reasons)}
+                for rank, row in enumerate(rows, start=1)
+            }
+            write_json(file, {"model": self.model, "by": DEFAULT_ORDER, "cases": ranked})
+        return {name: ranked[name] for name in names if name in ranked}
 
 
 class Annotator:
@@ -52,13 +93,10 @@ class Annotator:
         self._finish_interrupted()
 
     def _collect(self) -> Collection:
-        """Return the cases with the maps that the network predicts when they are read."""
         viewed = []
         for case in self.cases:
-            maps: dict[MapName, ReadScan] = {
-                "prediction": partial(self._predicted, case, "labels"),
-                "uncertainty": partial(self._predicted, case, "uncertainty"),
-            }
+            names = {"prediction": "labels", "uncertainty": "uncertainty"}
+            maps = {layer: partial(self._predicted, case, name) for layer, name in names.items()}
             viewed.append(ViewedCase(case.name, case.split, partial(self._dataset.reader.image, case), maps))
         return Collection("run", self.suggestions.run.path.resolve().name, self.suggestions.classes, tuple(viewed))
 
@@ -72,26 +110,31 @@ class Annotator:
 
     def use_run(self, run: RunFolder) -> None:
         """Predict and rank with the network of another run, such as a continuation of this run."""
-        self.suggestions = self.suggestions.with_run(run)
+        self.suggestions = Suggestions(run, self._dataset, self.suggestions.device)
         for number in range(len(self.cases)):
             self.reader.forget(number)
         self.ranking = self._rank()
         self.prefetch()
 
     def draft(self, number: int) -> Draft:
-        """Return the draft of a case. A new draft starts from the label map of the case, or from the prediction.
-
-        Raise a UserError if the label map is in a format that cannot be saved.
-        """
+        """Return the draft of a case. Raise a UserError if its label map is in a format that cannot be saved."""
         self.folder.target(self.cases[number])
         with self._lock:
             if number not in self._drafts:
-                folder, canvas = self.folder.draft(self.cases[number].name), self._canvas(number)
-                if Draft.exists(folder):
-                    self._drafts[number] = Draft(folder, canvas)
-                else:
-                    self._drafts[number] = Draft.begin(folder, canvas, *self._first_labels(number))
+                self._drafts[number] = self._open(number)
             return self._drafts[number]
+
+    def _open(self, number: int) -> Draft:
+        """Open a draft, or start a new one from the label map of the case or from the prediction."""
+        case, canvas = self.cases[number], self._canvas(number)
+        folder = self.folder.draft(case.name)
+        if Draft.exists(folder):
+            return Draft(folder, canvas)
+        if case.label is not None:
+            labels = self._dataset.reader.label(case).array.astype(np.uint8)
+            return Draft.begin(folder, canvas, labels, {"from": "label"})
+        about: dict[str, object] = {"from": "prediction", "model": self.suggestions.model}
+        return Draft.begin(folder, canvas, self.suggestions.maps(case).labels, about)
 
     def restart(self, number: int) -> int:
         """Discard all strokes of a draft and return the number of its last stroke.
@@ -111,25 +154,20 @@ class Annotator:
         with self._lock:
             self._drafts.pop(number, None)
 
-    def _first_labels(self, number: int) -> tuple[Drawing, dict[str, object]]:
-        """Return the label map that a new draft starts from, and a description of its origin."""
-        case = self.cases[number]
-        if case.label is not None:
-            return self._dataset.reader.label(case).array.astype(np.uint8), {"from": "label"}
-        return self.suggestions.maps(case).labels, {"from": "prediction", "model": self.suggestions.model}
-
     def _canvas(self, number: int) -> Canvas:
         geometry = self.reader.scan(number).geometry
         turn = Turn.of(geometry)
         shape = turn.to_volume(np.empty(geometry.shape, np.uint8)).shape
+        return Canvas(
+            geometry,
+            lambda labels: turn.to_volume(labels).ravel(order="F"),
+            lambda drawing: turn.to_scan(drawing.reshape(shape, order="F")),
+        )
 
-        def to_labels(drawing: Drawing) -> Drawing:
-            return turn.to_scan(drawing.reshape(shape, order="F"))
-
-        return Canvas(geometry, lambda labels: turn.to_volume(labels).ravel(order="F"), to_labels)
-
-    def finish(self, number: int, action: Action) -> Finished:
+    def finish(self, number: int, action: Action) -> dict[str, Any]:
         """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft.
+
+        Return the saved file, if any, the number of changed voxels, and the case to annotate next, if any.
 
         The time of a skipped case is counted from 0 again, so the times in the log can be added up.
         """
@@ -144,12 +182,12 @@ class Annotator:
             draft.set_seconds(0.0)
         else:
             self._remove(number, draft)
-        return Finished(file, changed, self.next_case())
+        return {"file": file, "changed": changed, "next": self.next_case()}
 
     def _record(self, number: int, action: Action, changed: int, seconds: float) -> None:
         name = self.cases[number].name
-        facts = {"changed_voxels": changed, "seconds": round(seconds, 1), "model": self.suggestions.model}
-        self.folder.log(name, action, facts)
+        about = {"changed_voxels": changed, "seconds": round(seconds, 1), "model": self.suggestions.model}
+        self.folder.log(name, action, about)
         self._states[name] = STATES[action]
 
     def _finish_interrupted(self) -> None:
@@ -180,16 +218,15 @@ class Annotator:
     def next_case(self) -> int | None:
         """Return the most useful case that is neither labeled nor rejected, open cases before skipped cases."""
         unlabeled = [number for number in self.order() if self.cases[number].label is None]
-        candidates = [number for state in ("open", "skipped") for number in unlabeled if self.state(number) == state]
-        return next(iter(candidates), None)
+        return next((each for state in ("open", "skipped") for each in unlabeled if self.state(each) == state), None)
 
     def prefetch(self) -> None:
         """Predict the next case in the background, so that it opens at once."""
-        if (number := self.next_case()) is not None:
-            Thread(target=self._predict_quietly, args=(self.cases[number],), daemon=True).start()
+        if (number := self.next_case()) is None:
+            return
 
-    def _predict_quietly(self, case: Case) -> None:
-        try:
-            self.suggestions.maps(case)
-        except UserError:
-            return  # the error is shown when the case is opened
+        def predict(case: Case) -> None:
+            with suppress(UserError):  # the error is shown when the case is opened
+                self.suggestions.maps(case)
+
+        Thread(target=predict, args=(self.cases[number],), daemon=True).start()

@@ -1,9 +1,15 @@
-"""The cases that the viewer shows: scans of a run, a folder of data, a folder of label maps, or one scan."""
+"""The cases that the viewer shows: scans of a run, a folder of data, a folder of label maps, or one scan.
 
-from collections.abc import Callable, Iterable, Mapping
+Scans and maps are read from their files when they are needed. The latest are cached in memory.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +19,6 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import class_name
 from graftseg.core.predictions import MANIFEST, PredictedCase, read_manifest
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
-from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.nifti import first_voxels, is_nifti
 from graftseg.data.formats.scan import Scan
@@ -25,17 +30,16 @@ from graftseg.evaluation.references import references_in, stored_image
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.results import Results, case_dice, read_results
+from graftseg.reporting.viewer.volumes import Turn, compact
 
 Kind = Literal["run", "data", "labels", "scan"]
-MapName = Literal["reference", "prediction", "uncertainty"]
 ReadScan = Callable[[], Scan]
-MAX_LABEL_VALUES = 64
-"""Scans with more different values than this are images, not label maps."""
-MAX_LABEL = 255
-"""Scans with larger values are images, not label maps."""
+MAX_LABEL_VALUES = 64  # scans with more different values than this are images, not label maps
+MAX_LABEL = 255  # scans with larger values are images, not label maps
 PEEKED_VOXELS = 2**20
 """Voxels at the start of a file that are read first. They may show that it is an image. A whole CT takes seconds."""
 REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"
+CACHE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -49,20 +53,15 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class ViewedCase:
-    """A case to show.
-
-    image: function that reads the image ``(C, *space)``
-    maps: functions that read the maps ``(*space)`` by name
-    dice: mean Dice over the classes
-    uncertainty: mean uncertainty of the prediction
-    """
+    """A case to show."""
 
     name: str
     split: str
-    image: ReadScan
-    maps: Mapping[MapName, ReadScan] = field(default_factory=dict)
-    dice: float | None = None
-    uncertainty: float | None = None
+    image: ReadScan  # function that reads the image ``(C, *space)``
+    # functions that read the maps ``(*space)`` named reference, prediction and uncertainty
+    maps: Mapping[str, ReadScan] = field(default_factory=dict)
+    dice: float | None = None  # mean Dice over the classes
+    uncertainty: float | None = None  # mean uncertainty of the prediction
     scores: tuple[ClassScore, ...] = ()
 
     @property
@@ -93,9 +92,7 @@ def collect(what: Path) -> Collection:
     title = what.resolve().name
     if (what / "imagesTr").is_dir():
         dataset = read_layout(what)
-        return Collection(
-            "data", title, _class_names(dataset.classes), tuple(map(partial(_of_dataset, dataset), dataset.cases))
-        )
+        return Collection("data", title, _class_names(dataset.classes), tuple(_of_dataset(dataset)))
     if (what / MANIFEST).is_file():
         manifest = read_manifest(what, REMEDY)
         cases = tuple(_of_prediction(what, predicted) for predicted in manifest.cases) if manifest else ()
@@ -113,48 +110,28 @@ def require_case(collection: Collection, case: str, what: Path) -> None:
         raise UserError(Code.UNKNOWN_NAME, f"--case {case}", finding, f"choose a case such as {names[0]}")
 
 
-def first_case(collection: Collection, case: str) -> int | None:
-    """Return the number of the case that the page opens first, or None if only the page knows it."""
-    if case:
-        return next(number for number, viewed in enumerate(collection.cases) if viewed.name == case)
-    return 0 if collection.kind in ("run", "scan") else None  # the page sorts the cases of a folder
-
-
 def collect_run(run: RunFolder) -> Collection:
-    """Return the tested cases of a run, worst first, and then the scans that it was trained on.
-
-    The cases that each fold holds out are tested by the network of the fold.
-    """
+    """Return the tested cases of a run, worst first, and then the scans that it was trained on."""
     folder, _ = folder_of_network(run, "shipped", None)
     facts = folder.training_manifest() if folder.exists else folder.fold(0).training_manifest()
     classes = tuple(facts["store"]["classes"])
-    held_out = _held_out_cases(run, classes) if run.folds_file.is_file() else []
+    held_out = []
+    for number, names in enumerate(held_out_by_fold(run) if run.folds_file.is_file() else ()):
+        cases_of_fold = _tested_cases(run.fold(number).predictions, classes)
+        split = f"held out of fold {number}"
+        held_out += [replace(case, split=split) for case in cases_of_fold if case.name in names]
     # the ensemble of all folds has seen every held-out case, so the network of the fold comes first
-    tested = _sorted_by_dice(_unique([*held_out, *_tested_cases(folder.predictions, classes)]))
+    tested = _unique([*held_out, *_tested_cases(folder.predictions, classes)])
+    tested.sort(key=lambda case: (case.dice is None, case.dice, case.name))
     cases = _unique([*tested, *_training_cases(folder)])
     return Collection("run", run.path.resolve().name, classes, tuple(cases))
 
 
-def _held_out_cases(run: RunFolder, classes: tuple[str, ...]) -> list[ViewedCase]:
-    """Return the held-out cases of all finished folds."""
-    cases = []
-    for number, names in enumerate(held_out_by_fold(run)):
-        tested = _tested_cases(run.fold(number).predictions, classes)
-        cases += [replace(case, split=f"held out of fold {number}") for case in tested if case.name in names]
-    return cases
-
-
 def _unique(cases: Iterable[ViewedCase]) -> list[ViewedCase]:
-    """Return the first case with each name."""
     by_name: dict[str, ViewedCase] = {}
     for case in cases:
         by_name.setdefault(case.name, case)
     return [*by_name.values()]
-
-
-def _sorted_by_dice(cases: Iterable[ViewedCase]) -> list[ViewedCase]:
-    """Sort cases by Dice, worst first. Cases without scores come last."""
-    return sorted(cases, key=lambda case: (case.dice is None, case.dice, case.name))
 
 
 def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCase]:
@@ -163,9 +140,7 @@ def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCas
         return []
     results = read_results(predictions)
     references = _references(results, manifest.cases, predictions, classes)
-    return [
-        _of_prediction(predictions, predicted, references.get(predicted.case), results) for predicted in manifest.cases
-    ]
+    return [_of_prediction(predictions, each, references.get(each.case), results) for each in manifest.cases]
 
 
 def _references(
@@ -182,29 +157,25 @@ def _references(
 def _of_prediction(
     folder: Path, predicted: PredictedCase, reference: ReadScan | None = None, results: Results | None = None
 ) -> ViewedCase:
-    maps: dict[MapName, ReadScan] = {} if reference is None else {"reference": reference}
+    maps: dict[str, ReadScan] = {} if reference is None else {"reference": reference}
     maps["prediction"] = partial(read_label, folder / predicted.output)
     if predicted.uncertainty is not None:
         maps["uncertainty"] = partial(_read_levels, folder / predicted.uncertainty)
-    rows = [] if results is None else [row for row in results.evaluation.rows if row.case == predicted.case]
-    return ViewedCase(
-        predicted.case,
-        "test",
-        partial(_predicted_image, folder, predicted),
-        maps,
-        dice=case_dice(results.evaluation).get(predicted.case) if results is not None else None,
-        uncertainty=predicted.mean_uncertainty,
-        scores=tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows),
-    )
+    case = ViewedCase(predicted.case, "test", partial(_predicted_image, folder, predicted), maps)
+    case = replace(case, uncertainty=predicted.mean_uncertainty)
+    if results is None:
+        return case
+    rows = (row for row in results.evaluation.rows if row.case == predicted.case)
+    scores = tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows)
+    return replace(case, dice=case_dice(results.evaluation).get(predicted.case), scores=scores)
 
 
 def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:
     """Read the scan of a predicted case, from its files or from the store that it was predicted from."""
     images = [folder / path for path in predicted.images]
     if not images or not all(path.exists() for path in images):
-        raise UserError(
-            Code.FILE_MISSING, predicted.case, "the scan has been moved or deleted", "put it back or predict again"
-        )
+        finding = "the scan has been moved or deleted"
+        raise UserError(Code.FILE_MISSING, predicted.case, finding, "put it back or predict again")
     if predicted.sha256 is None:
         return read_case(images, VOLUMES_ARE_CHANNELS)
     store = open_store(images[0].parents[1])
@@ -225,16 +196,16 @@ def _training_cases(run: RunFolder) -> list[ViewedCase]:
         return []
     root = Path(store.root)
     if (root / "imagesTr").is_dir():
-        dataset = read_layout(root)
-        return [_of_dataset(dataset, case) for case in dataset.cases]
+        return _of_dataset(read_layout(root))
     return [ViewedCase(case.name, case.split, partial(stored_image, store, case)) for case in store.cases]
 
 
-def _of_dataset(dataset: Dataset, case: Case) -> ViewedCase:
-    maps: dict[MapName, ReadScan] = {}
-    if case.label is not None:
-        maps["reference"] = partial(dataset.reader.label, case)
-    return ViewedCase(case.name, case.split, partial(dataset.reader.image, case), maps)
+def _of_dataset(dataset: Dataset) -> list[ViewedCase]:
+    cases = []
+    for case in dataset.cases:
+        maps = {} if case.label is None else {"reference": partial(dataset.reader.label, case)}
+        cases.append(ViewedCase(case.name, case.split, partial(dataset.reader.image, case), maps))
+    return cases
 
 
 def _of_scans(what: Path, title: str) -> Collection:
@@ -253,9 +224,9 @@ def _of_scans(what: Path, title: str) -> Collection:
 def _label_values(path: Path) -> list[int]:
     """Return the values of a scan if it is a label map, else an empty list."""
     try:
-        if not is_label_map(path) or (
-            is_nifti(path) and not _may_be_labels(np.unique(first_voxels(path, PEEKED_VOXELS)))
-        ):
+        if not is_label_map(path):
+            return []
+        if is_nifti(path) and not _may_be_labels(np.unique(first_voxels(path, PEEKED_VOXELS))):
             return []
         values = np.unique(read_label(path).array)
     except UserError:
@@ -291,3 +262,66 @@ def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.
     values[(reference == 0) & (prediction > 0)] = 2
     values[(reference > 0) & (prediction > 0) & (reference != prediction)] = 3
     return values
+
+
+class CaseReader:
+    """Scans ``(C, *space)`` and maps ``(*space)`` by the number of the case."""
+
+    def __init__(self, cases: Sequence[ViewedCase]) -> None:
+        self.cases = cases
+        self._cache: OrderedDict[tuple[int, str], Scan] = OrderedDict()
+        self._lock = Lock()
+
+    def scan(self, number: int) -> Scan:
+        """Return the scan of a case."""
+        return self._read(number, "image", self.cases[number].image)
+
+    def read_ahead(self, number: int) -> None:
+        """Start to read a scan in the background, before it is requested."""
+
+        def read() -> None:
+            with suppress(UserError):  # the request for this case reports the error
+                self.scan(number)
+
+        Thread(target=read, daemon=True).start()
+
+    def turn(self, number: int) -> Turn:
+        """Return the reorientation of a case for the browser."""
+        return Turn.of(self.scan(number).geometry)
+
+    def layer(self, number: int, name: str) -> NDArray[Any]:
+        """Return a map of a case on the grid of its scan. ``difference`` compares reference and prediction."""
+        if name == "difference":
+            return difference(self._map(number, "reference"), self._map(number, "prediction"))
+        return self._map(number, name)
+
+    def _map(self, number: int, name: str) -> NDArray[Any]:
+        case = self.cases[number]
+        array, shape = self._read(number, name, case.maps[name]).array, self.scan(number).geometry.shape
+        if array.shape != shape:
+            finding = f"the {name} has the shape {array.shape}, but the scan has {shape}"
+            raise UserError(Code.GEOMETRY_MISMATCH, case.name, finding, "use a label map on the grid of the scan")
+        return array
+
+    def forget(self, number: int) -> None:
+        """Read a case again the next time, because its files changed."""
+        with self._lock:
+            for key in [key for key in self._cache if key[0] == number]:
+                del self._cache[key]
+
+    def _read(self, number: int, name: str, read: Callable[[], Scan]) -> Scan:
+        with self._lock:
+            key = number, name
+            if key not in self._cache:
+                self._cache[key] = _compact(read())
+            self._cache.move_to_end(key)
+            while len(self._cache) > 1 and sum(scan.array.nbytes for scan in self._cache.values()) > CACHE_BYTES:
+                self._cache.popitem(last=False)
+            return self._cache[key]
+
+
+def _compact(scan: Scan) -> Scan:
+    """Convert a uint16 label map with values up to 255 to uint8, and a larger type to int16 if all values are kept."""
+    if scan.array.dtype == np.uint16 and scan.array.ndim == len(scan.geometry.shape) and scan.array.max() <= 255:
+        return Scan(scan.array.astype(np.uint8), scan.geometry)
+    return Scan(compact(scan.array), scan.geometry)

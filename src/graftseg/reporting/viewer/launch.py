@@ -1,18 +1,24 @@
 """Start the viewer: choose a port, print the address, open the browser, and serve until Ctrl-C."""
 
+import json
 import logging
+import os
 import signal
 import socket
 import webbrowser
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread, Timer
 from time import sleep
 from urllib.parse import quote
 
 import uvicorn
+from pydantic import BaseModel, Field, ValidationError
 from starlette.types import ASGIApp
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import write_errors
+from graftseg.core.reading import read_bytes
 from graftseg.reporting.viewer.access import Access
 from graftseg.reporting.viewer.server import STATIC
 
@@ -40,12 +46,41 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
+class _Address(BaseModel):
+    port: int = Field(ge=1, le=65535)
+    token: str = Field(min_length=32, max_length=100)
+
+
+def remembered_address(path: Path, port: int) -> tuple[Access, socket.socket]:
+    """Return the access and the socket of a server. Port 0 uses the last port again, or a free port if it is in use.
+
+    The file ``path`` stores port and token, so that an open page works again after the server was restarted. Only its
+    owner can read it.
+    """
+    try:
+        last = _Address.model_validate_json(read_bytes(path, 4096))
+    except (OSError, ValidationError):
+        last = None
+    try:
+        listener = listen(port or (last.port if last else 0))
+    except UserError:
+        if port:
+            raise
+        listener = listen(0)
+    used_port = listener.getsockname()[1]
+    access = Access(used_port, last.token) if last and last.port == used_port else Access(used_port)
+    with write_errors(path):
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            json.dump({"port": used_port, "token": access.token}, stream)
+    return access, listener
+
+
 def serve(
     app: ASGIApp,
     listener: socket.socket,
     access: Access,
     print_address: Callable[[str], None],
-    *,
     case: str,
     browser: bool,
     should_stop: Callable[[], bool] | None = None,
@@ -69,12 +104,12 @@ def serve(
         timer.daemon = True
         timer.start()
     if should_stop is not None:
-        Thread(target=_stop_when, args=(server, should_stop), daemon=True).start()
+
+        def wait() -> None:
+            while not should_stop():
+                sleep(1.0)
+            server.should_exit = True
+
+        Thread(target=wait, daemon=True).start()
     with listener:
         server.run(sockets=[listener])
-
-
-def _stop_when(server: uvicorn.Server, should_stop: Callable[[], bool]) -> None:
-    while not should_stop():
-        sleep(1.0)
-    server.should_exit = True

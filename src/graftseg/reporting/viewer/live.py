@@ -1,14 +1,21 @@
-"""Messages about the progress of a run, read from its files: state, new points of curves, new snapshots."""
+"""The progress of a run, read from its files and sent to the page: state, new points of curves, new snapshots."""
 
+import json
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from itertools import accumulate
 from os import SEEK_END
 from time import monotonic
 from typing import Any
 
+import anyio
 import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import parse_json
@@ -17,13 +24,12 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.slices import to_gray
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.reporting.folder import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
-from graftseg.reporting.orientation import Orientation, orientation_of
+from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Pixels, encode_png, rgb_table
 
-MAX_POINTS = 400
-"""Largest number of points of a curve in one message."""
-RATE_SECONDS = 20.0
-"""The step rate is the mean over this time."""
+MAX_POINTS = 400  # largest number of points of a curve in one message
+POLL_SECONDS = 1.0  # time between two reads of the files of the run
+RATE_SECONDS = 20.0  # the step rate is the mean over this time
 Message = tuple[str, dict[str, Any]]
 Point = list[float]
 
@@ -71,33 +77,21 @@ class LiveRun:
         return lines
 
     def _state(self) -> dict[str, Any]:
-        rate = self._rate()
-        left = (self._total - self._step) / rate if rate else None
-        return {
-            "status": self._run.status,
-            "step": self._step,
-            "total": self._total,
-            "steps_per_second": rate,
-            "remaining": left,
-            "stages": self._stages,
-        }
-
-    def _rate(self) -> float | None:
         now = self._clock()
         self._times.append((now, self._step))
         while now - self._times[0][0] > RATE_SECONDS and len(self._times) > 2:
             self._times.popleft()
         then, first = self._times[0]
-        return (self._step - first) / (now - then) if now > then and self._step > first else None
+        rate = (self._step - first) / (now - then) if now > then and self._step > first else None
+        left = (self._total - self._step) / rate if rate else None
+        progress = {"status": self._run.status, "step": self._step, "total": self._total}
+        return progress | {"steps_per_second": rate, "remaining": left, "stages": self._stages}
 
 
 def stages_of(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the method, the first and the last step of each stage."""
-    ends = list(accumulate(stage.steps for stage in recipe.stages))
-    return [
-        {"method": stage.method, "first": end - stage.steps + 1, "last": end}
-        for stage, end in zip(recipe.stages, ends, strict=True)
-    ]
+    stages = zip(recipe.stages, accumulate(stage.steps for stage in recipe.stages), strict=True)
+    return [{"method": each.method, "first": end - each.steps + 1, "last": end} for each, end in stages]
 
 
 def curves_of(lines: list[dict[str, Any]]) -> dict[str, list[Point]]:
@@ -119,25 +113,44 @@ def thinned(curves: dict[str, list[Point]]) -> dict[str, list[Point]]:
     return {name: points[(len(points) - 1) % strides[name] :: strides[name]] for name, points in curves.items()}
 
 
-class SnapshotPictures:
-    """The pictures in the snapshots of a run."""
+def live_routes(run: RunFolder, has_ended: Callable[[], bool] | None = None) -> list[Route]:
+    """Return the routes of a run: a stream of events, and the pictures of snapshots.
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
+    ``has_ended`` returns whether the training has ended, if the server belongs to the training and ends with it. By
+    default, the training has ended when no process trains the run.
+    """
+    # cached, because opening a store of many scans takes long
+    orientation = cache(lambda: orientation_of(read_recipe(run), read_store(run), has_volumes=None))
 
-    @cached_property
-    def _orientation(self) -> Orientation:
-        """Return the orientation of all pictures. It is cached, because opening a store of many scans takes long."""
-        return orientation_of(read_recipe(self._run), read_store(self._run), has_volumes=None)
+    async def events(request: Request) -> Response:
+        return StreamingResponse(_events(LiveRun(run), has_ended), media_type="text/event-stream")
 
-    def png(self, step: int, name: str) -> bytes | None:
-        """Return an array of a snapshot as a PNG file, or None if there is no such array."""
-        path = snapshot_paths(self._run).get(step)
+    def picture(request: Request) -> Response:
+        step, name = request.path_params["step"], request.path_params["name"]
         try:
-            array = None if path is None else read_snapshot(path).arrays.get(name)
-        except UserError:
-            return None
-        return None if array is None else encode_png(_pixels(name, self._orientation.training_plane(array)))
+            array = read_snapshot(snapshot_paths(run)[step]).arrays[name]
+        except (KeyError, UserError):
+            raise HTTPException(404) from None
+        pixels = _pixels(name, orientation().training_plane(array))
+        return Response(encode_png(pixels), media_type="image/png")
+
+    return [Route("/api/live", events), Route("/api/snapshots/{step:int}/{name}.png", picture)]
+
+
+async def _events(live: LiveRun, has_ended: Callable[[], bool] | None) -> AsyncIterator[str]:
+    """Yield all new messages of a run, and ``end`` after its training has ended."""
+    is_over = False
+    while not is_over:
+        is_over = await run_in_threadpool(has_ended or (lambda: not live.is_running))
+        for message in await run_in_threadpool(lambda: list(live.new_messages())):
+            yield _event(*message)
+        if not is_over:
+            await anyio.sleep(POLL_SECONDS)
+    yield _event("end", {"closes": has_ended is not None})
+
+
+def _event(name: str, content: dict[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(content)}\n\n"
 
 
 def _pixels(name: str, plane: Any) -> Pixels:

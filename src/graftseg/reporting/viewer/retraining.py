@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT
 from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal
@@ -12,20 +13,16 @@ from graftseg.core.files import check_target_file
 from graftseg.core.reading import read_text
 from graftseg.core.run_folder import RunFolder
 
-State = Literal["idle", "running", "finished", "failed"]
 SHOWN_LINES = 8
 
 
 class Retraining:
-    """The training that a button of the page starts. Its output goes to the file ``log``.
-
-    ``use`` is called with the finished run, unless its Dice is lower than before.
-    """
+    """The training that a button starts. Its output goes to ``log``. ``use`` is called with a run that is not worse."""
 
     def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
         self._options = ["--data", str(data), "--device", device]
-        self._state: State = "idle"
+        self._state: Literal["idle", "running", "finished", "failed"] = "idle"
         self._began = self._ended = 0.0
         self._target: Path | None = None
         self._lock = Lock()
@@ -36,15 +33,11 @@ class Retraining:
             if self._state == "running":
                 return
             self._target = next_run(self._run.path)
-            command = [sys.executable, "-m", "graftseg", "train", "--continue-from", str(self._run.path)]
+            words = ["train", "--continue-from", str(self._run.path), *self._options, "--out", str(self._target)]
+            command = [sys.executable, "-m", "graftseg", *words]
             check_target_file(self._log)
-            with self._log.open("wb") as stream:
-                process = subprocess.Popen(  # noqa: S603 - our own command
-                    [*command, *self._options, "--out", str(self._target)],
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                )
+            with self._log.open("wb") as log:
+                process = subprocess.Popen(command, stdin=DEVNULL, stdout=log, stderr=STDOUT)  # noqa: S603 - our own
             self._state, self._began = "running", monotonic()
         Thread(target=self._wait, args=(process, RunFolder(self._target)), daemon=True).start()
 
@@ -62,10 +55,10 @@ class Retraining:
         with self._lock:
             end = monotonic() if self._state == "running" else self._ended
             lines = read_text(self._log, errors="replace").splitlines()[-SHOWN_LINES:] if self._state != "idle" else []
-            run = RunFolder(self._target) if self._target is not None and self._state == "finished" else None
             facts: dict[str, Any] = {"state": self._state, "lines": lines, "seconds": round(end - self._began, 1)}
-            name, summary = (None, None) if run is None else (run.path.name, _summary(run))
-            return facts | {"run": name, "summary": summary}
+            if self._target is None or self._state != "finished":
+                return facts | {"run": None, "summary": None}
+            return facts | {"run": self._target.name, "summary": _summary(RunFolder(self._target))}
 
 
 def next_run(path: Path) -> Path:
@@ -84,8 +77,7 @@ def is_worse(run: RunFolder) -> bool:
 
 def _summary(run: RunFolder) -> str | None:
     """Return a sentence on the gain of a continued run, if it is known."""
-    gain = run.manifest().get("gain")
-    if gain is None:
+    if (gain := run.manifest().get("gain")) is None:
         return None
-    addition = ". The page keeps the earlier network" if is_worse(run) else ""
-    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}{addition}."
+    addition = " The page keeps the earlier network." if is_worse(run) else ""
+    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}.{addition}"

@@ -21,32 +21,25 @@ from graftseg.data.slices import gray_window
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.rendering import slider_script
 from graftseg.reporting.viewer.access import Access, Gate
-from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import Collection, ViewedCase
+from graftseg.reporting.viewer.collection import CaseReader, Collection, ViewedCase
 from graftseg.reporting.viewer.volumes import Turn, center_slices, nifti_parts, nifti_size, shown_type
 
-STATIC = Path(__file__).with_name("static")
-"""The front end, built by ``make web``."""
+STATIC = Path(__file__).with_name("static")  # the front end, built by ``make web``
 OCTET_STREAM = "application/octet-stream"
 STATUS = {Code.FILE_MISSING: 404, Code.FOLDER_LOCKED: 409, Code.RUN_MISMATCH: 409, Code.SCAN_TOO_LARGE: 413}
 """HTTP status of user errors, 422 by default."""
 
-Describe = Callable[[dict[str, Any]], dict[str, Any]]
-"""A function that completes the description of the session."""
+Describe = Callable[[dict[str, Any]], dict[str, Any]]  # a function that completes the description of the session
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """The content that the server shows.
-
-    report: function that renders the report as HTML, None without a run
-    is_live: whether the run is being trained
-    """
+    """The content that the server shows."""
 
     collection: Collection
     reader: CaseReader
-    report: Callable[[], str] | None = None
-    is_live: bool = False
+    report: Callable[[], str] | None = None  # function that renders the report as HTML, None without a run
+    is_live: bool = False  # whether the run is being trained
 
 
 def create_app(
@@ -64,6 +57,10 @@ def create_app(
             raise HTTPException(404)
         return HTMLResponse(viewer.report(), headers={"content-security-policy": _report_policy()})
 
+    def show_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, UserError)
+        return JSONResponse(error.to_json(), STATUS.get(error.code, 422))
+
     return Starlette(
         routes=[
             Route("/", pages.index),
@@ -77,7 +74,7 @@ def create_app(
             Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
         ],
         middleware=[Middleware(Gate, access=access)],
-        exception_handlers={UserError: _user_error},
+        exception_handlers={UserError: show_error},
     )
 
 
@@ -115,29 +112,24 @@ class CasePages:
         """Describe one case."""
         number = self._number(request)
         case, scan, turn = self._reader.cases[number], self._reader.scan(number), self._reader.turn(number)
-        scores = [
-            {"class": score.name, "dice": _finite(score.dice), "hd95": _finite(score.hd95)} for score in case.scores
-        ]
-        return JSONResponse(
-            {
-                "id": number,
-                "name": case.name,
-                "shape": turn.to_volume(scan.array[0]).shape,
-                "voxel_type": shown_type(scan.array).name,
-                "spacing": [*turn.spacing, *(1.0,) * (3 - len(turn.spacing))],
-                "channels": len(scan.array),
-                "window": gray_window(scan.array[0]),
-                "is_2d": len(scan.geometry.shape) == 2,
-                "is_placed": scan.geometry.is_placed,
-                "layers": case.layers,
-                "scores": scores,
-            }
-        )
+        description = {
+            "id": number,
+            "name": case.name,
+            "shape": turn.to_volume(scan.array[0]).shape,
+            "voxel_type": shown_type(scan.array).name,
+            "spacing": [*turn.spacing, *(1.0,) * (3 - len(turn.spacing))],
+            "channels": len(scan.array),
+            "window": gray_window(scan.array[0]),
+            "is_2d": len(scan.geometry.shape) == 2,
+            "is_placed": scan.geometry.is_placed,
+            "layers": case.layers,
+            "scores": [{"class": s.name, "dice": _finite(s.dice), "hd95": _finite(s.hd95)} for s in case.scores],
+        }
+        return JSONResponse(description)
 
     def image(self, request: Request) -> Response:
         """Send one channel of a scan."""
-        volume, turn = self._channel(request)
-        return _volume_response(volume, turn)
+        return _volume_response(*self._channel(request))
 
     def center(self, request: Request) -> Response:
         """Send the middle slices of one channel, which the page shows while it loads all voxels."""
@@ -157,12 +149,10 @@ class CasePages:
         number, name = self._number(request), request.path_params["layer"]
         if name not in self._reader.cases[number].layers:
             raise HTTPException(404)
-        turn = self._reader.turn(number)
-        volume = turn.to_volume(self._reader.layer(number, name))
-        return _volume_response(volume, turn, 1 / LEVELS if name == "uncertainty" else 1.0)
+        volume, turn = self._reader.layer(number, name), self._reader.turn(number)
+        return _volume_response(turn.to_volume(volume), turn, 1 / LEVELS if name == "uncertainty" else 1.0)
 
     def _number(self, request: Request) -> int:
-        """Return the number of the requested case."""
         number: int = request.path_params["number"]
         if number >= len(self._reader.cases):
             raise HTTPException(404)
@@ -200,9 +190,3 @@ def _report_policy() -> str:
     sources = ("style-src 'unsafe-inline'", "img-src data:", f"script-src '{slider_script()['digest']}'")
     denied = (f"{name} 'none'" for name in ("default-src", "base-uri", "form-action", "frame-ancestors"))
     return "; ".join((*denied, *sources))
-
-
-def _user_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, UserError):
-        raise error
-    return JSONResponse(error.to_json(), STATUS.get(error.code, 422))

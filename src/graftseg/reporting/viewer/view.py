@@ -1,8 +1,15 @@
-"""View a run, a folder of data, a folder of label maps or one scan in the browser."""
+"""View a run, a folder of data, a folder of label maps or one scan in the browser.
 
+The live page of a training is served by a child process, so that it does not slow the training down.
+"""
+
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
+from time import monotonic, sleep
 from typing import IO
 
 from graftseg.core.reading import read_text
@@ -10,12 +17,33 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
-from graftseg.reporting.viewer.case_reader import CaseReader
-from graftseg.reporting.viewer.collection import collect, first_case, require_case
+from graftseg.reporting.viewer.collection import CaseReader, collect, require_case
 from graftseg.reporting.viewer.launch import listen, require_front_end, serve
-from graftseg.reporting.viewer.live_page import Parent, wait_for_run
-from graftseg.reporting.viewer.live_routes import live_routes
+from graftseg.reporting.viewer.live import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app
+
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 20.0  # time for which the server continues after the training, so that open pages can load the report
+
+
+class Parent:
+    """The process that trains. Its end of the pipe is closed when it ends."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.ended_at: float | None = None
+        Thread(target=self._wait, args=(pipe,), daemon=True).start()
+
+    def _wait(self, pipe: IO[bytes]) -> None:
+        pipe.read()
+        self.ended_at = monotonic()
+
+    def has_ended(self) -> bool:
+        """Return whether the training process has ended."""
+        return self.ended_at is not None
+
+    def can_close(self) -> bool:
+        """Return whether the training process ended more than ``GRACE_SECONDS`` ago."""
+        return self.ended_at is not None and monotonic() - self.ended_at > GRACE_SECONDS
 
 
 def view(
@@ -44,13 +72,15 @@ def _serve(
     run = RunFolder(what)
     is_live = parent is not None or (run.exists and run.status == "running")
     viewer = Viewer(collection, CaseReader(collection.cases), report_of(run), is_live)
-    if not is_live and (number := first_case(collection, case)) is not None:
-        viewer.reader.read_ahead(number)
+    # the page opens the requested case, or the first one unless it sorts the cases of a folder
+    if not is_live and (case or collection.kind in ("run", "scan")):
+        names = [viewed.name for viewed in collection.cases]
+        viewer.reader.read_ahead(names.index(case) if case else 0)
     listener = listen(port)
     access = Access(listener.getsockname()[1])
-    has_ended, can_close = (None, None) if parent is None else (parent.has_ended, parent.can_close)
-    app = create_app(viewer, access, live_routes(run, has_ended) if run.exists else [])
-    serve(app, listener, access, print_address, case=case, browser=browser, should_stop=can_close)
+    routes = live_routes(run, parent.has_ended if parent else None) if run.exists else []
+    should_stop = parent.can_close if parent else None
+    serve(create_app(viewer, access, routes), listener, access, print_address, case, browser, should_stop)
 
 
 def report_of(run: RunFolder) -> Callable[[], str] | None:
@@ -64,3 +94,22 @@ def report_of(run: RunFolder) -> Callable[[], str] | None:
             return read_text(render_report(run.path, target, baseline=own_baseline(run), has_links=True))
 
     return render
+
+
+def start_live_page(run: Path) -> "subprocess.Popen[bytes]":
+    """Start a child process that serves the live page of a run and prints its address.
+
+    Keep a reference to the child: it ends some seconds after its input is closed, which happens when this process ends.
+    """
+    command = [sys.executable, "-m", "graftseg", "view", str(run), "--follow"]
+    # a new session, so that Ctrl-C stops the training and not the page
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own command
+
+
+def wait_for_run(run: RunFolder, parent: Parent) -> bool:
+    """Wait until a run has started or resumed. Return False if the training process has ended without it."""
+    while not run.exists or run.status not in ("running", "finished"):
+        if parent.has_ended():
+            return False
+        sleep(POLL_SECONDS)
+    return True

@@ -17,10 +17,8 @@ from graftseg.data.grid import Grid, plan_grid, to_oriented_axes, to_source_axes
 SHOWN_TYPES = ("uint8", "int16", "uint16", "float32")
 """Voxel types that the browser reads. Other types become float32."""
 HEADER_BYTES = 352
-PART_BYTES = 2 * 2**20
-"""Approximate size of the parts in which a volume is sent."""
-PART_VOXELS = 2**18
-"""Number of voxels that are converted at once, so that they stay in the cache of the processor."""
+PART_BYTES = 2 * 2**20  # approximate size of the parts in which a volume is sent
+PART_VOXELS = 2**18  # number of voxels that are converted at once, so that they stay in the cache of the processor
 COMPACT = np.dtype(np.int16)
 
 
