@@ -14,7 +14,7 @@ from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.recipes.recipe import Recipe
-from graftseg.training import loop, plausibility, unlabeled_predictions
+from graftseg.training import loop, teacher_check, unlabeled_predictions
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def recipe() -> Recipe:
 @pytest.fixture
 def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Accept every prediction of the untrained network before self-training."""
-    monkeypatch.setattr(plausibility.UsualAnatomy, "implausibility", lambda usual, scan: None)
+    monkeypatch.setattr(teacher_check.UsualAnatomy, "implausibility", lambda usual, scan: None)
     return tiny.write_scans(tmp_path / "scans")
 
 

@@ -24,8 +24,7 @@ from graftseg.experiments.records import (
     without_paths,
     write_record,
 )
-from graftseg.recipes.changes import changes_of, metric_differences
-from graftseg.recipes.recipe import Recipe, load_recipe
+from graftseg.recipes.recipe import Recipe, changes_of, load_recipe, metric_differences
 
 MAX_VARIANT_LENGTH = 100
 TEST_IT = "test the run with graftseg test RUN STORE"

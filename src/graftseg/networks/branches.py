@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from graftseg.networks import Networks
-from graftseg.networks.encoder_decoder import EncoderDecoder
+from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
 
 
 class Tail(nn.Module):
-    """The last decoder stage, its dropout and the head."""
+    """The last decoder stage, its dropout and the head, taken out of a network, whose decoder then ends before them."""
 
-    def __init__(self, network: EncoderDecoder) -> None:
-        """Take these parts out of a network. The decoder of the network then ends before its last stage."""
+    def __init__(self, network: Extensible) -> None:
         super().__init__()
-        self.stage = _take_out(network.decoder, "stages")
-        self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
+        self.stage = _take_out_last(network.decoder.stages)
+        self.dropout = _take_out_last(network.decoder.dropouts)
         self.logits = network.head
 
     def forward(self, joined: Tensor) -> Tensor:
@@ -25,13 +24,12 @@ class Tail(nn.Module):
 
 
 class Branches(EncoderDecoder):
-    """A network with several branches on the same features.
+    """A network with several branches on the same features: its own tail and the tails of ``others``.
 
     Each branch has a separate last decoder stage and head. ``vnet-in`` with three branches has 9,457,190 parameters.
     """
 
-    def __init__(self, network: EncoderDecoder, others: Sequence[EncoderDecoder]) -> None:
-        """Use a network as the main branch, and the tails of ``others`` as further branches."""
+    def __init__(self, network: Extensible, others: Sequence[Extensible]) -> None:
         super().__init__(network.encoder, network.decoder, Tail(network), network.stride)
         self.others = nn.ModuleList(Tail(other) for other in others)
 
@@ -48,16 +46,7 @@ def build_branches(networks: Networks, count: int = 3) -> Branches:
     return Branches(network, others)
 
 
-def _take_out(decoder: nn.Module, name: str) -> nn.Module:
-    """Replace a part of the decoder, or the last item of a list of parts, by an identity, and return the part.
-
-    If the decoder has no such part, return an identity.
-    """
-    part: nn.Module | None = getattr(decoder, name, None)
-    if isinstance(part, nn.ModuleList):
-        last = part[-1]
-        part[-1] = nn.Identity()
-        return last
-    if part is not None:
-        setattr(decoder, name, nn.Identity())
-    return nn.Identity() if part is None else part
+def _take_out_last(parts: nn.ModuleList) -> nn.Module:
+    """Replace the last part by an identity, and return the part."""
+    last, parts[-1] = parts[-1], nn.Identity()
+    return last

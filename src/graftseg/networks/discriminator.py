@@ -29,7 +29,6 @@ class Discriminator(nn.Module):
     """
 
     def __init__(self, map_channels: int, image_channels: int, dimensions: int) -> None:
-        """Build a discriminator for two or three spatial axes."""
         super().__init__()
         self.dimensions = dimensions
         self.map_entry = _strided_convolution(map_channels, WIDTH, dimensions)
@@ -65,7 +64,6 @@ class EntropyDiscriminator(nn.Module):
     """
 
     def __init__(self, map_channels: int, dimensions: int) -> None:
-        """Build a discriminator for two or three spatial axes."""
         super().__init__()
         widths = [map_channels, WIDTH, 2 * WIDTH, 4 * WIDTH, 8 * WIDTH]
         units = (

@@ -17,7 +17,6 @@ class DualTask(EncoderDecoder):
     """
 
     def __init__(self, network: EncoderDecoder, classes: int) -> None:
-        """Reuse the parts of a network and add a distance head; for two classes, replace the segmentation head."""
         head = _head_like(network.head, 1) if classes == 2 else network.head
         super().__init__(network.encoder, network.decoder, head, network.stride)
         self.classes = classes

@@ -14,7 +14,6 @@ class MultiDecoder(EncoderDecoder):
     """
 
     def __init__(self, network: Extensible, decoders: int) -> None:
-        """Add decoders to a network, up to ``decoders`` in total; existing parts keep their names."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
         added = network.upsamplings[1:decoders]
         self.decoders = nn.ModuleList(network.another_decoder(upsampling) for upsampling in added)

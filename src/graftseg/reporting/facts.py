@@ -14,8 +14,7 @@ from graftseg.data.store import Store, is_store
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.testset import IMAGES
-from graftseg.recipes.changes import changes_of
-from graftseg.recipes.recipe import first_few, parse_recipe
+from graftseg.recipes.recipe import changes_of, first_few, parse_recipe
 from graftseg.reporting.glossary import terms_in
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render

@@ -24,10 +24,10 @@ from graftseg.ops.optimizers import Constant, Poly
 from graftseg.recipes.baseline import baseline_of, uses_unlabeled
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.shortening import part_of
-from graftseg.training.final_check import check_networks
 from graftseg.training.gain import Gain, cases_to_score, measure_gain
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
+from graftseg.training.shipping import check_networks
 from graftseg.training.warm_start import WarmStart
 
 FRACTION = 0.25

@@ -1,8 +1,7 @@
 """The training loop, shared by all methods."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.core.signals import handling_signals, leave_closed_terminal
 from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
@@ -28,16 +26,12 @@ from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_la
 from graftseg.training.clock import StepClock
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
 from graftseg.training.remaining_time import StageWork
-from graftseg.training.selection import Selector
+from graftseg.training.selection import Selector, TrainingDice, copied_state
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
-from graftseg.training.stopping import Stop
+from graftseg.training.stopping import Stop, stop_signals
 from graftseg.training.teacher_check import INTERVALS
-from graftseg.training.training_dice import TrainingDice
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions, stage_works
-
-SAME_SIGNAL_SECONDS = 1.0
-"""Time within which a repeated signal counts as the same signal."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ def fit(
     if label.final_check and predictions is not None:
         label = replace(label, later=(*label.later, predictions.final_work()))
     recorder = Recorder(run, work(stages), at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
-    with recorder, _stop_signals() as received:
+    with recorder, stop_signals() as received:
         clock, stop = StepClock(device), Stop(received)
         parts = _Parts(batches, run, loop, selector, recorder, clock, stop, predictions, training_dice)
         while True:
@@ -249,7 +243,7 @@ def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherChe
     parts.recorder.leave_out(monotonic() - began)
     if drift is not None and at.good is not None:
         at.method.load_state_dict(at.good)
-    at.good = {name: tensor.detach().clone() for name, tensor in at.method.state_dict().items()}
+    at.good = copied_state(at.method)
     return drift
 
 
@@ -315,9 +309,8 @@ def _start_next_stage(
         for name in optimizers.keys() & at.optimizers.keys():
             before = TrainedModule(at.method.get_submodule(name), at.optimizers[name])
             carry_over_momentum(before, TrainedModule(method.get_submodule(name), optimizers[name]))
-    at.stage, at.step, at.method, at.optimizers, at.good = index, 0, method, optimizers, None
-    if stage.settings.check_teacher:
-        at.good = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+    at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
+    at.good = copied_state(method) if stage.settings.check_teacher else None
     return stages
 
 
@@ -365,27 +358,3 @@ def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
         finding = f"the loss term {error.term} is {error.value} for a batch of the cases {names}"
         remedy = "check these scans, or start a new run with a lower learning rate"
         raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {error.step}", finding, remedy) from None
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP, so that the current step can finish; a second signal stops at once.
-
-    The second signal is needed if the first one also killed a process that the step waits for, such as a compiler. A
-    second signal within ``SAME_SIGNAL_SECONDS`` is ignored, because a single Ctrl-C may arrive twice: once for the
-    process and once for its process group.
-    """
-    received: list[signal.Signals] = []
-    received_at: list[float] = []
-
-    def note(number: int, frame: object) -> None:
-        leave_closed_terminal()
-        if not received:
-            received.append(signal.Signals(number))
-            received_at.append(monotonic())
-        elif monotonic() - received_at[0] > SAME_SIGNAL_SECONDS:
-            signal.signal(number, before[signal.Signals(number)])
-            signal.raise_signal(number)
-
-    with handling_signals(note) as before:
-        yield received

@@ -7,34 +7,87 @@ Labels of these scans are never read.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+
+import torch
 
 from graftseg.core import ranks
 from graftseg.core.errors import in_one_line
 from graftseg.core.files import write_checked
+from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches, training_cases
-from graftseg.data.foreground import Positions
+from graftseg.data.foreground import Positions, Voxels, positions_in
+from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
+from graftseg.inference.label_maps import ExtraMaps, clean_labels
+from graftseg.inference.predictor import Predictor
 from graftseg.inference.sliding_window import window_count
 from graftseg.methods import METHODS, Method
+from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
-from graftseg.training.case_predictions import CasePredictions, labeled_summaries, predict_cases
-from graftseg.training.final_check import MAX_SCANS
-from graftseg.training.plausibility import UsualAnatomy
 from graftseg.training.remaining_time import StageWork, work_of
-from graftseg.training.step import autocast, effective_precision
+from graftseg.training.step import autocast, effective_precision, uncompiled
 from graftseg.training.teacher_check import (
     INTERVALS,
+    MAX_COMPARED,
     MAX_WATCHED,
+    ScanSummary,
+    UsualAnatomy,
     check_teacher,
     drifted_class,
+    summarize,
 )
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CasePredictions:
+    """The foreground positions of each scan after cleaning, and summaries before cleaning by the name of the scan.
+
+    Cleaning removes components, as in the label maps of ``graftseg predict``.
+    """
+
+    positions: list[tuple[Voxels, ...]]
+    summaries: dict[str, ScanSummary]
+
+
+def predict_cases(
+    recipe: Recipe,
+    store: Store,
+    method: Method,
+    cases: Sequence[StoredCase],
+    device: torch.device,
+    *,
+    located: bool = False,
+    summarized: bool = True,
+) -> CasePredictions:
+    """Predict prepared scans without flips. ``located`` returns positions, and ``summarized`` returns summaries."""
+    classes = len(store.classes)
+    settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
+    predictor = Predictor.for_recipe(recipe, method.segment, classes, device, settings)
+    predicted = CasePredictions([], {})
+    with eval_mode(method), uncompiled():
+        for case in track(cases, "Predicting unlabeled scans", len(cases)):
+            extras = ExtraMaps(uncertainty=summarized)
+            maps = predictor.prepared_maps(torch.from_numpy(store.read_image(case)), Grid.identity(case.shape), extras)
+            if summarized:
+                labels, uncertainty = maps.labels.cpu().numpy(), maps.mean_uncertainty
+                predicted.summaries[case.name] = summarize(labels, classes, uncertainty, voxel=case.grid.prepared_voxel)
+            if located:
+                cleaned = clean_labels(maps.labels, recipe.inference, classes, case.grid.prepared_voxel_ml)
+                predicted.positions.append(positions_in(cleaned.cpu().numpy()))
+    return predicted
+
+
+def labeled_summaries(store: Store, cases: Sequence[StoredCase]) -> list[ScanSummary]:
+    """Summarize the label maps of labeled scans."""
+    classes = len(store.classes)
+    return [summarize(store.read_label(case), classes, voxel=case.grid.prepared_voxel) for case in cases]
 
 
 class UnlabeledPredictions:
@@ -129,7 +182,7 @@ class UnlabeledPredictions:
         batches = self._recipe.batches
         if not any(stage.check_teacher for stage in self._recipe.stages):
             return StageWork(0)
-        return StageWork(0, before=2 * sum(self._windows()[:MAX_SCANS]) / batches.labeled)
+        return StageWork(0, before=2 * sum(self._windows()[:MAX_COMPARED]) / batches.labeled)
 
     def _added_steps(self, before: StageSettings, skipped: StageSettings) -> int:
         """Return the steps of the stage ``before`` in the time that a skipped stage needs more than this stage."""
