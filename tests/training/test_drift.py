@@ -104,10 +104,10 @@ def test_a_check_without_its_checkpoint_is_made_again(
     drifting_at(monkeypatch, 2)
     save = loop._save
 
-    def cut(run: RunFolder, at: loop.Position, *parts: Any) -> None:
-        if any(check.decision == "stop" for check in run.teacher_checks()):
+    def cut(at: loop.Position, parts: Any) -> None:
+        if any(check.decision == "stop" for check in parts.run.teacher_checks()):
             raise KeyboardInterrupt
-        save(run, at, *parts)
+        save(at, parts)
 
     monkeypatch.setattr(loop, "_save", cut)
     with pytest.raises(KeyboardInterrupt):

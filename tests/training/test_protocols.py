@@ -173,12 +173,12 @@ def test_a_resumed_run_ends_with_the_same_best(
     with monkeypatch.context() as patch:
         looks: list[int] = []
 
-        def cut(line: Any, place: dict[str, Any], scores: dict[str, float]) -> None:
-            looks.append(place["global_step"])
+        def cut(recorder: Any, line: dict[str, Any]) -> None:
+            looks.append(line["global_step"])
             if len(looks) == cut_at:
                 raise PowerCutError
 
-        patch.setattr("graftseg.training.recorder.Recorder.validation", cut)
+        patch.setattr("graftseg.training.recorder.Recorder.scores", cut)
         with pytest.raises(PowerCutError):
             train(recipe, store.path, tmp_path / "run")
     resumed = train(recipe, store.path, tmp_path / "run", resume=True)

@@ -85,10 +85,8 @@ def existing_baselines(run: RunFolder) -> list[RunFolder]:
 
 def own_baseline(run: RunFolder) -> Path | None:
     """Return the folder of the run's evaluated baseline, or None if there is none."""
-    return next(
-        (baseline.path for baseline in existing_baselines(run) if (baseline.predictions / "metrics.csv").is_file()),
-        None,
-    )
+    evaluated = (one.path for one in existing_baselines(run) if (one.predictions / "metrics.csv").is_file())
+    return next(evaluated, None)
 
 
 def shares_first_stage(recipe: Recipe, baseline: Recipe) -> bool:

@@ -56,7 +56,7 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
     stream = io.BytesIO()
     torch.save(state, stream)
     content = stream.getvalue()
-    path = checkpoint_path(folder, step)
+    path = folder / f"step-{step:08d}.ckpt"
     write_bytes(path, SIGNATURE + hashlib.sha256(content).digest() + content)
     for old in checkpoints_in(folder)[:-KEPT]:
         old.unlink()
@@ -131,8 +131,3 @@ def load_latest_of_run(folder: Path, device: torch.device, identity: str | None)
 def checkpoints_in(folder: Path) -> list[Path]:
     """Return the checkpoints of a folder, oldest first."""
     return sorted(folder.glob("step-*.ckpt"))
-
-
-def checkpoint_path(folder: Path, step: int) -> Path:
-    """Return the path of the checkpoint after ``step`` steps."""
-    return folder / f"step-{step:08d}.ckpt"

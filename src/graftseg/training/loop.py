@@ -25,13 +25,13 @@ from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_latest_of_run, save_checkpoint
 from graftseg.training.clock import StepClock
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
-from graftseg.training.remaining_time import StageWork
+from graftseg.training.remaining_time import StageWork, work_of
 from graftseg.training.selection import Selector, TrainingDice, copied_state
 from graftseg.training.snapshots import snapshot, snapshot_steps
-from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
+from graftseg.training.step import StepMode, Stepper, autocast, uncompiled
 from graftseg.training.stopping import Stop, stop_signals
 from graftseg.training.teacher_check import INTERVALS
-from graftseg.training.unlabeled_predictions import UnlabeledPredictions, stage_works
+from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,9 @@ def fit(
     at, stages = _position(list(stages), run, device, identity, selector, predictions, resume=resume)
 
     def work(stages: Sequence[Stage]) -> list[StageWork]:
-        return stage_works([stage.settings for stage in stages], batches, predictions)
+        if predictions is None:
+            return [work_of(stage.settings, batches.settings) for stage in stages]
+        return [predictions.work(stage.settings, index) for index, stage in enumerate(stages)]
 
     if label.final_check and predictions is not None:
         label = replace(label, later=(*label.later, predictions.final_work()))
@@ -189,45 +191,51 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
 
     If the volume of a class changes too much in unlabeled scans, restore the last good network and return the check.
     """
-    batches, run, loop, selector, recorder = parts.batches, parts.run, parts.loop, parts.selector, parts.recorder
+    batches, loop, recorder, clock = parts.batches, parts.loop, parts.recorder, parts.clock
     mode = StepMode.chosen(loop.precision, at.device, stage.steps, compiled=loop.compiled, captured=loop.captured)
     mode = replace(mode, local_statistics=loop.batch_statistics == "local")
-    stepper = Stepper(at.method, at.optimizers, stage, batches, mode, parts.clock, index=at.stage)
+    stepper = Stepper(at.method, at.optimizers, stage, batches, mode, clock, index=at.stage)
     pictured, watched = snapshot_steps(stage.steps, loop.snapshots), batches.center_patches(3)
     while at.step < stage.steps and not parts.stop.agree_to_stop():
         result = stepper(at.step)
         at.step, at.done = at.step + 1, at.done + 1
-        _record(recorder, at, stage, result, parts.clock, batches)
+        rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
+        recorder.add({**_log_fields(at, stage), "lr": rate}, result.names, result.values)
+        if recorder.is_full:
+            _write(recorder.send, at, batches)
+            recorder.show(clock.split())
         if at.step in pictured:
             with uncompiled():
                 pictures = snapshot(at.method, result.shows, watched)
             if ranks.is_main():
-                run.save_snapshot(at.done, pictures)
+                parts.run.save_snapshot(at.done, pictures)
         _score(at, stage, parts, stepper)
         if (drift := _find_drift(at, stage, parts)) is not None:
-            _save(run, at, recorder, batches, selector)
+            _save(at, parts)
             return drift
         if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
-            _save(run, at, recorder, batches, selector)
-    _save(run, at, recorder, batches, selector)
-    recorder.show(parts.clock.split())
+            _save(at, parts)
+    _save(at, parts)
+    recorder.show(clock.split())
     return None
 
 
 def _score(at: Position, stage: StageSettings, parts: _Parts, stepper: Stepper) -> None:
     """Log the scores of the student that are due."""
-    selector, training_dice, fields = parts.selector, parts.training_dice, _log_fields(at, stage)
+    selector, training_dice, recorder = parts.selector, parts.training_dice, parts.recorder
     is_selecting = selector is not None and selector.is_due(at.done)
     is_watching = training_dice is not None and training_dice.is_due(at.done, ends_stage=at.step == stage.steps)
     if not is_selecting and not is_watching:
         return
-    _write(parts.recorder.flush, at, parts.batches)
-    parts.recorder.busy("scoring")
+    _write(recorder.flush, at, parts.batches)
+    recorder.busy("scoring")
+    fields = _log_fields(at, stage)
     with uncompiled(), autocast(stepper.precision, at.device):
         if selector is not None and is_selecting:
-            parts.recorder.validation(fields, selector.score(at.method, at.optimizers, stage=at.stage, step=at.done))
+            scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
+            recorder.scores({**fields, "validation": scores})
         if training_dice is not None and is_watching:
-            parts.recorder.training_dice(fields, training_dice.score(at.method))
+            recorder.scores({**fields, "training_dice": training_dice.score(at.method)})
 
 
 def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
@@ -325,27 +333,17 @@ def _log_fields(at: Position, stage: StageSettings) -> dict[str, Any]:
     return {"stage": at.stage, "method": stage.method, "step": at.step, "global_step": at.done}
 
 
-def _record(
-    recorder: Recorder, at: Position, stage: StageSettings, result: StepResult, clock: StepClock, batches: Batches
-) -> None:
-    rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
-    recorder.add({**_log_fields(at, stage), "lr": rate}, result.names, result.values)
-    if recorder.is_full:
-        _write(recorder.send, at, batches)
-        recorder.show(clock.split())
-
-
-def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
+def _save(at: Position, parts: _Parts) -> None:
     """Write the log, then a checkpoint; raise a UserError and save nothing if a loss or a weight is not finite."""
-    _write(recorder.flush, at, batches)
+    _write(parts.recorder.flush, at, parts.batches)
     floats = [tensor for tensor in at.method.state_dict().values() if tensor.is_floating_point()]
     if not torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all():
         finding = "the update produced weights that are not finite"
         remedy = "start a new run with a lower learning rate or with optimizer.clip_gradient"
         raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {at.step}", finding, remedy)
-    selection = None if selector is None else selector.state()
+    selection = None if parts.selector is None else parts.selector.state()
     if ranks.is_main():
-        save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
+        save_checkpoint(parts.run.checkpoints, at.done, at.state() | {"selection": selection})
     at.saved_at = monotonic()
 
 

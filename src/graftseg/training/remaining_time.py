@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graftseg.data.batches import BatchSettings
 from graftseg.methods import METHODS
 from graftseg.methods.costs import step_cost
 from graftseg.recipes.baseline import baseline_of, shares_first_stage
@@ -72,16 +73,16 @@ def position(stages: Sequence[StageWork], done: int) -> tuple[int, int]:
     return len(stages) - 1, step
 
 
-def work_of(stage: StageSettings, labeled: int, unlabeled: int) -> StageWork:
-    """Return the work of the steps of a stage, for batches of this size."""
+def work_of(stage: StageSettings, batches: BatchSettings) -> StageWork:
+    """Return the work of the steps of a stage, without predictions."""
     uses_unlabeled = METHODS[stage.method].uses_unlabeled
-    images = labeled + unlabeled if uses_unlabeled else labeled
+    images = batches.labeled + batches.unlabeled if uses_unlabeled else batches.labeled
     return StageWork(stage.steps, step_cost(stage.method, stage.settings, uses_unlabeled=uses_unlabeled), images)
 
 
 def run_work(recipe: Recipe) -> list[StageWork]:
     """Return the work of all stages of a recipe, without predictions."""
-    return [work_of(stage, recipe.batches.labeled, recipe.batches.unlabeled) for stage in recipe.stages]
+    return [work_of(stage, recipe.batches) for stage in recipe.stages]
 
 
 def baseline_work(recipe: Recipe) -> list[StageWork]:
