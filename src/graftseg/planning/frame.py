@@ -64,9 +64,8 @@ def choose_frame(facts: Facts, factor: float = 1.0) -> Frame:
     dimensions: Literal[2, 3] = 2 if is_sliced(shapes, spacings) else 3
     if dimensions == 3:
         last_axis = int(np.median(spacings, axis=0).argmax()) if ratio > ANISOTROPIC else 2
-        reason = (
-            f"volumes: {length:g} voxels along the shortest axis, and voxels only {ratio:.1f} times as long as wide"
-        )
+        shape = f"{length:g} voxels along the shortest axis"
+        reason = f"volumes: {shape}, and voxels only {ratio:.1f} times as long as wide"
     elif ratio > THICK_SLICES:
         reason = f"slices: their distance is {ratio:.1f} times the pixel spacing, too much for 3-D patches"
     else:
@@ -119,8 +118,6 @@ def _orientation_reason(orientation: str | None, dimensions: int) -> str:
         return "not used: 2-D scans keep their axes"
     if dimensions == 2:
         return "the last axis is perpendicular to the slices"
-    if orientation == "RAS":
-        return "all volumes get the same orientation"
-    return (
-        "all volumes get the same orientation; the longest voxel side is last, so that rotations act on square pixels"
-    )
+    same = "all volumes get the same orientation"
+    square = "the longest voxel side is last, so that rotations act on square pixels"
+    return same if orientation == "RAS" else f"{same}; {square}"

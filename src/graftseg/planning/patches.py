@@ -54,25 +54,16 @@ class StepShape:
 
 def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     """Choose the network, the batch and the largest patch that fits into the memory."""
-    size = frame.image_size
-    levels = _levels(size)
-    name = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
-    is_cpu = target.kind == "cpu"
-    network = NetworkSettings(
-        name=name,
-        width=NETWORK_WIDTHS[target.kind],
-        levels=levels,
-        dropout=not is_cpu,
-        leaky=True,
-        channels_last=is_cpu,
-    )
+    name, is_cpu = "unet-2d" if frame.dimensions == 2 else "vnet-bn", target.kind == "cpu"
+    sizes = {"width": NETWORK_WIDTHS[target.kind], "levels": _levels(frame.image_size)}
+    network = NetworkSettings(name=name, dropout=not is_cpu, leaky=True, channels_last=is_cpu, **sizes)
     store_bytes = frame.voxels * (2 * facts.channels + 1)
     is_resident = store_bytes < MAX_STORE_FRACTION * target.memory
     free_bytes = target.usable_fraction * target.memory - (store_bytes if is_resident else 0)
     patch, batch = _largest_patch(facts, frame, target, network, free_bytes)
     classes = len(facts.classes)
     needed = step_bytes(network_load(network, facts.channels, classes), patch, batch, classes)
-    choices = _network_choices(network, size, target) | _patch_choices(frame, patch, batch, target)
+    choices = _network_choices(network, frame.image_size, target) | _patch_choices(frame, patch, batch, target)
     return StepShape(patch, batch, network, needed, store_bytes, is_resident, choices)
 
 
