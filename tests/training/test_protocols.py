@@ -333,7 +333,8 @@ def test_an_empty_prediction_of_an_absent_class(store: Store, tmp_path: Path, pr
     present = np.array(store.label(case))
     present[present == 3] = 0
     scores = CaseScores(recipe, store, [case], CPU)
-    scores._cases[0]()[1].copy_(torch.from_numpy(present))
+    assert scores._loaded is not None
+    scores._loaded[0][1].copy_(torch.from_numpy(present))
 
     def all_background(images: Tensor) -> Tensor:
         return torch.eye(4)[0].view(1, 4, 1, 1).expand(len(images), -1, *images.shape[2:])

@@ -11,6 +11,7 @@ import torch
 
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.training import recorder as module
+from graftseg.training.clock import StageWork
 from graftseg.training.recorder import (
     BASELINE,
     BEFORE_BASELINE,
@@ -20,7 +21,6 @@ from graftseg.training.recorder import (
     Recorder,
     fold_labels,
 )
-from graftseg.training.remaining_time import StageWork
 
 
 def place(step: int) -> dict[str, Any]:

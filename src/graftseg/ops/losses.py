@@ -7,9 +7,9 @@ of several ranks.
 In formulas, p are probabilities, Y one-hot labels, m is the mask, and CE the cross-entropy of every voxel.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -237,3 +237,38 @@ def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels, reduction="none")
+
+
+def deep_loss(loss: Callable[..., Tensor], logits: Sequence[Tensor], *targets: Tensor) -> Tensor:
+    """Return the weighted mean of ``loss(logits, *targets)`` over the levels; see ``levels``."""
+    parts = [weight * loss(*tensors) for weight, tensors in levels(logits, *targets)]
+    return sum(parts[1:], parts[0])
+
+
+def deep_terms(
+    terms: Callable[[Tensor, Tensor], dict[str, Tensor]], logits: Sequence[Tensor], labels: Tensor
+) -> dict[str, Tensor]:
+    """Return the weighted mean of every term of ``terms(logits, labels)`` over the levels; see ``levels``."""
+    parts = [(weight, terms(*tensors)) for weight, tensors in levels(logits, labels)]
+    first, found = parts[0]
+    means = {name: first * value for name, value in found.items()}
+    for weight, found in parts[1:]:
+        means = {name: value + weight * found[name] for name, value in means.items()}
+    return means
+
+
+def levels(logits: Sequence[Tensor], *targets: Tensor) -> Iterator[tuple[float, tuple[Tensor, ...]]]:
+    """Yield the weight, the logits and the targets ``(..., *space)`` of every level, finest first.
+
+    The weight halves from level to level, and all weights sum to 1. Targets are subsampled to the size of the logits.
+    """
+    total = sum(0.5**level for level in range(len(logits)))
+    for level, coarse in enumerate(logits):
+        subsampled = (subsample(target, 2**level, axes=coarse.dim() - 2) for target in targets)
+        yield 0.5**level / total, (coarse, *subsampled)
+
+
+def subsample(target: Tensor, step: int, axes: int) -> Tensor:
+    """Return every ``step``-th voxel along each of the last ``axes`` axes, beginning with voxel ``step // 2``."""
+    index: tuple[Any, ...] = (..., *[slice(step // 2, None, step)] * axes)
+    return target[index]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from graftseg.networks import NetworkSettings, stride_of
+from graftseg.networks import NetworkName, NetworkSettings, stride_of
 from graftseg.planning.choices import Choice, Choices, format_size
 from graftseg.planning.cost import GIB, Target, network_load, step_bytes
 from graftseg.planning.facts import Facts
@@ -54,9 +54,11 @@ class StepShape:
 
 def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     """Choose the network, the batch and the largest patch that fits into the memory."""
-    name, is_cpu = "unet-2d" if frame.dimensions == 2 else "vnet-bn", target.kind == "cpu"
-    sizes = {"width": NETWORK_WIDTHS[target.kind], "levels": _levels(frame.image_size)}
-    network = NetworkSettings(name=name, dropout=not is_cpu, leaky=True, channels_last=is_cpu, **sizes)
+    is_cpu, width, levels = target.kind == "cpu", NETWORK_WIDTHS[target.kind], _levels(frame.image_size)
+    name: NetworkName = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
+    network = NetworkSettings(
+        name=name, width=width, levels=levels, dropout=not is_cpu, leaky=True, channels_last=is_cpu
+    )
     store_bytes = frame.voxels * (2 * facts.channels + 1)
     is_resident = store_bytes < MAX_STORE_FRACTION * target.memory
     free_bytes = target.usable_fraction * target.memory - (store_bytes if is_resident else 0)

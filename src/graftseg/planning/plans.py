@@ -1,9 +1,10 @@
 """Plans: complete recipes chosen from facts about the scans and the device, with the reason for every value."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, prod
+from pathlib import Path
 
 import torch
 
@@ -13,7 +14,9 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.planned_methods import DEFAULT_METHOD
 from graftseg.core.teacher_checks import MIN_SCANS
+from graftseg.data.benchmarks import BENCHMARKS
 from graftseg.data.dataset import Dataset
+from graftseg.data.prepare import PrepareSettings, identity_settings
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods import METHODS
 from graftseg.methods.costs import SELF_TRAINING, SUPERVISED, step_cost
@@ -41,7 +44,7 @@ from graftseg.planning.patches import StepShape
 from graftseg.planning.plan_file import plan_text
 from graftseg.planning.probe import seconds_per_step
 from graftseg.planning.resolution import choose_resolution
-from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
+from graftseg.recipes.recipe import PLANNED, Recipe, changed, load_recipe, parse_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
 
 StepTimer = Callable[[Sequence[Recipe]], list[float]]
@@ -330,3 +333,15 @@ def _score_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> 
         f"{requested.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
         f"steps each; or {add_test_scans}."
     ]
+
+
+def choose_data_settings(dataset: Dataset, recipe: str | Path | None, overrides: Iterable[str]) -> PrepareSettings:
+    """Return the settings of a recipe. Without a recipe, keep benchmark scans unchanged and plan for other scans."""
+    if recipe is not None:
+        return load_recipe(recipe, overrides).data
+    if dataset.layout not in BENCHMARKS:
+        return changed(make_plan(dataset, device="cuda", timed=False).recipe, overrides).data
+    if list(overrides):
+        finding = f"the benchmark {dataset.layout} is stored unchanged"
+        raise UserError(Code.OPTION_INVALID, "--set", finding, "pass a --recipe")
+    return identity_settings(BENCHMARKS[dataset.layout].dimensions)

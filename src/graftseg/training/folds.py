@@ -27,9 +27,9 @@ from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.inference.predict_tasks import forget_networks
 from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
+from graftseg.training.clock import baseline_work, run_work
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
-from graftseg.training.remaining_time import baseline_work, run_work
 from graftseg.training.run import complete
 from graftseg.training.several_ranks import is_restart
 from graftseg.training.shipping import shipped_after_folds

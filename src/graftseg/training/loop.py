@@ -23,9 +23,8 @@ from graftseg.ops.optimizers import (
 )
 from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_latest_of_run, save_checkpoint
-from graftseg.training.clock import StepClock
+from graftseg.training.clock import StageWork, StepClock, work_of
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
-from graftseg.training.remaining_time import StageWork, work_of
 from graftseg.training.selection import Selector, TrainingDice, copied_state
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, autocast, uncompiled

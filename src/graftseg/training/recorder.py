@@ -18,7 +18,7 @@ from graftseg.core.errors import in_one_line
 from graftseg.core.phrases import counted
 from graftseg.core.progress import REPORT_SECONDS, error_console, plain_column, print_plain
 from graftseg.core.run_folder import RunFolder, RunLog
-from graftseg.training.remaining_time import RemainingTime, StageWork
+from graftseg.training.clock import RemainingTime, StageWork
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from graftseg.methods import METHODS, Method
 from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
-from graftseg.training.remaining_time import StageWork, work_of
+from graftseg.training.clock import StageWork, work_of
 from graftseg.training.step import autocast, effective_precision, uncompiled
 from graftseg.training.teacher_check import (
     INTERVALS,

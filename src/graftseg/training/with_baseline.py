@@ -13,10 +13,10 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.inference.model import load_network, load_weights
 from graftseg.recipes.baseline import adapt_to_data, baseline_of
 from graftseg.recipes.recipe import Recipe
+from graftseg.training.clock import baseline_work
 from graftseg.training.learning_check import check_learned, warnings_of
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
-from graftseg.training.remaining_time import baseline_work
 from graftseg.training.run import complete, count_unlabeled, train_run
 from graftseg.training.several_ranks import is_restart
 from graftseg.training.shipping import check_average, shipped_without_folds
