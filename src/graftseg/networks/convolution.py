@@ -5,7 +5,7 @@ preserve for PyTorch's 3-D convolutions. On a GPU, a bias before a norm gets no 
 so the gradient is zero up to rounding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -242,28 +242,23 @@ double.register_fake(
 strided_weight.register_fake(lambda fine, coarse: empty_channels_last(fine, (coarse.shape[1], fine.shape[1], 2, 2, 2)))
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    """Save the first two inputs of an operator for its backward pass."""
     ctx.save_for_backward(inputs[0], inputs[1])
 
 
-def _convolve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight = ctx.saved_tensors
-    dx = convolve_input(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, convolve_weight(x, dy)
+def _backward(
+    of_input: Callable[[Tensor, Tensor], Tensor], of_weight: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Any, Tensor], tuple[Tensor | None, Tensor]]:
+    """Return a backward pass from the gradients ``of_input(dy, weight)`` and ``of_weight(x, dy)``."""
+
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors
+        return of_input(dy, weight) if ctx.needs_input_grad[0] else None, of_weight(x, dy)
+
+    return backward
 
 
-def _halve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight = ctx.saved_tensors
-    dx = double(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, strided_weight(x, dy)
-
-
-def _double_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight = ctx.saved_tensors
-    dx = halve(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, strided_weight(dy, x)
-
-
-convolve.register_autograd(_convolve_backward, setup_context=_save_inputs)
-halve.register_autograd(_halve_backward, setup_context=_save_inputs)
-double.register_autograd(_double_backward, setup_context=_save_inputs)
+convolve.register_autograd(_backward(convolve_input, convolve_weight), setup_context=save_inputs)
+halve.register_autograd(_backward(double, strided_weight), setup_context=save_inputs)
+double.register_autograd(_backward(halve, lambda x, dy: strided_weight(dy, x)), setup_context=save_inputs)

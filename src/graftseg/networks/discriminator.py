@@ -121,9 +121,6 @@ def _channel_dropout(dimensions: int) -> nn.Module:
 def _check_sides(maps: Tensor) -> None:
     if min(maps.shape[2:]) < MIN_SIDE:
         patch = "x".join(str(size) for size in maps.shape[2:])
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            "batches.patch",
-            f"a patch of {patch} is too small for a discriminator",
-            f"use patches of at least {MIN_SIDE} voxels along each axis",
-        )
+        finding = f"a patch of {patch} is too small for a discriminator"
+        remedy = f"use patches of at least {MIN_SIDE} voxels along each axis"
+        raise UserError(Code.RECIPE_MISMATCH, "batches.patch", finding, remedy)

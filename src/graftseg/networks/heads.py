@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
-from graftseg.networks.convolution import HAS_TRITON, MAX_ELEMENTS, suits_kernels
+from graftseg.networks.convolution import HAS_TRITON, MAX_ELEMENTS, save_inputs, suits_kernels
 from graftseg.networks.layers import autocast_disabled
 
 MAX_COLUMNS = 128  # maximum number of pairs of tap and class of our kernels
@@ -105,10 +105,6 @@ def _fake_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
     return dx, torch.empty_like(weight), weight.new_empty(weight.shape[0])
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[0], inputs[1])
-
-
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = ctx.saved_tensors
     gradients: tuple[Tensor, Tensor, Tensor] = logits_gradients(dy, x, weight)
@@ -117,4 +113,4 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 logits.register_fake(_fake_logits)
 logits_gradients.register_fake(_fake_gradients)
-logits.register_autograd(_backward, setup_context=_save_inputs)
+logits.register_autograd(_backward, setup_context=save_inputs)

@@ -123,10 +123,9 @@ def mixed_loss(
     region is normalized by the size of the region.
     """
     w_b, w_f = weights
-    if legacy_background_mask:
-        # the public code does not mix the labels; this makes a difference only because class 0 is not masked
-        background, foreground = background_labels, foreground_labels
-    else:
+    background, foreground = background_labels, foreground_labels
+    if not legacy_background_mask:
+        # the public code did not mix the labels, which made a difference only because class 0 was not masked
         background = foreground = mix(background_labels, foreground_labels, M)
     seg = partial(segmentation_loss, logits, dice=dice, legacy_background_mask=legacy_background_mask)
     return w_b * seg(background, M) + w_f * seg(foreground, ~M)
@@ -231,8 +230,7 @@ def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -
     Y = one_hot(labels, p.shape[1]).float()
     if mask is None:
         return p, Y, torch.ones((1,) * p.dim(), device=p.device)
-    m = mask.expand(labels.shape).unsqueeze(1).float()
-    return p, Y, m
+    return p, Y, mask.expand(labels.shape).unsqueeze(1).float()
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
