@@ -173,7 +173,7 @@ def test_tensorboard_gets_every_term_and_score(tmp_path: Path, writers: list[Wri
     with opened(tmp_path, done=10, tensorboard=True) as recorder:
         add(recorder, 1, L_in=0.5, L_out=0.25)
         recorder.flush()
-        recorder.validation({"method": "bcp", "global_step": 11}, {"dice": 0.75})
+        recorder.scores({"method": "bcp", "global_step": 11, "validation": {"dice": 0.75}})
         (writer,) = writers
         assert not writer.closed
     assert writer.closed

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -96,7 +96,7 @@ def _gain(start: WarmStart, target: RunFolder, recipe: Recipe, data: Data, devic
     except UserError as error:
         logger.warning("%s: the gain was not measured (%s)", target.path, error)
         return None
-    target.update_manifest({"gain": asdict(gain)})
+    target.update_manifest({"gain": gain.to_json()})
     return gain
 
 

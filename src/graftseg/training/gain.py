@@ -53,6 +53,10 @@ class Gain:
     after: float | None
     sentence: str
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return dict(vars(self))
+
 
 def cases_to_score(
     dataset: Dataset | None, store: Store, recipe: Recipe, new_labels: Sequence[str]
