@@ -45,7 +45,7 @@ def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
         assert recorder.is_full and read_log(path) == []
         recorder.flush()
         assert not recorder.is_full and len(read_log(path)) == 2
-        recorder.validation({"method": "bcp", "global_step": 12}, {"dice": 0.75})
+        recorder.scores({"method": "bcp", "global_step": 12, "validation": {"dice": 0.75}})
         add(recorder, 3, L_in=0.5, L_out=0.0)
         recorder.flush()
         recorder.flush()

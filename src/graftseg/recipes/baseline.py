@@ -7,6 +7,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe, parse_recipe
+from graftseg.recipes.settings import StageSettings
 
 SUPERVISED = "supervised"
 logger = logging.getLogger(__name__)
@@ -57,6 +58,12 @@ def baseline_of(recipe: Recipe) -> Recipe:
         "published": None,
     }
     return parse_recipe(tree, f"baseline of recipe {recipe.name}")
+
+
+def baseline_stages(recipe: Recipe) -> tuple[StageSettings, ...]:
+    """Return the stages that the baseline of a recipe trains: without the first stage if both share it."""
+    baseline = baseline_of(recipe)
+    return baseline.stages[1:] if shares_first_stage(recipe, baseline) else baseline.stages
 
 
 def adapt_to_data(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, bool]:

@@ -14,7 +14,7 @@ import torch
 from graftseg.data.batches import BatchSettings
 from graftseg.methods import METHODS
 from graftseg.methods.costs import step_cost
-from graftseg.recipes.baseline import baseline_of, shares_first_stage
+from graftseg.recipes.baseline import baseline_stages
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 
@@ -145,9 +145,7 @@ def run_work(recipe: Recipe) -> list[StageWork]:
 
 def baseline_work(recipe: Recipe) -> list[StageWork]:
     """Return the work of the baseline of a recipe, which starts after the first stage if both share it."""
-    baseline = baseline_of(recipe)
-    work = run_work(baseline)
-    return work[1:] if shares_first_stage(recipe, baseline) else work
+    return [work_of(stage, recipe.batches) for stage in baseline_stages(recipe)]
 
 
 class RemainingTime:
