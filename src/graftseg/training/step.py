@@ -31,6 +31,13 @@ AHEAD = 8
 """Maximum number of steps that the host is ahead of the device."""
 COMPILE_FROM = 3000
 """Minimum number of steps of a stage for which compilation saves time."""
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "Storage size calculation overflowed",
+    "Overflow when unpacking long",
+)
+"""Fragments of PyTorch's messages about too little memory, or about a tensor that is too large for any memory."""
 logger = logging.getLogger(__name__)
 
 
@@ -270,15 +277,6 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
     """
     enabled = precision == "bf16" and has_bf16(device)
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
-
-
-OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "out of memory",
-    "Storage size calculation overflowed",
-    "Overflow when unpacking long",
-)
-"""Fragments of PyTorch's messages about too little memory, or about a tensor that is too large for any memory."""
 
 
 @contextmanager
