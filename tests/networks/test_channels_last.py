@@ -23,9 +23,9 @@ def test_values_stay_and_channels_are_last(channels: int, space: tuple[int, ...]
 def test_gradient_has_channels_last() -> None:
     x, gradients = torch.randn(2, 3, 4, 6, 2, requires_grad=True), list[Tensor]()
     features = x * 1
-    features.register_hook(gradients.append)  # type: ignore[no-untyped-call]
+    features.register_hook(gradients.append)
     weight = torch.randn(2, 3, 4, 6, 2)
-    (with_channels_last_gradient(features) * weight).sum().backward()  # type: ignore[no-untyped-call]
+    (with_channels_last_gradient(features) * weight).sum().backward()
     assert torch.equal(gradients[0], weight) and has_channels_last(gradients[0])
 
 
@@ -39,7 +39,7 @@ def test_all_features_and_gradients_have_channels_last(name: NetworkName, channe
     def check(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if not has_channels_last(output):
             lost.append(f"output of {module}")
-        output.register_hook(  # type: ignore[no-untyped-call]
+        output.register_hook(
             lambda gradient: None if has_channels_last(gradient) else lost.append(f"gradient of {module}")
         )
 
