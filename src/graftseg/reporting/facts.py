@@ -14,8 +14,7 @@ from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.references import IMAGES
 from graftseg.evaluation.scores import Evaluation
-from graftseg.recipes.changes import changes_of
-from graftseg.recipes.recipe import first_few, parse_recipe
+from graftseg.recipes.recipe import changes_of, first_few, parse_recipe
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import ENVIRONMENT, render
 from graftseg.reporting.results import LAST_CHECKPOINT, Results, UsedCheckpoint
