@@ -25,10 +25,11 @@ from graftseg.data.folders import require_folder, visible_entries
 from graftseg.data.formats.scan import guess_lines
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import CHANNEL, label_maps_by_case, match_labels
-from graftseg.data.labels import GRAY_VALUES, check_label_values, refuse_image, refuse_many_values
+from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, grid_difference, may_be_dicom, read_case, read_geometry, read_label
 from graftseg.data.scans_to_predict import check_channels, scan_cases
 from graftseg.data.store import CASES, Store, StoredCase, find_store, is_store, open_store
+from graftseg.data.swapped_files import GRAY_VALUES, refuse_image, refuse_many_values
 
 logger = logging.getLogger(__name__)
 ORIGINAL_LABELS = "give the folder of the original label maps as --reference"

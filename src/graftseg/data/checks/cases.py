@@ -12,9 +12,10 @@ from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
 from graftseg.data.checks.labels import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
-from graftseg.data.labels import GRID_REMEDY, looks_like_labels, read_label_of
+from graftseg.data.labels import GRID_REMEDY
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
+from graftseg.data.swapped_files import looks_like_labels, read_label_of
 
 MIN_SIZE = 16  # smaller scans (along two axes) do not fit a network that downsamples several times
 ROUNDING = 0.1  # grids whose corners differ by less than this many voxels are considered equal up to header rounding

@@ -1,4 +1,4 @@
-"""The cases that can be annotated: predictions and ranking by the network of a run, drafts and states."""
+"""The cases that can be annotated: their drafts, states and order."""
 
 from collections.abc import Sequence
 from contextlib import suppress
