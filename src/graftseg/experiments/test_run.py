@@ -14,9 +14,9 @@ from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
 from graftseg.data.store import find_store, image_checksum, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folders
-from graftseg.evaluation.references import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
+from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
 from graftseg.inference.ensemble import EXACT, folder_of_network
 from graftseg.inference.inputs import Input, Source

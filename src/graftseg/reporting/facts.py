@@ -12,8 +12,8 @@ from graftseg.core.errors import UserError
 from graftseg.core.phrases import duration
 from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
-from graftseg.evaluation.references import IMAGES
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.changes import changes_of
 from graftseg.recipes.recipe import first_few, parse_recipe
 from graftseg.reporting.missing import TRAIN, Missing
