@@ -20,9 +20,9 @@ import torch
 from prediction_speed import MIB, make_run, resident
 from torch import Tensor
 
-from graftseg.core.devices import versions
 from graftseg.core.files import write_json
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.software import versions
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
 from graftseg.inference import predict as prediction

@@ -8,13 +8,13 @@ from time import perf_counter
 
 import torch
 
-from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import flushed_together, make_folder
 from graftseg.core.names import nfc
 from graftseg.core.predictions import Manifest, PredictedCase, append_to_journal
 from graftseg.core.progress import ScanProgress, progress_bar
 from graftseg.core.run_folder import RunFolder, ensemble_members
+from graftseg.core.software import versions
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.scans_to_predict import check_channels, is_list

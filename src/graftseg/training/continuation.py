@@ -18,7 +18,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import unchanged
 from graftseg.data.sources import Data, Sources, as_data
 from graftseg.data.store import Store, StoredCase, find_store, is_store, open_store
-from graftseg.evaluation.references import LABELS as TEST_LABELS
+from graftseg.evaluation.testset import LABELS as TEST_LABELS
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.ops.optimizers import Constant, Poly
 from graftseg.recipes.baseline import baseline_of, uses_unlabeled

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from graftseg.core.devices import devices, versions
+from graftseg.core.devices import devices
 from graftseg.core.errors import Code, UserError
+from graftseg.core.software import versions
 from graftseg.data.store import open_store
 from graftseg.experiments.speed import package_step, usual
 from graftseg.experiments.speed.stopwatch import PHASES, Split, peak_memory
