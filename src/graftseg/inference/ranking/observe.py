@@ -1,4 +1,4 @@
-"""Measurements of a scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
+"""Measurements of one scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
