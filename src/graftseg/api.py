@@ -42,9 +42,9 @@ from graftseg.inference.ensemble import Checkpoint, folder_of_network
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.segment_codes import FILE as CODES
 from graftseg.inference.label_maps import ExtraMaps
-from graftseg.inference.output_folder import PredictionSettings, Shard
 from graftseg.inference.predict import Predicted
 from graftseg.inference.predict_tasks import predict_in_tasks
+from graftseg.inference.prediction_settings import PredictionSettings, Shard
 from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import rank
 from graftseg.planning.data_settings import choose_data_settings

@@ -21,8 +21,8 @@ from graftseg.evaluation.verdicts import missed_classes, verdict_between
 from graftseg.inference.ensemble import EXACT, folder_of_network
 from graftseg.inference.inputs import Input, Source
 from graftseg.inference.model import check_weights_exist
-from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict import PlannedPrediction, Predicted, plan_prediction
+from graftseg.inference.prediction_settings import PredictionSettings
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, training_differences
 from graftseg.training.unlabeled_use import unlabeled_use

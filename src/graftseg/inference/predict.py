@@ -22,20 +22,16 @@ from graftseg.inference.ensemble import Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps
 from graftseg.inference.output_folder import (
-    DEFAULT_SETTINGS,
     OutputFolder,
-    PredictionSettings,
-    case_key,
     check_inputs,
-    checksums,
     find_long_names,
-    is_finished,
     now,
     output_files,
     refuse_file_name,
-    settings_key,
 )
+from graftseg.inference.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 from graftseg.inference.predictor import check_memory
+from graftseg.inference.resuming import case_key, checksums, is_finished, settings_key
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
