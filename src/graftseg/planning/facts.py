@@ -16,8 +16,8 @@ from graftseg.core.files import read_json
 from graftseg.core.phrases import class_name
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
+from graftseg.data.checks.consistency import THICK_SLICES
 from graftseg.data.checks.labels import left_right_centers
-from graftseg.data.checks.sets import THICK_SLICES
 from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, Pieces, fingerprint_case, pieces_of
 from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list

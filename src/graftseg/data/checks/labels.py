@@ -1,4 +1,4 @@
-"""Checks of label maps: empty maps, values without a class, gaps, classes without voxels, test labels, islands."""
+"""Checks of label maps: values, classes, test labels, islands, and exchanged left and right sides."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
