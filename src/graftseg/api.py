@@ -54,12 +54,12 @@ from graftseg.planning.plans import make_plan
 from graftseg.recipes.baseline import own_baseline
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
+from graftseg.reporting.check_page import render_check
 from graftseg.reporting.differences import differences_svg
 from graftseg.reporting.figures.figure import figure
 from graftseg.reporting.folds_page import render_methods
 from graftseg.reporting.notebook import view
 from graftseg.reporting.run_page import render_report
-from graftseg.reporting.scans_page import render_check
 from graftseg.training.continuation import continue_training
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import FoldCount, Report

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from markupsafe import Markup
 
-from graftseg.reporting.folder import Curve, Stage
+from graftseg.reporting.run_files import Curve, Stage
 from graftseg.reporting.svg import Axis, chart, dot, element, format_number, points
 
 Style = Literal["noisy", "plain", "dots"]

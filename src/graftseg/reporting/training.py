@@ -7,9 +7,9 @@ from typing import Any
 from markupsafe import Markup
 
 from graftseg.reporting.curves import Frame, panel, running_mean_width, split
-from graftseg.reporting.folder import Curve, Log, Stage
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
+from graftseg.reporting.run_files import Curve, Log, Stage
 
 WIDE, NARROW = 1040.0, 330.0
 PHASES = ("batch", "forward", "backward", "update")
