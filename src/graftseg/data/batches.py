@@ -21,9 +21,9 @@ from graftseg.core.ranks import own_rows
 from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, MAX_SIDE, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, centered, centered_on, draw, to_device
-from graftseg.data.dataset import divide_labeled
 from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.intensity_augment import COLUMNS, IntensityAugmentSettings, augment_intensities, draw_intensities
+from graftseg.data.labeled_roles import divide_labeled
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
 from graftseg.data.warp import Warp, WarpSettings, draw_warp, stretch_warp, undeformed

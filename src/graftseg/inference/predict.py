@@ -15,9 +15,9 @@ from graftseg.core.predictions import Manifest, PredictedCase, append_to_journal
 from graftseg.core.progress import ScanProgress, progress_bar
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.core.software import versions
-from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.scans_to_predict import check_channels, is_list
+from graftseg.data.unsupported_files import CONVERSION_ADVICE, unsupported_ending
 from graftseg.inference.ensemble import Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps

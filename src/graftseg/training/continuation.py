@@ -13,7 +13,8 @@ from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import FOLDS, METHODS, SEEDS, SINGLE_RUN, RunFolder
 from graftseg.core.types import Case
-from graftseg.data.dataset import Dataset, divide_labeled
+from graftseg.data.dataset import Dataset
+from graftseg.data.labeled_roles import divide_labeled
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import unchanged
 from graftseg.data.sources import Data, Sources, as_data
