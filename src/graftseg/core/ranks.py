@@ -30,7 +30,7 @@ from graftseg.core.progress import hide_progress
 
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)
-"""Time that ranks wait while another rank works alone, for example to prepare scans, and has a heartbeat."""
+"""Longest time that ranks wait for a rank that works alone, for example to prepare scans, and has a heartbeat."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def shares_gpu() -> bool:
 
 
 def local_device(name: str) -> str:
-    """Return the name of this rank's device for ``--device``. Ranks share a GPU only if it is given by number."""
+    """Return the name of this rank's device for ``--device``. Ranks share a GPU only if it is named by number."""
     if not is_launched() or name == "cpu" or not torch.cuda.is_available():
         return name
     if name in ("auto", "cuda") and not shares_gpu():
@@ -179,7 +179,7 @@ def lost_rank(finding: str) -> UserError:
 
 
 def broadcast(content: bytes = b"", source: int = 0) -> bytes:
-    """Return the content of the rank ``source`` on all ranks. It may work for hours before it has the content."""
+    """Return the content of the rank ``source`` on all ranks, which may wait for hours until this rank has it."""
     assert _joined is not None
     sends, group, wait = _joined.rank == source, _joined.patient_group, partial(_joined.heartbeat.wait, rank=source)
     size = torch.tensor([len(content)])
@@ -193,7 +193,7 @@ def broadcast(content: bytes = b"", source: int = 0) -> bytes:
 
 
 def largest_of_all(number: int) -> int:
-    """Return the largest of the numbers that the ranks pass, without waiting for a GPU."""
+    """Return the largest ``number`` of all ranks, without waiting for a GPU."""
     if _group is None:
         return number
     largest = torch.tensor([number])
@@ -232,7 +232,7 @@ def all_mean(x: Tensor) -> Tensor:
 
 
 def share(x: Tensor) -> Tensor:
-    """Divide a value that is equal on all ranks by their number, so that its gradient, summed over ranks, is right."""
+    """Divide a value that is equal on all ranks by their number, because its gradients are summed over ranks."""
     return x if _group is None else x / _group.count
 
 
@@ -282,6 +282,7 @@ def _reduced(x: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
 
 @contextmanager
 def _reporting_lost_ranks(seconds: float | None = None) -> Iterator[None]:
+    """Turn errors of communication inside the block into a UserError about a lost rank."""
     try:
         yield
     except RuntimeError as error:

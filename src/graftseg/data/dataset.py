@@ -1,4 +1,4 @@
-"""The cases of a data set, and the reader of their files."""
+"""The cases of a data set, their classes, and the reader of their files."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -37,7 +37,7 @@ class ScanFiles:
         """Read the channels of a case into one array."""
         if self.is_gray:
             return read_case(case.images, len(case.images))
-        # 1 would reduce the channels of single gray pictures among colored ones
+        # without ``is_gray``, a count of 1 would convert only the gray pictures of a mixed data set to one channel
         is_useful = len(case.images) == 1 and self.channel_count != 1
         return read_case(case.images, self.channel_count if is_useful else None)
 
