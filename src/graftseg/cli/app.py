@@ -1,4 +1,4 @@
-"""The command line. Most commands call the function of the same name in :mod:`graftseg.api`."""
+"""The command line and its shorter commands. Most call the function of the same name in :mod:`graftseg.api`."""
 
 import io
 import sys

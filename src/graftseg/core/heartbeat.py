@@ -1,4 +1,4 @@
-"""Signs of life of the ranks of a training, for ranks that wait for another rank."""
+"""Signs of life of a rank, for ranks that wait while it works alone."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Comparison of cases with one another: axes, channels, orientations, intensities and spacing."""
+"""Consistency of the cases of a data set: axes, channels, orientations, intensities and spacing."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

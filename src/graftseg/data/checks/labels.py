@@ -1,4 +1,4 @@
-"""Checks of label maps: values, classes, test labels, islands, and exchanged left and right sides."""
+"""Checks of label maps: values, classes, test labels, islands, and mirrored label maps."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
