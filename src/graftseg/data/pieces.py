@@ -1,4 +1,4 @@
-"""Pieces: the connected components of each class in a label map."""
+"""Pieces: the connected components of each class in a label map. Islands are pieces that are probably errors."""
 
 from dataclasses import dataclass
 from typing import Any

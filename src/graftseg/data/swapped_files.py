@@ -1,4 +1,4 @@
-"""Swapped files: images in the place of label maps. Also label maps that are copies of their image."""
+"""Images and label maps in each other's place, and label maps that are copies of their image."""
 
 from pathlib import Path
 from typing import Any
