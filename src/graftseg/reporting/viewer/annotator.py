@@ -14,7 +14,8 @@ from graftseg.core.types import Case
 from graftseg.data.annotation import STATES, Action, AnnotationFolder, Canvas, Draft
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
-from graftseg.reporting.viewer.collection import CaseReader, Collection, ViewedCase
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import Collection, ViewedCase
 from graftseg.reporting.viewer.suggestions import Suggestions
 from graftseg.reporting.viewer.volumes import Turn
 
