@@ -10,7 +10,7 @@ from graftseg.core.types import NEIGHBORS
 
 SIZES_KEPT = 16  # number of pieces per class whose sizes are stored
 ISLAND_SHARE = 0.01  # an island is smaller than this share of the largest piece
-ISLAND_VOXELS = 10  # an island has at most this number of voxels,
+ISLAND_VOXELS = 10  # an island also has at most this number of voxels,
 ISLAND_CLASS_SHARE = 0.001  # or at most this share of all voxels of its class
 
 

@@ -11,7 +11,8 @@ from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.scans import Scan, read_scan
 
-GRAY_VALUES = 32  # more values in a label map: possibly an image. Not more in an image: possibly a label map
+GRAY_VALUES = 32
+"""A label map with more values may be an image. An image with at most this number of values may be a label map."""
 MAX_SAMPLES = 65536  # number of voxels in which values are counted
 
 

@@ -13,7 +13,8 @@ from graftseg.data.formats.dicom_series import arranged
 from graftseg.data.formats.dicom_tags import value
 from graftseg.data.formats.scan import Floats
 
-TOLERANCE = 0.1  # of the distance of a label from its slice (in slice distances) and of pixels from voxels
+TOLERANCE = 0.1
+"""Largest distance of a label from its slice, in slice distances, and of its pixels from voxel centers, in voxels."""
 OTHER_IMAGE = "use the image for which the label was drawn, or save the label as NIfTI on the grid of the image"
 DECIMALS = 6  # rounds coordinates, so that points on pixel centers stay there despite floating-point errors
 
