@@ -20,7 +20,7 @@ from graftseg.core.types import Split
 from graftseg.data.phantom import write_phantoms
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training import loop, recorder
-from graftseg.training.remaining_time import RemainingTime
+from graftseg.training.clock import RemainingTime
 
 SHAPES = {"2d": (96, 96), "3d": (40, 40, 32)}
 COUNTS: dict[Split, int] = {"labeled": 5, "unlabeled": 40, "test": 0}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graftseg.training.plausibility import Point, ScanSummary
+from graftseg.training.teacher_check import Point, ScanSummary
 
 
 def centers(*foreground: float, outer: Point | None = (0.5, 0.5), inner: Point | None = (0.5, 0.5)) -> Any:

@@ -30,8 +30,8 @@ from graftseg.experiments.test_run import score_run
 from graftseg.inference.model import load_network
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training.checkpoint import load_latest
-from graftseg.training.final_check import check_networks
 from graftseg.training.learning_check import labeled_dice
+from graftseg.training.shipping import check_networks
 
 SHARES = (0.5, 0.7, 1.0)
 """Shares of the network trained with unlabeled scans in the averages. The rest is its baseline."""

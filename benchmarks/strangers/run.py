@@ -8,7 +8,9 @@ of Hippocampus.
 """
 
 import argparse
+import fcntl
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -26,6 +28,7 @@ from safetensors.torch import load_file
 
 import graftseg
 from graftseg.core.devices import choose_device, hardware_name
+from graftseg.core.files import write_text
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import never_found
@@ -146,6 +149,23 @@ def dice_of(scores: Evaluation) -> dict[str, float]:
     return {case: round(100 * fmean(row.dice for row in scores.rows if row.case == case), 3) for case in cases}
 
 
+def records_in(file: Path) -> dict[str, Any]:
+    """Return the records of a device by the names of their jobs."""
+    records: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return records
+
+
+def add_record(file: Path, name: str, record: Mapping[str, Any]) -> None:
+    """Add a record. Other processes may add records to the same file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        write_text(file, json.dumps(dict(sorted({**records_in(file), name: record}.items())), indent=1) + "\n")
+    finally:
+        os.close(folder)
+
+
 def _commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, check=True).stdout.strip()
@@ -168,13 +188,12 @@ def main() -> None:
     for job in jobs(arguments.device):
         if job.data not in {*FAMILIES, *sources}:
             continue
-        target = arguments.results / "strangers" / f"{arguments.device}-{job.name}.json"
-        if target.exists() or arguments.only not in job.name:
+        target = arguments.results / "strangers" / f"{arguments.device}.json"
+        if job.name in records_in(target) or arguments.only not in job.name:
             continue
         record = run(job, sources, arguments.work, arguments.minutes, arguments.device)
         record["commit"] = arguments.commit or _commit()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(record, indent=1) + "\n")
+        add_record(target, job.name, record)
         means = {key: round(fmean(record[key].values()), 2) for key in ("supervised", "unlabeled", "shipped")}
         print(job.name, means, record["teacher"], record["seconds"], flush=True)
 

@@ -47,10 +47,9 @@ from graftseg.inference.predict_tasks import predict_in_tasks
 from graftseg.inference.prediction_settings import PredictionSettings, Shard
 from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import rank
-from graftseg.planning.data_settings import choose_data_settings
 from graftseg.planning.method_shares import compared_methods, share_on_device
 from graftseg.planning.plan_file import check_plan_target
-from graftseg.planning.plans import make_plan
+from graftseg.planning.plans import choose_data_settings, make_plan
 from graftseg.recipes.baseline import own_baseline
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe

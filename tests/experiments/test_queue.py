@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from graftseg.experiments.records import is_record, record_path
-from graftseg.recipes.changes import metric_differences
+from graftseg.recipes.recipe import metric_differences
 from graftseg.recipes.shortening import requested_recipe
 from loops import for_each
 from markdown_pages import ROOT, load

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from graftseg import api
 from graftseg.core.errors import Code
@@ -15,8 +16,15 @@ def write(
     scores = {"supervised": {"a": supervised, "b": supervised + 2}, "unlabeled": {"a": 50, "b": 52}}
     kind = {"data": "thin", "device": "cpu", "labeled": 6, "all_labeled": all_labeled}
     record = {**kind, **scores, "shipped": {"a": shipped, "b": shipped + 2}, "lost": lost}
-    (folder / "strangers").mkdir(parents=True, exist_ok=True)
-    (folder / "strangers" / f"{name}.json").write_text(json.dumps(record))
+    change(folder, name, record)
+
+
+def change(folder: Path, name: str, record: dict[str, Any]) -> None:
+    """Write a record, or change the one of this name."""
+    file = folder / "strangers" / "cpu.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    records = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(records | {name: records.get(name, {}) | record}))
 
 
 def test_runs_of_the_same_data_are_averaged(tmp_path: Path) -> None:
@@ -43,9 +51,7 @@ def test_the_criteria_of_all_runs(tmp_path: Path) -> None:
     for number, gain in enumerate((3, 0, -0.5, -2)):
         write(tmp_path, str(number), 60, 60 + gain, ["ring"] if number == 3 else [])
     # in one case shipped is better, in the other worse
-    path = tmp_path / "strangers" / "2.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"shipped": {"a": 63, "b": 58}}))
+    change(tmp_path, "2", {"shipped": {"a": 63, "b": 58}})
     found = criteria(tmp_path)
     assert found["shipped is at least as good as supervised"][1] == "2 of 4 runs (50.0 %)"
     assert found["shipped is not worse within noise"][1] == "3 of 4 runs (75.0 %)"
@@ -66,7 +72,7 @@ def test_large_gains_are_required_far_below_the_bound(tmp_path: Path) -> None:
 
 def test_a_damaged_record(tmp_path: Path) -> None:
     write(tmp_path, "one", 60, 63, [])
-    path = tmp_path / "strangers" / "one.json"
-    path.write_text('{"data": "thin"}')
+    path = tmp_path / "strangers" / "cpu.json"
+    path.write_text('{"one": {"data": "thin"}}')
     with user_error(Code.DAMAGED_FILE, path):
         strangers_page(tmp_path)

@@ -5,7 +5,7 @@ import torch
 from tiny import tiny_networks
 
 from graftseg.networks import NetworkName, Networks, NetworkSettings, parameter_count
-from graftseg.networks.dual_task import DualTask
+from graftseg.networks.branches import DualTask
 
 
 def build_dual_task(networks: Networks) -> DualTask:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.networks import heads, logits
+from graftseg.networks import heads
 from graftseg.networks.heads import Head2d
 from loops import for_each
 
@@ -35,7 +35,7 @@ def assert_agrees(x: Tensor, weight: Tensor, bias: Tensor, dy: Tensor) -> None:
     """Compare logits and all gradients with float64, relative to the largest value."""
     arguments = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
     exact_arguments = [tensor.detach().double().requires_grad_() for tensor in arguments]
-    y = logits.logits(*arguments)
+    y = heads.logits(*arguments)
     expected = F.conv2d(exact_arguments[0], exact_arguments[1], exact_arguments[2], padding=1)
     assert y.dtype == torch.float32
     gradients = torch.autograd.grad(y, arguments, dy)
@@ -84,18 +84,18 @@ def test_memory_formats_give_equal_results(layout: Any, classes: int, space: tup
     x, weight, bias, dy = operands(torch.float32, 16, classes, space)
     x, weight, dy, bias = layout(x), layout(weight), layout(dy), bias.repeat_interleave(2)[::2]
     assert_agrees(x, weight, bias, dy)
-    torch.library.opcheck(logits.logits, (x, weight, bias), test_utils="test_faketensor")
-    torch.library.opcheck(logits.logits_gradients, (dy, x, weight), test_utils="test_faketensor")
+    torch.library.opcheck(heads.logits, (x, weight, bias), test_utils="test_faketensor")
+    torch.library.opcheck(heads.logits_gradients, (dy, x, weight), test_utils="test_faketensor")
 
 
 def test_unsupported_images_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty image, and an image without a batch axis."""
-    monkeypatch.setattr(logits, "accelerated", lambda images: True)
-    monkeypatch.setattr(logits, "HAS_TRITON", True)
+    monkeypatch.setattr(heads, "accelerated", lambda images: True)
+    monkeypatch.setattr(heads, "HAS_TRITON", True)
     head = Head2d(16, 4)
     assert head(torch.zeros(0, 16, 4, 4)).shape == (0, 4, 4, 4)
     assert head(torch.zeros(16, 4, 4)).shape == (4, 4, 4)
-    assert logits.can_use_logits(torch.zeros(1, 16, 4, 4), head.weight)
+    assert heads.can_use_logits(torch.zeros(1, 16, 4, 4), head.weight)
 
 
 @pytest.mark.parametrize("channels", [3, 16])
@@ -104,16 +104,16 @@ def test_fake_tensors_match_real_results(channels: int) -> None:
     x, weight, bias, dy = operands(torch.bfloat16, channels, 4, (4, 6))
     x, weight = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
-    torch.library.opcheck(logits.logits, (x.requires_grad_(), weight, bias), test_utils=checks)
-    torch.library.opcheck(logits.logits_gradients, (dy, x.detach(), weight), test_utils=checks[:2])
+    torch.library.opcheck(heads.logits, (x.requires_grad_(), weight, bias), test_utils=checks)
+    torch.library.opcheck(heads.logits_gradients, (dy, x.detach(), weight), test_utils=checks[:2])
 
 
 def test_logits_without_tf32_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our kernels use TF32."""
-    monkeypatch.setattr(logits, "suits_kernels", lambda *arguments: True)
+    monkeypatch.setattr(heads, "suits_kernels", lambda *arguments: True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     x, weight, bias, _ = operands(torch.bfloat16, 16, 4, (4, 6))
-    torch.testing.assert_close(logits.logits(x, weight, bias), F.conv2d(x.float(), weight, bias, padding=1))
+    torch.testing.assert_close(heads.logits(x, weight, bias), F.conv2d(x.float(), weight, bias, padding=1))
 
 
 @pytest.mark.parametrize(
@@ -125,17 +125,19 @@ def test_head_uses_kernels_if_supported(
     """The layer returns the same with and without kernels."""
     used: list[Tensor] = []
 
+    original = heads.logits
+
     def recorded(*arguments: Tensor) -> Tensor:
         used.extend(arguments)
-        y: Tensor = logits.logits(*arguments)
+        y: Tensor = original(*arguments)
         return y
 
     head, x = Head2d(channels, classes), torch.randn(1, channels, 4, 4, dtype=torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
         plain = head(x)
-        monkeypatch.setattr(logits, "accelerated", lambda images: True)
-        monkeypatch.setattr(logits, "HAS_TRITON", True)
-        monkeypatch.setattr(logits, "_uses_triton", lambda images: False)
+        monkeypatch.setattr(heads, "accelerated", lambda images: True)
+        monkeypatch.setattr(heads, "HAS_TRITON", True)
+        monkeypatch.setattr(heads, "_uses_triton", lambda images: False)
         monkeypatch.setattr(heads, "logits", recorded)
         ours = head(x)
     assert bool(used) == uses_kernels

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from graftseg.networks import NetworkName, Networks, NetworkSettings, dimensions_of, parameter_count
+from graftseg.networks.branches import MultiDecoder
 from graftseg.networks.convolution import Doubling3d
 from graftseg.networks.interpolation import Interpolation2d, Interpolation3d
-from graftseg.networks.several_decoders import MultiDecoder
 
 NAMES: tuple[NetworkName, ...] = ("unet-2d", "unet-3d", "vnet-bn", "vnet-in")
 UPS: dict[str, tuple[type[nn.Module], ...]] = {

@@ -102,8 +102,8 @@ def test_two_levels_equal_the_explicit_formula() -> None:
 def test_dropout_drops_whole_channels_at_two_places() -> None:
     network = tiny(dropout=0.5)
     undropped: list[Tensor] = []
-    for part in (network.encoder, network.decoder):
-        part.dropout.register_forward_pre_hook(lambda _, inputs: undropped.append(inputs[0]))
+    for dropout in (network.encoder.dropout, network.decoder.dropouts[-1]):
+        dropout.register_forward_pre_hook(lambda _, inputs: undropped.append(inputs[0]))
     *_, coarsest = skips = network.encode(torch.randn(4, 1, 8, 8, 8))
     h = network.decode(skips)
     for before, after in zip(undropped, [coarsest, h], strict=True):

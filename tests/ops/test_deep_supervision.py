@@ -11,8 +11,7 @@ from graftseg.methods.graft import Graft, GraftConfig
 from graftseg.methods.supervised import Supervised, SupervisedConfig
 from graftseg.networks import Networks, NetworkSettings
 from graftseg.networks.encoder_decoder import Extensible
-from graftseg.ops.deep_supervision import deep_loss, deep_terms, subsample
-from graftseg.ops.losses import segmentation_loss, supervised_terms
+from graftseg.ops.losses import deep_loss, deep_terms, segmentation_loss, subsample, supervised_terms
 from graftseg.recipes.recipe import parse_recipe
 from user_errors import user_error
 

@@ -19,7 +19,7 @@ from graftseg.planning.method_shares import (
     step_seconds,
 )
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.average import check_average
+from graftseg.training.shipping import check_average
 from user_errors import user_error
 
 STAGE = {"optimizer": {"name": "sgd"}}

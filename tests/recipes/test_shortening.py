@@ -16,8 +16,7 @@ from graftseg.core.errors import Code
 from graftseg.data.store import Store
 from graftseg.experiments.records import read_record
 from graftseg.recipes.baseline import baseline_of
-from graftseg.recipes.changes import metric_differences
-from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe, training_differences
+from graftseg.recipes.recipe import Recipe, changed, load_recipe, metric_differences, parse_recipe, training_differences
 from graftseg.recipes.shortening import RAMP, requested_recipe, shortened
 from loops import for_each
 from markdown_pages import DOCS, tables

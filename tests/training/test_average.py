@@ -15,8 +15,8 @@ from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.model import load_network
 from graftseg.planning.length import MIN_PUBLISHED_STEPS, choose_average
-from graftseg.training import average, learning_check, shipping
-from graftseg.training.average import check_average, mean_weights
+from graftseg.training import learning_check, shipping
+from graftseg.training.shipping import check_average, mean_weights
 from user_errors import user_error
 
 STAGES = [
@@ -112,7 +112,7 @@ def test_a_useless_average_is_reported(tmp_path: Path, cli: CommandLine, monkeyp
         monkeypatch.setattr(learning_check, "LOST", 0.05)
         return {name: torch.zeros_like(tensor) for name, tensor in first.items()}
 
-    monkeypatch.setattr(average, "mean_weights", zeroed)
+    monkeypatch.setattr(shipping, "mean_weights", zeroed)
     run = RunFolder(tmp_path / "run")
     options = ("--data", scans, "--out", run.path, "--device", "cpu", "--strict")
     cli.fails("train", file, *options, code=Code.CLASS_NOT_LEARNED)

@@ -14,7 +14,7 @@ from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.recipes.recipe import Recipe
-from graftseg.training import loop, plausibility, unlabeled_predictions
+from graftseg.training import loop, teacher_check, unlabeled_predictions
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def recipe() -> Recipe:
 @pytest.fixture
 def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Accept every prediction of the untrained network before self-training."""
-    monkeypatch.setattr(plausibility.UsualAnatomy, "implausibility", lambda usual, scan: None)
+    monkeypatch.setattr(teacher_check.UsualAnatomy, "implausibility", lambda usual, scan: None)
     return tiny.write_scans(tmp_path / "scans")
 
 
@@ -104,10 +104,10 @@ def test_a_check_without_its_checkpoint_is_made_again(
     drifting_at(monkeypatch, 2)
     save = loop._save
 
-    def cut(run: RunFolder, at: loop.Position, *parts: Any) -> None:
-        if any(check.decision == "stop" for check in run.teacher_checks()):
+    def cut(at: loop.Position, parts: Any) -> None:
+        if any(check.decision == "stop" for check in parts.run.teacher_checks()):
             raise KeyboardInterrupt
-        save(run, at, *parts)
+        save(at, parts)
 
     monkeypatch.setattr(loop, "_save", cut)
     with pytest.raises(KeyboardInterrupt):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graftseg.training.plausibility import ScanSummary, UsualAnatomy, summarize
+from graftseg.training.teacher_check import ScanSummary, UsualAnatomy, summarize
 from scan_summaries import GOOD, LABELED, centers, changed
 
 USUAL = UsualAnatomy.of(LABELED)

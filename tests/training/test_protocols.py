@@ -173,12 +173,12 @@ def test_a_resumed_run_ends_with_the_same_best(
     with monkeypatch.context() as patch:
         looks: list[int] = []
 
-        def cut(line: Any, place: dict[str, Any], scores: dict[str, float]) -> None:
-            looks.append(place["global_step"])
+        def cut(recorder: Any, line: dict[str, Any]) -> None:
+            looks.append(line["global_step"])
             if len(looks) == cut_at:
                 raise PowerCutError
 
-        patch.setattr("graftseg.training.recorder.Recorder.validation", cut)
+        patch.setattr("graftseg.training.recorder.Recorder.scores", cut)
         with pytest.raises(PowerCutError):
             train(recipe, store.path, tmp_path / "run")
     resumed = train(recipe, store.path, tmp_path / "run", resume=True)
@@ -333,7 +333,8 @@ def test_an_empty_prediction_of_an_absent_class(store: Store, tmp_path: Path, pr
     present = np.array(store.label(case))
     present[present == 3] = 0
     scores = CaseScores(recipe, store, [case], CPU)
-    scores._cases[0]()[1].copy_(torch.from_numpy(present))
+    assert scores._loaded is not None
+    scores._loaded[0][1].copy_(torch.from_numpy(present))
 
     def all_background(images: Tensor) -> Tensor:
         return torch.eye(4)[0].view(1, 4, 1, 1).expand(len(images), -1, *images.shape[2:])

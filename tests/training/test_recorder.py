@@ -11,6 +11,7 @@ import torch
 
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.training import recorder as module
+from graftseg.training.clock import StageWork
 from graftseg.training.recorder import (
     BASELINE,
     BEFORE_BASELINE,
@@ -20,7 +21,6 @@ from graftseg.training.recorder import (
     Recorder,
     fold_labels,
 )
-from graftseg.training.remaining_time import StageWork
 
 
 def place(step: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
         assert recorder.is_full and read_log(path) == []
         recorder.flush()
         assert not recorder.is_full and len(read_log(path)) == 2
-        recorder.validation({"method": "bcp", "global_step": 12}, {"dice": 0.75})
+        recorder.scores({"method": "bcp", "global_step": 12, "validation": {"dice": 0.75}})
         add(recorder, 3, L_in=0.5, L_out=0.0)
         recorder.flush()
         recorder.flush()
@@ -173,7 +173,7 @@ def test_tensorboard_gets_every_term_and_score(tmp_path: Path, writers: list[Wri
     with opened(tmp_path, done=10, tensorboard=True) as recorder:
         add(recorder, 1, L_in=0.5, L_out=0.25)
         recorder.flush()
-        recorder.validation({"method": "bcp", "global_step": 11}, {"dice": 0.75})
+        recorder.scores({"method": "bcp", "global_step": 11, "validation": {"dice": 0.75}})
         (writer,) = writers
         assert not writer.closed
     assert writer.closed

@@ -4,7 +4,7 @@ import pytest
 from tiny import tiny_recipe
 
 from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
-from graftseg.training.remaining_time import (
+from graftseg.training.clock import (
     Pace,
     RemainingTime,
     StageWork,

@@ -20,10 +20,9 @@ from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.inference.export.weights import load as load_exported
 from graftseg.inference.model import load_network
 from graftseg.reporting.notices import notices_of
-from graftseg.training import final_check, shipping, unlabeled_predictions
-from graftseg.training.case_predictions import CasePredictions
-from graftseg.training.final_check import FinalCheck
-from graftseg.training.shipping import shipped_after_folds, shipped_after_validation
+from graftseg.training import shipping, unlabeled_predictions
+from graftseg.training.shipping import FinalCheck, shipped_after_folds, shipped_after_validation
+from graftseg.training.unlabeled_predictions import CasePredictions
 from graftseg.training.unlabeled_use import unlabeled_use
 from scan_summaries import GOOD, LABELED, changed
 
@@ -164,8 +163,8 @@ def test_both_networks_predict_the_unlabeled_scans(tmp_path: Path, monkeypatch: 
         bad = changed(centers=(None,) * 3)
         return CasePredictions([], {case.name: GOOD if len(seen) == 2 else bad for case in cases})
 
-    monkeypatch.setattr(final_check, "predict_cases", predict)
-    monkeypatch.setattr(final_check, "labeled_summaries", lambda store, cases: LABELED)
+    monkeypatch.setattr(shipping, "predict_cases", predict)
+    monkeypatch.setattr(shipping, "labeled_summaries", lambda store, cases: LABELED)
     trusted = TeacherCheck(1, 2, {}, "continue")
     monkeypatch.setattr(unlabeled_predictions, "check_teacher", lambda *arguments, **options: trusted)
     stages = [STAGES[0], {**STAGES[1], "check_teacher": True}]
@@ -220,13 +219,13 @@ def test_a_network_that_is_not_finite_is_never_shipped(tmp_path: Path, monkeypat
             raise UserError(Code.LOSS_NOT_FINITE, "a", "not finite", "train again")
         return CasePredictions([], {case.name: GOOD for case in arguments[3]})
 
-    monkeypatch.setattr(final_check, "predict_cases", predict)
-    monkeypatch.setattr(final_check, "labeled_summaries", lambda store, cases: LABELED)
-    monkeypatch.setattr(final_check, "load_network", lambda folder, device: SimpleNamespace(method=None))
+    monkeypatch.setattr(shipping, "predict_cases", predict)
+    monkeypatch.setattr(shipping, "labeled_summaries", lambda store, cases: LABELED)
+    monkeypatch.setattr(shipping, "load_network", lambda folder, device: SimpleNamespace(method=None))
     recipe = tiny.tiny_recipe(stages=[STAGES[0], {**STAGES[1], "check_teacher": True}])
     store = tiny.write_scans(tmp_path / "scans")
     prepared = prepare(read_layout(store), tmp_path / "store", recipe.data)
-    final = final_check.check_networks(
+    final = shipping.check_networks(
         recipe, prepared, RunFolder(tmp_path), RunFolder(tmp_path).baseline, torch.device("cpu")
     )
     assert final is not None and final.prefers_other and len(final.run) == final.scans > 1

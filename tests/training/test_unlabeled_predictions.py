@@ -17,7 +17,7 @@ from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import step as stepping
-from graftseg.training.remaining_time import StageWork
+from graftseg.training.clock import StageWork
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 from user_errors import user_error
 

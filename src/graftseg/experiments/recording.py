@@ -14,8 +14,7 @@ from graftseg.evaluation.scores import description_file, read_csv
 from graftseg.evaluation.statistics import match_case_names
 from graftseg.experiments import records
 from graftseg.experiments.records import Record, Scored
-from graftseg.recipes.changes import changes_of, metric_differences
-from graftseg.recipes.recipe import Recipe, load_recipe
+from graftseg.recipes.recipe import Recipe, changes_of, load_recipe, metric_differences
 
 MAX_VARIANT_LENGTH = 100
 TEST_IT = "test the run with graftseg test RUN STORE"

@@ -1,7 +1,8 @@
 """The table of planned recipes on data that no recipe was tuned on.
 
-Every record is a JSON file in ``results/strangers``, written by ``benchmarks/strangers/run.py``. It contains the Dice
-of each test case in percent, of the supervised baseline, of the run with unlabeled scans and of the shipped network.
+``results/strangers`` has a JSON file per device with the records of all runs, by name. ``benchmarks/strangers/run.py``
+writes them. A record contains the Dice of each test case in percent: of the supervised baseline, of the run with
+unlabeled scans, and of the shipped network.
 """
 
 from collections import defaultdict
@@ -59,9 +60,8 @@ class Stranger:
     highest_gain: float  # upper end of the 95 % interval of the gain, NaN with a single test case
 
     @classmethod
-    def read(cls, path: Path) -> "Stranger":
-        """Read a record."""
-        content = read_object(path)
+    def of(cls, content: Mapping[str, Any], path: Path) -> "Stranger":
+        """Return the run of a record, which is from the file ``path``."""
         try:
             about = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
             means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
@@ -88,8 +88,8 @@ def strangers_page(results: Path) -> str:
     """Return the table as Markdown."""
     groups: dict[Key, list[Stranger]] = defaultdict(list)
     bounds: dict[tuple[str, str], float] = {}
-    for path in sorted((results / NAME).glob("*.json")):
-        run = Stranger.read(path)
+    files = sorted((results / NAME).glob("*.json"))
+    for run in (Stranger.of(record, path) for path in files for record in read_object(path).values()):
         if run.all_labeled:
             bounds[run.data, run.device] = run.supervised
         else:

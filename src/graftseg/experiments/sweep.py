@@ -25,9 +25,8 @@ from graftseg.experiments.paper import ALL, TABLES, benchmark_of
 from graftseg.experiments.records import is_record, read_record, record_path
 from graftseg.experiments.tables import rows_of
 from graftseg.experiments.train_and_test import check_seeds, ensure_trained, run_scores
-from graftseg.recipes.changes import changes_of, metric_differences
 from graftseg.recipes.reading import suggest
-from graftseg.recipes.recipe import Recipe, changed
+from graftseg.recipes.recipe import Recipe, changed, changes_of, metric_differences
 from graftseg.recipes.shortening import check_shorter, requested_recipe
 from graftseg.training.run import check_settings
 

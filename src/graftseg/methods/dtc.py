@@ -12,7 +12,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.dual_task import DualTask
+from graftseg.networks.branches import DualTask
 from graftseg.ops.distances import dual_task_terms
 from graftseg.ops.losses import SupervisedDice
 from graftseg.ops.optimizers import RampLength, consistency_ramp

@@ -14,8 +14,7 @@ from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
 from graftseg.networks.ema import Scope
 from graftseg.networks.layers import disable_dropout
-from graftseg.ops.deep_supervision import deep_loss
-from graftseg.ops.losses import DiceName, segmentation_loss
+from graftseg.ops.losses import DiceName, deep_loss, segmentation_loss
 from graftseg.ops.masks import copy_paste_mask, mix
 from graftseg.ops.pseudo_labels import confidence, labels_of
 

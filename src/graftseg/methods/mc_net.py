@@ -14,7 +14,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.several_decoders import MultiDecoder
+from graftseg.networks.branches import MultiDecoder
 from graftseg.ops.losses import dice_over_batch, foreground_dice_of_sums, sharpen
 from graftseg.ops.optimizers import RampLength, consistency_ramp
 

@@ -13,8 +13,8 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
+from graftseg.networks.branches import DualTask
 from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, labeled_first_targets
-from graftseg.networks.dual_task import DualTask
 from graftseg.networks.layers import eval_mode
 from graftseg.ops.distances import distance_channels, dual_task_terms
 from graftseg.ops.losses import SupervisedDice

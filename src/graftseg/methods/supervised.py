@@ -7,8 +7,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.ops.deep_supervision import deep_terms
-from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
+from graftseg.ops.losses import SupervisedDice, deep_terms, half_each, supervised_terms
 
 
 class SupervisedConfig(Settings):

@@ -1,21 +1,22 @@
-"""A network with several branches: the last decoder stage and the head are repeated."""
+"""Networks with several outputs: branches, decoders or heads on the same features."""
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from graftseg.networks import Networks
-from graftseg.networks.encoder_decoder import EncoderDecoder
+from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
+from graftseg.networks.heads import Head2d, Head3d
 
 
 class Tail(nn.Module):
-    """The last decoder stage, its dropout and the head."""
+    """The last decoder stage, its dropout and the head, taken out of a network, whose decoder then ends before them."""
 
-    def __init__(self, network: EncoderDecoder) -> None:
-        """Take these parts out of a network. The decoder of the network then ends before its last stage."""
+    def __init__(self, network: Extensible) -> None:
         super().__init__()
-        self.stage = _take_out(network.decoder, "stages")
-        self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
+        self.stage = _take_out_last(network.decoder.stages)
+        self.dropout = _take_out_last(network.decoder.dropouts)
         self.logits = network.head
 
     def forward(self, joined: Tensor) -> Tensor:
@@ -25,13 +26,12 @@ class Tail(nn.Module):
 
 
 class Branches(EncoderDecoder):
-    """A network with several branches on the same features.
+    """A network with several branches on the same features: its own tail and the tails of ``others``.
 
     Each branch has a separate last decoder stage and head. ``vnet-in`` with three branches has 9,457,190 parameters.
     """
 
-    def __init__(self, network: EncoderDecoder, others: Sequence[EncoderDecoder]) -> None:
-        """Use a network as the main branch, and the tails of ``others`` as further branches."""
+    def __init__(self, network: Extensible, others: Sequence[Extensible]) -> None:
         super().__init__(network.encoder, network.decoder, Tail(network), network.stride)
         self.others = nn.ModuleList(Tail(other) for other in others)
 
@@ -48,16 +48,65 @@ def build_branches(networks: Networks, count: int = 3) -> Branches:
     return Branches(network, others)
 
 
-def _take_out(decoder: nn.Module, name: str) -> nn.Module:
-    """Replace a part of the decoder, or the last item of a list of parts, by an identity, and return the part.
+def _take_out_last(parts: nn.ModuleList) -> nn.Module:
+    """Replace the last part by an identity, and return the part."""
+    last, parts[-1] = parts[-1], nn.Identity()
+    return last
 
-    If the decoder has no such part, return an identity.
+
+class MultiDecoder(EncoderDecoder):
+    """A network with decoders of different upsampling. The first decoder and head belong to the original network.
+
+    Of two decoders, one has transposed convolutions and one linear interpolation. A third decoder, as in MC-Net+, has
+    nearest-neighbor interpolation. With two and three decoders, ``vnet-bn`` has 12,347,716 and 15,246,566 parameters,
+    ``unet-2d`` has 2,577,624 and 3,210,924.
     """
-    part: nn.Module | None = getattr(decoder, name, None)
-    if isinstance(part, nn.ModuleList):
-        last = part[-1]
-        part[-1] = nn.Identity()
-        return last
-    if part is not None:
-        setattr(decoder, name, nn.Identity())
-    return nn.Identity() if part is None else part
+
+    def __init__(self, network: Extensible, decoders: int) -> None:
+        super().__init__(network.encoder, network.decoder, network.head, network.stride)
+        added = network.upsamplings[1:decoders]
+        self.decoders = nn.ModuleList(network.another_decoder(upsampling) for upsampling in added)
+        self.heads = nn.ModuleList(network.another_head(network.width) for _ in added)
+
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
+        """Return logits ``(B, classes, *space)`` of the first decoder or, with ``all_outputs``, of every decoder."""
+        skips = self.encode(images)
+        logits: Tensor = self.head(self.decode(skips))
+        if not all_outputs:
+            return logits
+        added = zip(self.decoders, self.heads, strict=True)
+        return [logits, *(head(decoder(skips)) for decoder, head in added)]
+
+
+class DualTask(EncoderDecoder):
+    """A network with a second head for signed distances between -1 and 1.
+
+    For two classes, the distance head returns a distance for the foreground only, and the segmentation head returns a
+    single logit ``z``. The logits of the classes are then ``(0, z)``, so that their softmax is a sigmoid of ``z``. For
+    more classes, the distance head returns a distance for every class. With both heads, the left atrium network for two
+    classes has 9,448,866 parameters, and the 2-D U-Net for four classes has 1,814,344.
+    """
+
+    def __init__(self, network: EncoderDecoder, classes: int) -> None:
+        head = _head_like(network.head, 1) if classes == 2 else network.head
+        super().__init__(network.encoder, network.decoder, head, network.stride)
+        self.classes = classes
+        self.distance_head = _head_like(network.head, 1 if classes == 2 else classes)
+
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Return logits ``(B, classes, *space)`` and, if ``all_outputs``, distances ``(B, 1 or classes, *space)``."""
+        features = self.decode(self.encode(images))
+        logits: Tensor = self.head(features)
+        if self.classes == 2:
+            logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+        if not all_outputs:
+            return logits
+        return logits, torch.tanh(self.distance_head(features).float())
+
+
+def _head_like(head: nn.Module, channels: int) -> nn.Module:
+    """Build another head for the same features, with ``channels`` output channels."""
+    if isinstance(head, nn.Conv3d):
+        return Head3d(head.in_channels, channels)
+    assert isinstance(head, nn.Conv2d)
+    return Head2d(head.in_channels, channels)

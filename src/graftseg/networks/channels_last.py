@@ -4,6 +4,7 @@ PyTorch computes slowly if the tensors of an operation have different layouts. T
 channel, whose strides fit both layouts, and the gradient of the logits.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,17 @@ def channels_last(x: Tensor) -> Tensor:
     if x.shape[1] == 1:
         x = x.contiguous()
         return x.as_strided(x.shape, (x.stride(0), 1, *x.stride()[2:]))
-    return x.contiguous(memory_format=_layout(x))
+    return stored_channels_last(x)
+
+
+def stored_channels_last(x: Tensor) -> Tensor:
+    """Return ``(B, C, *space)`` stored with channels last. The strides of one channel may be of any layout."""
+    return x.contiguous(memory_format=_layout(x.dim()))
+
+
+def empty_channels_last(like: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return an empty tensor ``(B, C, *space)`` with channels last, with the device and precision of ``like``."""
+    return torch.empty(tuple(shape), device=like.device, dtype=like.dtype, memory_format=_layout(len(shape)))
 
 
 def with_channels_last_gradient(x: Tensor) -> Tensor:
@@ -34,5 +45,5 @@ class _ChannelsLastGradient(torch.autograd.Function):
         return channels_last(gradients[0])
 
 
-def _layout(x: Tensor) -> torch.memory_format:
-    return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+def _layout(axes: int) -> torch.memory_format:
+    return torch.channels_last if axes == 4 else torch.channels_last_3d

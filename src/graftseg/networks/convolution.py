@@ -5,7 +5,7 @@ preserve for PyTorch's 3-D convolutions. On a GPU, a bias before a norm gets no 
 so the gradient is zero up to rounding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
+from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
 
 # Launch parameters of our kernels. A key is the precision and the number of channels of the volume that the kernel
 # reads: the input, or for INPUT_GRADIENT_LAUNCHES the gradient of the output. Layers without an entry use cuDNN, which
@@ -127,7 +128,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     if launch:
         y: Tensor = _kernels(launch).convolve(x, weight, **launch)
         return y
-    return _channels_last(F.conv3d(_channels_last(x), _channels_last(weight), padding=1))
+    return stored_channels_last(F.conv3d(stored_channels_last(x), stored_channels_last(weight), padding=1))
 
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
@@ -137,7 +138,9 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
     if launch:
         dx: Tensor = _kernels(launch).convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
         return dx
-    return _gradient(dy, _empty_volume(dy, weight.shape[1], dy.shape[2:]), weight, "input", stride=1)
+    return _gradient(
+        dy, empty_channels_last(dy, (dy.shape[0], weight.shape[1], *dy.shape[2:])), weight, "input", stride=1
+    )
 
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
@@ -147,7 +150,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
     if launch:
         dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
         return dw.to(x.dtype)
-    return _gradient(dy, x, _empty_weight(x, dy.shape[1], x.shape[1], 3), "weight", stride=1)
+    return _gradient(dy, x, empty_channels_last(x, (dy.shape[1], x.shape[1], 3, 3, 3)), "weight", stride=1)
 
 
 @torch.library.custom_op("graftseg::halve", mutates_args=())
@@ -156,7 +159,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
-    return _channels_last(F.conv3d(_channels_last(x), _channels_last(weight), stride=2))
+    return stored_channels_last(F.conv3d(stored_channels_last(x), stored_channels_last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
@@ -165,7 +168,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
-    return _channels_last(F.conv_transpose3d(_channels_last(x), _channels_last(weight), stride=2))
+    return stored_channels_last(F.conv_transpose3d(stored_channels_last(x), stored_channels_last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::strided_weight", mutates_args=())
@@ -175,16 +178,18 @@ def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     if fine_channels <= MAX_FINE_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
         dw: Tensor = _kernels().strided_weight(fine, coarse)
         return dw.to(fine.dtype)
-    return _gradient(coarse, fine, _empty_weight(fine, coarse_channels, fine_channels, 2), "weight", stride=2)
+    return _gradient(
+        coarse, fine, empty_channels_last(fine, (coarse_channels, fine_channels, 2, 2, 2)), "weight", stride=2
+    )
 
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
     """Return cuDNN's gradient ``of`` the ``input`` (x) or the ``weight``, whose own values are not used."""
     gradients = torch.ops.aten.convolution_backward(
-        _channels_last(dy), _channels_last(x), _channels_last(weight), None,
+        stored_channels_last(dy), stored_channels_last(x), stored_channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],
     )  # fmt: skip
-    return _channels_last(gradients[0] if of == "input" else gradients[1])
+    return stored_channels_last(gradients[0] if of == "input" else gradients[1])
 
 
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
@@ -225,50 +230,35 @@ def _kernels(launch: Mapping[str, int] = MappingProxyType({})) -> Any:
     return convolution_triton
 
 
-def _channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last_3d)
+convolve.register_fake(lambda x, weight: empty_channels_last(x, (x.shape[0], weight.shape[0], *x.shape[2:])))
+convolve_input.register_fake(lambda dy, weight: empty_channels_last(dy, (dy.shape[0], weight.shape[1], *dy.shape[2:])))
+convolve_weight.register_fake(lambda x, dy: empty_channels_last(x, (dy.shape[1], x.shape[1], 3, 3, 3)))
+halve.register_fake(
+    lambda x, weight: empty_channels_last(x, (x.shape[0], weight.shape[0], *(n // 2 for n in x.shape[2:])))
+)
+double.register_fake(
+    lambda x, weight: empty_channels_last(x, (x.shape[0], weight.shape[1], *(n * 2 for n in x.shape[2:])))
+)
+strided_weight.register_fake(lambda fine, coarse: empty_channels_last(fine, (coarse.shape[1], fine.shape[1], 2, 2, 2)))
 
 
-def _empty_volume(x: Tensor, channels: int, space: Sequence[int]) -> Tensor:
-    shape = (x.shape[0], channels, *space)
-    return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
-
-
-def _empty_weight(x: Tensor, out_channels: int, in_channels: int, size: int) -> Tensor:
-    shape = (out_channels, in_channels, size, size, size)
-    return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
-
-
-convolve.register_fake(lambda x, weight: _empty_volume(x, weight.shape[0], x.shape[2:]))
-convolve_input.register_fake(lambda dy, weight: _empty_volume(dy, weight.shape[1], dy.shape[2:]))
-convolve_weight.register_fake(lambda x, dy: _empty_weight(x, dy.shape[1], x.shape[1], 3))
-halve.register_fake(lambda x, weight: _empty_volume(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
-double.register_fake(lambda x, weight: _empty_volume(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
-strided_weight.register_fake(lambda fine, coarse: _empty_weight(fine, coarse.shape[1], fine.shape[1], 2))
-
-
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    """Save the first two inputs of an operator for its backward pass."""
     ctx.save_for_backward(inputs[0], inputs[1])
 
 
-def _convolve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight = ctx.saved_tensors
-    dx = convolve_input(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, convolve_weight(x, dy)
+def _backward(
+    of_input: Callable[[Tensor, Tensor], Tensor], of_weight: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Any, Tensor], tuple[Tensor | None, Tensor]]:
+    """Return a backward pass from the gradients ``of_input(dy, weight)`` and ``of_weight(x, dy)``."""
+
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors
+        return of_input(dy, weight) if ctx.needs_input_grad[0] else None, of_weight(x, dy)
+
+    return backward
 
 
-def _halve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight = ctx.saved_tensors
-    dx = double(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, strided_weight(x, dy)
-
-
-def _double_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight = ctx.saved_tensors
-    dx = halve(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, strided_weight(dy, x)
-
-
-convolve.register_autograd(_convolve_backward, setup_context=_save_inputs)
-halve.register_autograd(_halve_backward, setup_context=_save_inputs)
-double.register_autograd(_double_backward, setup_context=_save_inputs)
+convolve.register_autograd(_backward(convolve_input, convolve_weight), setup_context=save_inputs)
+halve.register_autograd(_backward(double, strided_weight), setup_context=save_inputs)
+double.register_autograd(_backward(halve, lambda x, dy: strided_weight(dy, x)), setup_context=save_inputs)

@@ -26,6 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
+
 
 @triton.jit
 def _load_neighbors(x, sample, plane, shift, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
@@ -110,13 +112,13 @@ def _weight_kernel(
 
 def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:
     """3x3x3 convolution with zero padding, for an even last size; each program computes ``planes`` output planes."""
-    x = _channels_last(x)
+    x = stored_channels_last(x)
     (batch, channels, *space), width = x.shape, weight.shape[0]
     w = weight.to(x.dtype).permute(2, 3, 4, 1, 0)
     wide = w.new_zeros(3, 3, 4, channels, 2, width)
     wide[:, :, 0:3, :, 0] = w
     wide[:, :, 1:4, :, 1] = w
-    y = torch.empty((batch, width, *space), device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
+    y = empty_channels_last(x, (batch, width, *space))
     pairs = space[1] * space[2] // 2
     _convolve_kernel[(triton.cdiv(pairs, launch["BM"]), triton.cdiv(space[0], planes), batch)](
         x, wide, y, *space, pairs, planes, C=channels, COUT=width, **launch
@@ -126,15 +128,11 @@ def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor
 
 def convolve_weight(x: Tensor, dy: Tensor, *, planes: int, **launch: Any) -> Tensor:
     """Gradient of the weight of ``convolve``, in float32."""
-    x, dy = _channels_last(x), _channels_last(dy)
+    x, dy = stored_channels_last(x), stored_channels_last(dy)
     (batch, channels, *space), width = x.shape, dy.shape[1]
     pairs = space[1] * space[2] // 2
     tiles, chunks = triton.cdiv(pairs, launch["BM"]), batch * triton.cdiv(space[0], planes)
     out = torch.empty((tiles * chunks, 3, 3, 4, channels, 2, width), device=x.device)
     _weight_kernel[(tiles, chunks, 3)](x, dy, out, *space, pairs, planes, C=channels, COUT=width, **launch)
     summed = out.sum(0)
-    return _channels_last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last_3d)
+    return stored_channels_last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))

@@ -26,6 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
+
 MAX_BLOCK_COLUMNS = 128  # columns of the left matrix that a program processes at once
 PROGRAMS = 1056  # maximum number of programs that share the voxels of a weight gradient
 STRIDED_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 2}  # launch parameters of the 2x2x2 kernels
@@ -152,11 +154,11 @@ def _strided_weight_kernel(
 
 def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """3x3x3 convolution with zero padding; ``weight`` is ``(out, in, 3, 3, 3)``."""
-    x = _channels_last(x)
+    x = stored_channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[0], x.numel() // channels
     w = weight.permute(2, 3, 4, 1, 0).reshape(27 * channels, width).to(x.dtype).contiguous()
-    y = _like(x, (batch, width, *space))
+    y = empty_channels_last(x, (batch, width, *space))
     block, columns = _columns(channels)
     _convolve_kernel[(triton.cdiv(count, launch["BM"]),)](
         x, w, y, count, *space,
@@ -167,7 +169,7 @@ def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
     """Gradient of the weight of ``convolve``, in float32."""
-    x, dy = _channels_last(x), _channels_last(dy)
+    x, dy = stored_channels_last(x), stored_channels_last(dy)
     (_, channels, *space), width = x.shape, dy.shape[1]
     count = x.numel() // channels
     block, columns = _columns(channels)
@@ -177,17 +179,17 @@ def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
         x, dy, out, count, *space, tiles,
         C=channels, COUT=width, BK=block, COLUMNS=columns, **launch,
     )  # fmt: skip
-    return _channels_last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
+    return stored_channels_last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
 
 
 def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(out, in, 2, 2, 2)``."""
-    x = _channels_last(x)
+    x = stored_channels_last(x)
     batch, channels, *fine = x.shape
     space, width = [n // 2 for n in fine], weight.shape[0]
     count = batch * space[0] * space[1] * space[2]
     w = weight.permute(2, 3, 4, 1, 0).reshape(8 * channels, width).to(x.dtype).contiguous()
-    y = _like(x, (batch, width, *space))
+    y = empty_channels_last(x, (batch, width, *space))
     chosen = STRIDED_LAUNCH | {"BN": min(width, 64)} | launch
     _halve_kernel[(triton.cdiv(count, chosen["BM"]), width // chosen["BN"])](
         x, w, y, count, *space,
@@ -198,11 +200,11 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """2x2x2 transposed convolution of stride 2; ``weight`` is ``(in, out, 2, 2, 2)``."""
-    x = _channels_last(x)
+    x = stored_channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[1], x.numel() // channels
     w = weight.permute(0, 2, 3, 4, 1).reshape(channels, 8 * width).to(x.dtype).contiguous()
-    y = _like(x, (batch, width, *(2 * n for n in space)))
+    y = empty_channels_last(x, (batch, width, *(2 * n for n in space)))
     chosen = STRIDED_LAUNCH | {"BK": min(channels, 64)} | launch
     _double_kernel[(triton.cdiv(count, chosen["BM"]), 4)](
         x, w, y, count, *space,
@@ -213,7 +215,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     """Weight gradient of ``halve`` and ``double``: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
-    fine, coarse = _channels_last(fine), _channels_last(coarse)
+    fine, coarse = stored_channels_last(fine), stored_channels_last(coarse)
     (_, fine_channels, *_), (_, coarse_channels, *space) = fine.shape, coarse.shape
     count = coarse.numel() // coarse_channels
     chosen = STRIDED_LAUNCH | {"BN": min(coarse_channels, 64)} | launch
@@ -222,7 +224,7 @@ def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     _strided_weight_kernel[(splits, 4, coarse_channels // chosen["BN"])](
         fine, coarse, out, count, *space, tiles, CF=fine_channels, CC=coarse_channels, **chosen
     )  # fmt: skip
-    return _channels_last(out.sum(0).view(2, 2, 2, fine_channels, coarse_channels).permute(4, 3, 0, 1, 2))
+    return stored_channels_last(out.sum(0).view(2, 2, 2, fine_channels, coarse_channels).permute(4, 3, 0, 1, 2))
 
 
 def _columns(channels: int) -> tuple[int, int]:
@@ -236,11 +238,3 @@ def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
     blocks = triton.cdiv(count, voxels)
     tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))
     return triton.cdiv(blocks, tiles), tiles
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last_3d)
-
-
-def _like(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)

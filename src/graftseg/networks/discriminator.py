@@ -29,7 +29,6 @@ class Discriminator(nn.Module):
     """
 
     def __init__(self, map_channels: int, image_channels: int, dimensions: int) -> None:
-        """Build a discriminator for two or three spatial axes."""
         super().__init__()
         self.dimensions = dimensions
         self.map_entry = _strided_convolution(map_channels, WIDTH, dimensions)
@@ -65,7 +64,6 @@ class EntropyDiscriminator(nn.Module):
     """
 
     def __init__(self, map_channels: int, dimensions: int) -> None:
-        """Build a discriminator for two or three spatial axes."""
         super().__init__()
         widths = [map_channels, WIDTH, 2 * WIDTH, 4 * WIDTH, 8 * WIDTH]
         units = (
@@ -123,9 +121,6 @@ def _channel_dropout(dimensions: int) -> nn.Module:
 def _check_sides(maps: Tensor) -> None:
     if min(maps.shape[2:]) < MIN_SIDE:
         patch = "x".join(str(size) for size in maps.shape[2:])
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            "batches.patch",
-            f"a patch of {patch} is too small for a discriminator",
-            f"use patches of at least {MIN_SIDE} voxels along each axis",
-        )
+        finding = f"a patch of {patch} is too small for a discriminator"
+        remedy = f"use patches of at least {MIN_SIDE} voxels along each axis"
+        raise UserError(Code.RECIPE_MISMATCH, "batches.patch", finding, remedy)

@@ -13,14 +13,13 @@ from graftseg.networks.layers import replace_relus
 
 
 class EncoderDecoder(nn.Module):
-    """A network of three parts that methods can recombine.
+    """A network of three parts that methods can recombine. Every input size must be a multiple of ``stride``.
 
     The encoder returns features of every level, finest first. The decoder turns the features of all levels into
     features at full resolution, which the head turns into logits.
     """
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, head: nn.Module, stride: int) -> None:
-        """Combine the parts; every input size must be a multiple of ``stride``."""
         super().__init__()
         self.encoder, self.decoder, self.head, self.stride = encoder, decoder, head, stride
 
@@ -41,13 +40,18 @@ class EncoderDecoder(nn.Module):
 
 
 class LevelEncoder(nn.Module):
-    """An encoder with one stage per level; before each stage except the first, the size is halved."""
+    """An encoder with one stage per level; before each stage except the first, the size is halved.
 
-    def __init__(self, halvings: Iterable[nn.Module], stages: Iterable[nn.Module]) -> None:
-        """Combine the parts; the number of halvings is one less than the number of stages."""
+    ``dropout`` follows the coarsest stage.
+    """
+
+    def __init__(
+        self, halvings: Iterable[nn.Module], stages: Iterable[nn.Module], dropout: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.downs = nn.ModuleList([nn.Identity(), *halvings])
         self.stages = nn.ModuleList(stages)
+        self.dropout = dropout or nn.Identity()
         self.stride = 1 << (len(self.stages) - 1)
 
     def forward(self, images: Tensor) -> list[Tensor]:
@@ -57,15 +61,37 @@ class LevelEncoder(nn.Module):
         for down, stage in zip(self.downs, self.stages, strict=True):
             x = stage(down(x))
             skips.append(x)
-        return skips
+        return [*skips[:-1], self.dropout(x)]
 
 
 class LevelDecoder(nn.Module):
-    """A decoder that can also return the features of coarser levels."""
+    """A decoder with an upsampling step, a stage and an optional dropout for each level except the coarsest.
+
+    A stage gets encoder features followed by upsampled features, or their sum if ``adds`` is true.
+    """
+
+    def __init__(
+        self,
+        ups: Iterable[nn.Module],
+        stages: Iterable[nn.Module],
+        dropouts: Iterable[nn.Module] = (),
+        *,
+        adds: bool = False,
+    ) -> None:
+        super().__init__()
+        self.ups, self.stages = nn.ModuleList(ups), nn.ModuleList(stages)
+        self.dropouts = nn.ModuleList(dropouts) or nn.ModuleList(nn.Identity() for _ in self.stages)
+        self.adds = adds
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
         """Convert encoder features to features of every level except the coarsest, finest first."""
-        raise NotImplementedError
+        *finer, x = skips
+        upwards = []
+        for up, stage, dropout, skip in zip(self.ups, self.stages, self.dropouts, reversed(finer), strict=True):
+            x = up(x) + skip if self.adds else torch.cat([skip, up(x)], dim=1)
+            x = dropout(stage(x))
+            upwards.append(x)
+        return upwards[::-1]
 
     def forward(self, skips: list[Tensor]) -> Tensor:
         """Convert features of every level, finest first, to features ``(B, width, *space)``."""
@@ -81,14 +107,18 @@ class Extensible(EncoderDecoder):
 
     dimensions: ClassVar[int]
     upsamplings: ClassVar[tuple[Upsampling, ...]]
+    encoder: LevelEncoder
     decoder: LevelDecoder
     coarse_heads: nn.ModuleList
 
     def __init__(
-        self, encoder: LevelEncoder, decoder: Callable[..., LevelDecoder], head: Callable[[int], nn.Module], width: int
+        self,
+        encoder: LevelEncoder,
+        decoder: Callable[[Upsampling], LevelDecoder],
+        head: Callable[[int], nn.Module],
+        width: int,
     ) -> None:
-        """Combine an encoder, a decoder with the default upsampling and a head for ``width`` channels."""
-        super().__init__(encoder, decoder(), head(width), encoder.stride)
+        super().__init__(encoder, decoder(self.upsamplings[0]), head(width), encoder.stride)
         self._decoder, self._head, self.width = decoder, head, width
         self._is_leaky = self._is_channels_last = False
 
@@ -131,7 +161,7 @@ class Extensible(EncoderDecoder):
 
     def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
         """Build a new decoder of the network's size with the given upsampling."""
-        decoder = self._decoder(upsampling=upsampling)
+        decoder = self._decoder(upsampling)
         if self._is_leaky:
             replace_relus(decoder)
         return decoder

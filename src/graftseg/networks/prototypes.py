@@ -21,7 +21,6 @@ class PrototypeNetwork(EncoderDecoder):
     """A network with a class separation head on its features."""
 
     def __init__(self, network: EncoderDecoder, separation: "ClassSeparation") -> None:
-        """Reuse the parts of a network and add the separation head."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
         self.separation = separation
 

@@ -21,7 +21,6 @@ class Pyramid(EncoderDecoder):
     decoder: LevelDecoder
 
     def __init__(self, network: Extensible) -> None:
-        """Add heads to a network; existing parts keep their names."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
         flat = network.dimensions == 2
         coarsest = network.stride.bit_length() - 1

@@ -21,8 +21,8 @@ class UNet2d(Extensible):
 
     A block is convolution, norm and leaky ReLU, twice. The published norm is ``batch``. In encoder blocks, dropout
     follows the first ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels. Downsampling is max
-    pooling. Upsampling is a 1x1 convolution and bilinear interpolation with aligned corners. The defaults give
-    1,813,764 parameters.
+    pooling. Upsampling is a 1x1 convolution and bilinear interpolation with aligned corners, or in further decoders a
+    transposed convolution of kernel 2 or nearest-neighbor interpolation. The defaults give 1,813,764 parameters.
 
     ``dropout`` contains the probability of each encoder level, finest first. The last value applies to all coarser
     levels.
@@ -30,8 +30,6 @@ class UNet2d(Extensible):
 
     dimensions = 2
     upsamplings = ("linear", "transposed", "nearest")
-    encoder: "Encoder"
-    decoder: "Decoder"
     head: Head2d
 
     def __init__(
@@ -44,46 +42,17 @@ class UNet2d(Extensible):
         dropout: Sequence[float] = PUBLISHED_DROPOUT,
         norm: Norm = "batch",
     ) -> None:
-        """Build the three parts with PyTorch's default initialization."""
-        encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout, norm=norm)
-        decoder = partial(Decoder, width=width, levels=levels, norm=norm)
+        channels = [width << level for level in range(levels)]
+        probabilities = [dropout[min(level, len(dropout) - 1)] for level in range(levels)]
+        blocks = map(partial(_block, norm=norm), [in_channels, *channels[:-1]], channels, probabilities)
+        encoder = LevelEncoder([nn.MaxPool2d(2) for _ in channels[1:]], blocks)
+        decoder = partial(_decoder, channels[-2::-1], norm)
         super().__init__(encoder, decoder, partial(Head2d, classes=classes), width)
 
 
-class Encoder(LevelEncoder):
-    """One block per level, after max pooling on all levels except the first."""
-
-    def __init__(self, in_channels: int, *, width: int, levels: int, dropout: Sequence[float], norm: Norm) -> None:
-        """Build the pooling layers and blocks."""
-        channels = [width << level for level in range(levels)]
-        probabilities = [dropout[min(level, len(dropout) - 1)] for level in range(levels)]
-        halvings = [nn.MaxPool2d(2) for _ in channels[1:]]
-        blocks = map(partial(_block, norm=norm), [in_channels, *channels[:-1]], channels, probabilities)
-        super().__init__(halvings, blocks)
-
-
-class Decoder(LevelDecoder):
-    """One upsampling step and one block per level; the block gets encoder features followed by upsampled features.
-
-    ``transposed`` upsamples by a transposed convolution of kernel 2. ``linear`` (with aligned corners) and ``nearest``
-    upsample by a 1x1 convolution and interpolation.
-    """
-
-    def __init__(self, *, width: int, levels: int, norm: Norm, upsampling: Upsampling = "linear") -> None:
-        """Build an upsampling step and a block for each level except the coarsest."""
-        super().__init__()
-        channels = [width << level for level in range(levels - 2, -1, -1)]
-        self.ups = nn.ModuleList(_double(fine, upsampling) for fine in channels)
-        self.stages = nn.ModuleList(_block(2 * fine, fine, 0.0, norm) for fine in channels)
-
-    def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
-        """Return features of every level except the coarsest, finest first."""
-        *finer, x = skips
-        upwards = []
-        for up, stage, skip in zip(self.ups, self.stages, reversed(finer), strict=True):
-            x = stage(torch.cat([skip, up(x)], dim=1))
-            upwards.append(x)
-        return upwards[::-1]
+def _decoder(channels: Sequence[int], norm: Norm, upsampling: Upsampling) -> LevelDecoder:
+    ups = [_double(fine, upsampling) for fine in channels]
+    return LevelDecoder(ups, [_block(2 * fine, fine, 0.0, norm) for fine in channels])
 
 
 def _block(in_channels: int, channels: int, dropout: float, norm: Norm) -> nn.Sequential:

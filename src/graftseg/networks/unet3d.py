@@ -1,10 +1,10 @@
 """The 3-D U-Net of URPC for the left atrium."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from graftseg.networks.convolution import Convolution3d, Doubling3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
@@ -21,24 +21,24 @@ class UNet3d(Extensible):
     """An encoder, a decoder that concatenates encoder features, and a 1x1x1 head.
 
     A block is convolution, instance norm and ReLU, twice. Level ``l`` (0 is full resolution) has ``width * 2**l``
-    channels. Downsampling is max pooling, upsampling is trilinear interpolation without aligned corners. Channel
-    dropout follows every decoder level. Weights are initialized by Kaiming normal for ReLU.
+    channels. Downsampling is max pooling. Upsampling is trilinear interpolation without aligned corners, or in further
+    decoders nearest-neighbor interpolation or a transposed convolution that keeps the number of channels, with norm and
+    ReLU. Channel dropout follows every decoder level. Weights are initialized by Kaiming normal for ReLU.
 
     The defaults give 5,884,050 parameters, or 5,884,504 with heads on the three other decoder levels, as published.
     """
 
     dimensions = 3
     upsamplings = ("linear", "transposed", "nearest")
-    encoder: "Encoder"
-    decoder: "Decoder"
     head: Head3d
 
     def __init__(
         self, in_channels: int = 1, classes: int = 2, *, width: int = 16, levels: int = 5, dropout: bool = True
     ) -> None:
-        """Build the three parts and draw their weights."""
-        encoder = Encoder(in_channels, width=width, levels=levels)
-        decoder = partial(Decoder, width=width, levels=levels, dropout=dropout)
+        channels = [width << level for level in range(levels)]
+        halvings = [nn.MaxPool3d(2) for _ in channels[1:]]
+        encoder = LevelEncoder(halvings, map(_block, [in_channels, *channels[:-1]], channels))
+        decoder = partial(_decoder, channels[-2::-1], dropout)
         super().__init__(encoder, decoder, partial(Head3d, classes=classes), width)
         _draw_weights(self)
 
@@ -51,39 +51,11 @@ class UNet3d(Extensible):
         return _draw_weights(super().another_head(channels))
 
 
-class Encoder(LevelEncoder):
-    """One block per level, after max pooling on all levels except the first."""
-
-    def __init__(self, in_channels: int, *, width: int, levels: int) -> None:
-        """Build the pooling layers and blocks."""
-        channels = [width << level for level in range(levels)]
-        halvings = [nn.MaxPool3d(2) for _ in channels[1:]]
-        super().__init__(halvings, map(_block, [in_channels, *channels[:-1]], channels))
-
-
-class Decoder(LevelDecoder):
-    """One upsampling step, block and dropout per level; the block gets encoder features followed by upsampled features.
-
-    ``transposed`` upsamples by a transposed convolution that keeps the number of channels, with norm and ReLU.
-    ``linear`` and ``nearest`` interpolate.
-    """
-
-    def __init__(self, *, width: int, levels: int, dropout: bool, upsampling: Upsampling = "linear") -> None:
-        """Build an upsampling step, a block and a dropout for each level except the coarsest."""
-        super().__init__()
-        upwards = range(levels - 2, -1, -1)
-        self.ups = nn.ModuleList(_double(2 * width << level, upsampling) for level in upwards)
-        self.stages = nn.ModuleList(_block(3 * width << level, width << level) for level in upwards)
-        self.dropouts = nn.ModuleList(_channel_dropout(level) if dropout else nn.Identity() for level in upwards)
-
-    def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
-        """Return features of every level except the coarsest, finest first, after dropout."""
-        *finer, x = skips
-        upwards = []
-        for up, stage, dropout, skip in zip(self.ups, self.stages, self.dropouts, reversed(finer), strict=True):
-            x = dropout(stage(torch.cat([skip, up(x)], dim=1)))
-            upwards.append(x)
-        return upwards[::-1]
+def _decoder(channels: Sequence[int], dropout: bool, upsampling: Upsampling) -> LevelDecoder:
+    ups = [_double(2 * fine, upsampling) for fine in channels]
+    stages = [_block(3 * fine, fine) for fine in channels]
+    probabilities = [PUBLISHED_DROPOUT[min(level, len(PUBLISHED_DROPOUT) - 1)] for level in range(len(channels))]
+    return LevelDecoder(ups, stages, map(nn.Dropout3d, reversed(probabilities)) if dropout else ())
 
 
 def _block(in_channels: int, channels: int) -> nn.Sequential:
@@ -100,10 +72,6 @@ def _double(channels: int, upsampling: Upsampling) -> nn.Module:
     if upsampling == "transposed":
         return _unit(Doubling3d(channels, channels), channels)
     return Interpolation3d(align_corners=False) if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
-
-
-def _channel_dropout(level: int) -> nn.Dropout3d:
-    return nn.Dropout3d(PUBLISHED_DROPOUT[min(level, len(PUBLISHED_DROPOUT) - 1)])
 
 
 def _draw_weights(part: Part) -> Part:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
@@ -18,7 +18,8 @@ class VNet(Extensible):
 
     A unit is convolution, norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels and
     ``min(l + 1, 3)`` units of kernel 3, in the encoder and in the decoder. Strided units of kernel 2 connect the
-    levels. Channel dropout is applied after the coarsest level and before the head.
+    levels. In further decoders, the upsampling unit has an interpolation (``linear`` with aligned corners, or
+    ``nearest``) and a convolution of kernel 3. Channel dropout is applied after the coarsest level and before the head.
 
     ``norm="batch"`` with ``dropout=0.5`` is the left atrium network with 9,448,866 parameters. ``norm="instance"`` with
     ``dropout=0`` is the pancreas network with 9,443,266 parameters.
@@ -26,8 +27,6 @@ class VNet(Extensible):
 
     dimensions = 3
     upsamplings = ("transposed", "linear", "nearest")
-    encoder: "Encoder"
-    decoder: "Decoder"
     head: Head3d
 
     def __init__(
@@ -40,65 +39,27 @@ class VNet(Extensible):
         norm: Norm = "batch",
         dropout: float = 0.5,
     ) -> None:
-        """Build the three parts with PyTorch's default initialization."""
-        encoder = Encoder(in_channels, width=width, levels=levels, norm=norm, dropout=dropout)
-        decoder = partial(Decoder, width=width, levels=levels, norm=norm, dropout=dropout)
+        channels = [width << level for level in range(levels)]
+        halvings = [_unit(Halving3d(fine, 2 * fine), 2 * fine, norm) for fine in channels[:-1]]
+        entries = enumerate([in_channels, *channels[1:]])
+        stages = (_stage(entry, channels[level], level, norm) for level, entry in entries)
+        encoder = LevelEncoder(halvings, stages, _channel_dropout(dropout))
+        decoder = partial(_decoder, width, levels - 1, norm, dropout)
         super().__init__(encoder, decoder, partial(Head3d, classes=classes), width)
 
 
-class Encoder(LevelEncoder):
-    """A stage of units per level, after a strided unit on all levels except the first. Dropout follows the coarsest."""
-
-    def __init__(self, in_channels: int, *, width: int, levels: int, norm: Norm, dropout: float) -> None:
-        """Build the downsampling units and stages."""
-        channels = [width << level for level in range(levels)]
-        halvings = [_halve(fine, norm) for fine in channels[:-1]]
-        entries = enumerate([in_channels, *channels[1:]])
-        super().__init__(halvings, (_stage(entry, channels[level], level, norm) for level, entry in entries))
-        self.dropout = _channel_dropout(dropout)
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Convert images ``(B, C, *space)`` to features of every level, finest first."""
-        *finer, coarsest = super().forward(images)
-        return [*finer, self.dropout(coarsest)]
-
-
-class Decoder(LevelDecoder):
-    """An upsampling unit and a stage of units per level; encoder features are added after the upsampling unit.
-
-    With ``transposed``, the upsampling unit has a transposed convolution of kernel 2. With ``linear`` (aligned corners)
-    or ``nearest``, it has an interpolation and a convolution of kernel 3.
-    """
-
-    def __init__(
-        self, *, width: int, levels: int, norm: Norm, dropout: float, upsampling: Upsampling = "transposed"
-    ) -> None:
-        """Build an upsampling unit and a stage for each level except the coarsest."""
-        super().__init__()
-        upwards = range(levels - 2, -1, -1)
-        self.ups = nn.ModuleList(_double(width << level, norm, upsampling) for level in upwards)
-        self.stages = nn.ModuleList(_stage(width << level, width << level, level, norm) for level in upwards)
-        self.dropout = _channel_dropout(dropout)
-
-    def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
-        """Return features of every level except the coarsest, finest first; only the finest pass through dropout."""
-        *finer, x = skips
-        upwards = []
-        for up, stage, skip in zip(self.ups, self.stages, reversed(finer), strict=True):
-            x = stage(up(x) + skip)
-            upwards.append(x)
-        upwards[-1] = self.dropout(x)
-        return upwards[::-1]
+def _decoder(width: int, levels: int, norm: Norm, dropout: float, upsampling: Upsampling) -> LevelDecoder:
+    upwards = range(levels - 1, -1, -1)
+    ups = [_double(width << level, norm, upsampling) for level in upwards]
+    stages = [_stage(width << level, width << level, level, norm) for level in upwards]
+    dropouts = [_channel_dropout(0.0 if level else dropout) for level in upwards]
+    return LevelDecoder(ups, stages, dropouts, adds=True)
 
 
 def _stage(in_channels: int, channels: int, level: int, norm: Norm) -> nn.Sequential:
     entries = [in_channels, *[channels] * (min(level + 1, MAX_UNITS) - 1)]
     units = (_unit(Convolution3d(entry, channels), channels, norm) for entry in entries)
     return nn.Sequential(*units)
-
-
-def _halve(fine: int, norm: Norm) -> nn.Sequential:
-    return _unit(Halving3d(fine, 2 * fine), 2 * fine, norm)
 
 
 def _double(fine: int, norm: Norm, upsampling: Upsampling) -> nn.Sequential:

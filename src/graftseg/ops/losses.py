@@ -7,9 +7,9 @@ of several ranks.
 In formulas, p are probabilities, Y one-hot labels, m is the mask, and CE the cross-entropy of every voxel.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -123,10 +123,9 @@ def mixed_loss(
     region is normalized by the size of the region.
     """
     w_b, w_f = weights
-    if legacy_background_mask:
-        # the public code does not mix the labels; this makes a difference only because class 0 is not masked
-        background, foreground = background_labels, foreground_labels
-    else:
+    background, foreground = background_labels, foreground_labels
+    if not legacy_background_mask:
+        # the public code did not mix the labels, which made a difference only because class 0 was not masked
         background = foreground = mix(background_labels, foreground_labels, M)
     seg = partial(segmentation_loss, logits, dice=dice, legacy_background_mask=legacy_background_mask)
     return w_b * seg(background, M) + w_f * seg(foreground, ~M)
@@ -231,9 +230,43 @@ def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -
     Y = one_hot(labels, p.shape[1]).float()
     if mask is None:
         return p, Y, torch.ones((1,) * p.dim(), device=p.device)
-    m = mask.expand(labels.shape).unsqueeze(1).float()
-    return p, Y, m
+    return p, Y, mask.expand(labels.shape).unsqueeze(1).float()
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels, reduction="none")
+
+
+def deep_loss(loss: Callable[..., Tensor], logits: Sequence[Tensor], *targets: Tensor) -> Tensor:
+    """Return the weighted mean of ``loss(logits, *targets)`` over the levels; see ``levels``."""
+    parts = [weight * loss(*tensors) for weight, tensors in levels(logits, *targets)]
+    return sum(parts[1:], parts[0])
+
+
+def deep_terms(
+    terms: Callable[[Tensor, Tensor], dict[str, Tensor]], logits: Sequence[Tensor], labels: Tensor
+) -> dict[str, Tensor]:
+    """Return the weighted mean of every term of ``terms(logits, labels)`` over the levels; see ``levels``."""
+    parts = [(weight, terms(*tensors)) for weight, tensors in levels(logits, labels)]
+    first, found = parts[0]
+    means = {name: first * value for name, value in found.items()}
+    for weight, found in parts[1:]:
+        means = {name: value + weight * found[name] for name, value in means.items()}
+    return means
+
+
+def levels(logits: Sequence[Tensor], *targets: Tensor) -> Iterator[tuple[float, tuple[Tensor, ...]]]:
+    """Yield the weight, the logits and the targets ``(..., *space)`` of every level, finest first.
+
+    The weight halves from level to level, and all weights sum to 1. Targets are subsampled to the size of the logits.
+    """
+    total = sum(0.5**level for level in range(len(logits)))
+    for level, coarse in enumerate(logits):
+        subsampled = (subsample(target, 2**level, axes=coarse.dim() - 2) for target in targets)
+        yield 0.5**level / total, (coarse, *subsampled)
+
+
+def subsample(target: Tensor, step: int, axes: int) -> Tensor:
+    """Return every ``step``-th voxel along each of the last ``axes`` axes, beginning with voxel ``step // 2``."""
+    index: tuple[Any, ...] = (..., *[slice(step // 2, None, step)] * axes)
+    return target[index]

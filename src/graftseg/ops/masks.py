@@ -192,10 +192,8 @@ def mixtures(direction: Direction, labeled: Labeled, unlabeled: Labeled, alpha: 
     - ``none``: unmixed images, for a mask that is 1 everywhere.
     """
     if direction == "none":
-        return {
-            "labeled": Mixture(labeled, labeled, (1.0, 0.0)),
-            "unlabeled": Mixture(unlabeled, unlabeled, (alpha, 0.0)),
-        }
+        unmixed = Mixture(unlabeled, unlabeled, (alpha, 0.0))
+        return {"labeled": Mixture(labeled, labeled, (1.0, 0.0)), "unlabeled": unmixed}
     (i, j), (p, q) = labeled.halves(), unlabeled.halves()
     if direction == "within":
         return {"labeled": Mixture(i, j, (1.0, 1.0)), "unlabeled": Mixture(p, q, (alpha, alpha))}
@@ -210,9 +208,8 @@ def _start_counts(space: Sequence[int], size: Sequence[int]) -> list[int]:
 
 def _check_fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
     if any(s + start_count - 1 > n for n, s, start_count in zip(space, size, starts, strict=True)):
-        raise ValueError(
-            f"mask: {what} of {list(size)} with {list(starts)} start positions does not fit into {list(space)} voxels"
-        )
+        drawn = f"{what} of {list(size)} with {list(starts)} start positions"
+        raise ValueError(f"mask: {drawn} does not fit into {list(space)} voxels")
 
 
 def _draw_box_mask(

@@ -6,8 +6,12 @@ from functools import lru_cache
 from math import prod
 from typing import Literal
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from graftseg.core.devices import choose_device
 from graftseg.core.phrases import counted
-from graftseg.networks import NetworkSettings, dimensions_of, stride_of
+from graftseg.networks import NetworkSettings, build_network, dimensions_of, parameter_count, stride_of
 
 GIB = 2**30
 ABSENT_GPU = 16 * GIB
@@ -78,11 +82,6 @@ SPEEDS = {
 @lru_cache(maxsize=64)
 def network_load(network: NetworkSettings, channels: int, classes: int) -> NetworkLoad:
     """Return the cost of a network, counted on a small patch without allocating memory."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from graftseg.networks import build_network, parameter_count
-
     patch = (4 * stride_of(network),) * dimensions_of(network.name)
     with torch.device("meta"):
         built = build_network(network, channels, classes).train()
@@ -111,10 +110,6 @@ def step_bytes(load: NetworkLoad, patch: tuple[int, ...], batch: int, classes: i
 
 def target_of(device: str) -> Target:
     """Return the device with this name. On a machine without a GPU, ``cuda`` means a typical GPU."""
-    import torch
-
-    from graftseg.core.devices import choose_device
-
     if device == "cuda" and not torch.cuda.is_available():
         return Target("cuda", ABSENT_GPU, "a typical GPU (none in this machine)", False)
     chosen = choose_device(device)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from graftseg.data.checks.consistency import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
-from graftseg.planning.facts import Facts, anisotropy, is_sliced, shortest_axis, stacked_axis
+from graftseg.planning.facts import Facts, Shapes, Spacings, anisotropy, is_sliced, shortest_axis, stacked_axis
 from graftseg.planning.label_detail import coarse_spacing
 
 ANISOTROPIC = 1.2
@@ -55,38 +55,16 @@ def choose_frame(facts: Facts, factor: float = 1.0) -> Frame:
     get this length. The distance between slices is kept.
     """
     cases = facts.fingerprint.training
-    shapes, spacings = [case.shape for case in cases], [case.spacing for case in cases]
-    if len(shapes[0]) == 2:
-        return _frame(facts, 2, None, "the scans are 2-D", np.array(shapes), np.array(spacings), factor)
-    shapes, spacings = [case.canonical_shape for case in cases], [case.canonical_spacing for case in cases]
-    last_axis = Counter(stacked_axis(*pair) for pair in zip(shapes, spacings, strict=True)).most_common(1)[0][0]
-    ratio, length = anisotropy(spacings), shortest_axis(shapes)
-    dimensions: Literal[2, 3] = 2 if is_sliced(shapes, spacings) else 3
-    if dimensions == 3:
-        last_axis = int(np.median(spacings, axis=0).argmax()) if ratio > ANISOTROPIC else 2
-        reason = (
-            f"volumes: {length:g} voxels along the shortest axis, and voxels only {ratio:.1f} times as long as wide"
-        )
-    elif ratio > THICK_SLICES:
-        reason = f"slices: their distance is {ratio:.1f} times the pixel spacing, too much for 3-D patches"
+    dimensions: Literal[2, 3]
+    orientation: str | None = None
+    if len(cases[0].shape) == 2:
+        dimensions, reason = 2, "the scans are 2-D"
+        shapes, spacings = np.array([case.shape for case in cases]), np.array([case.spacing for case in cases])
     else:
-        reason = f"slices: a typical volume has {length:g} slices, too few for 3-D patches"
-    orientation = SLICES_LAST[last_axis]
-    order = list(ORDERS[orientation])
-    axes = np.array(shapes)[:, order], np.array(spacings)[:, order]
-    return _frame(facts, dimensions, orientation, reason, *axes, factor)
-
-
-def _frame(
-    facts: Facts,
-    dimensions: Literal[2, 3],
-    orientation: str | None,
-    reason: str,
-    shapes: npt.NDArray[np.int64],
-    spacings: npt.NDArray[np.float64],
-    factor: float,
-) -> Frame:
-    """Return the frame of scans with these shapes and spacings, whose axes are in the order of the prepared scans."""
+        sizes, sides = [case.canonical_shape for case in cases], [case.canonical_spacing for case in cases]
+        dimensions, orientation, reason = _layout_of_volumes(sizes, sides)
+        order = list(ORDERS[orientation])
+        shapes, spacings = np.array(sizes)[:, order], np.array(sides)[:, order]
     usual = np.median(spacings, axis=0)
     usual[:dimensions] = coarse_spacing(usual[:dimensions].tolist(), factor)
     target = np.array([float(f"{side:.4g}") for side in usual])
@@ -104,6 +82,20 @@ def _frame(
     return Frame(dimensions, orientation, tuple(float(step) for step in target), size, voxels, choices)
 
 
+def _layout_of_volumes(shapes: Shapes, spacings: Spacings) -> tuple[Literal[2, 3], str, str]:
+    """Return whether volumes are treated as slices (2) or as volumes (3), the direction of the axes, and the reason."""
+    ratio, length = anisotropy(spacings), shortest_axis(shapes)
+    if not is_sliced(shapes, spacings):
+        last_axis = int(np.median(spacings, axis=0).argmax()) if ratio > ANISOTROPIC else 2
+        size = f"{length:g} voxels along the shortest axis"
+        return 3, SLICES_LAST[last_axis], f"volumes: {size}, and voxels only {ratio:.1f} times as long as wide"
+    last_axis = Counter(stacked_axis(*pair) for pair in zip(shapes, spacings, strict=True)).most_common(1)[0][0]
+    if ratio > THICK_SLICES:
+        reason = f"slices: their distance is {ratio:.1f} times the pixel spacing, too much for 3-D patches"
+        return 2, SLICES_LAST[last_axis], reason
+    return 2, SLICES_LAST[last_axis], f"slices: a typical volume has {length:g} slices, too few for 3-D patches"
+
+
 def _spacing_reason(facts: Facts, spacings: npt.NDArray[np.float64], dimensions: int) -> str:
     low, high = spacings[:, :dimensions].min(axis=0), spacings[:, :dimensions].max(axis=0)
     count = facts.labeled_count + facts.unlabeled_count
@@ -119,8 +111,6 @@ def _orientation_reason(orientation: str | None, dimensions: int) -> str:
         return "not used: 2-D scans keep their axes"
     if dimensions == 2:
         return "the last axis is perpendicular to the slices"
-    if orientation == "RAS":
-        return "all volumes get the same orientation"
-    return (
-        "all volumes get the same orientation; the longest voxel side is last, so that rotations act on square pixels"
-    )
+    same = "all volumes get the same orientation"
+    square = "the longest voxel side is last, so that rotations act on square pixels"
+    return same if orientation == "RAS" else f"{same}; {square}"

@@ -16,9 +16,8 @@ from graftseg.planning.cost import SPEEDS, Target, network_load
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
 from graftseg.planning.patches import StepShape
-from graftseg.training.final_check import MAX_SCANS
 from graftseg.training.folds import suggested_folds
-from graftseg.training.teacher_check import INTERVALS, MAX_WATCHED
+from graftseg.training.teacher_check import INTERVALS, MAX_COMPARED, MAX_WATCHED
 
 DEFAULT_MINUTES = 60.0
 MAX_MINUTES = 1_000_000
@@ -93,7 +92,7 @@ class StepTimes:
         if not self.uses_unlabeled:
             return 0.0
         during = (INTERVALS - 1) * min(self.unlabeled, MAX_WATCHED)
-        final = 0 if folds else 2 * min(self.unlabeled, MAX_SCANS)
+        final = 0 if folds else 2 * min(self.unlabeled, MAX_COMPARED)
         return (self.unlabeled + during + final) * self.prediction
 
     def second_check_seconds(self, folds: int | None) -> float:

@@ -24,7 +24,7 @@ from graftseg.planning.length import (
 )
 from graftseg.planning.plans import StepTimer, method_choices
 from graftseg.planning.probe import seconds_per_step
-from graftseg.recipes.baseline import SUPERVISED, baseline_of, shares_first_stage, uses_unlabeled
+from graftseg.recipes.baseline import SUPERVISED, baseline_stages, uses_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.folds import DEFAULT_FOLDS, LEAVE_ONE_OUT, MIN_FOLDS, FoldCount
 
@@ -118,10 +118,7 @@ def choose_folds(times: Mapping[str, StepTimes], budget: float, labeled: int) ->
 
 def planned_seconds(plan: Recipe, seconds: Seconds) -> float:
     """Return the training time of a plan, with its baseline and all folds."""
-    stages = [*plan.stages]
-    if plan.baseline and uses_unlabeled(plan):
-        baseline = baseline_of(plan)
-        stages += baseline.stages[1:] if shares_first_stage(plan, baseline) else baseline.stages
+    stages = [*plan.stages, *(baseline_stages(plan) if plan.baseline and uses_unlabeled(plan) else ())]
     return (plan.folds or 1) * sum(stage.steps * seconds[stage.method] for stage in stages)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from graftseg.networks import NetworkSettings, stride_of
+from graftseg.networks import NetworkName, NetworkSettings, stride_of
 from graftseg.planning.choices import Choice, Choices, format_size
 from graftseg.planning.cost import GIB, Target, network_load, step_bytes
 from graftseg.planning.facts import Facts
@@ -54,17 +54,10 @@ class StepShape:
 
 def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     """Choose the network, the batch and the largest patch that fits into the memory."""
-    size = frame.image_size
-    levels = _levels(size)
-    name = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
-    is_cpu = target.kind == "cpu"
+    is_cpu, width, levels = target.kind == "cpu", NETWORK_WIDTHS[target.kind], _levels(frame.image_size)
+    name: NetworkName = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
     network = NetworkSettings(
-        name=name,
-        width=NETWORK_WIDTHS[target.kind],
-        levels=levels,
-        dropout=not is_cpu,
-        leaky=True,
-        channels_last=is_cpu,
+        name=name, width=width, levels=levels, dropout=not is_cpu, leaky=True, channels_last=is_cpu
     )
     store_bytes = frame.voxels * (2 * facts.channels + 1)
     is_resident = store_bytes < MAX_STORE_FRACTION * target.memory
@@ -72,7 +65,7 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     patch, batch = _largest_patch(facts, frame, target, network, free_bytes)
     classes = len(facts.classes)
     needed = step_bytes(network_load(network, facts.channels, classes), patch, batch, classes)
-    choices = _network_choices(network, size, target) | _patch_choices(frame, patch, batch, target)
+    choices = _network_choices(network, frame.image_size, target) | _patch_choices(frame, patch, batch, target)
     return StepShape(patch, batch, network, needed, store_bytes, is_resident, choices)
 
 

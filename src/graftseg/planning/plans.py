@@ -1,15 +1,21 @@
 """Plans: complete recipes chosen from facts about the scans and the device, with the reason for every value."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, prod
+from pathlib import Path
 
-from graftseg.core.devices import busy_cores, contested_cores
+import torch
+
+from graftseg.core.devices import busy_cores, choose_device, contested_cores
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted, duration
 from graftseg.core.planned_methods import DEFAULT_METHOD
 from graftseg.core.teacher_checks import MIN_SCANS
+from graftseg.data.benchmarks import BENCHMARKS
 from graftseg.data.dataset import Dataset
+from graftseg.data.prepare import PrepareSettings, identity_settings
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods import METHODS
 from graftseg.methods.costs import SELF_TRAINING, SUPERVISED, step_cost
@@ -35,8 +41,9 @@ from graftseg.planning.length import (
 )
 from graftseg.planning.patches import StepShape
 from graftseg.planning.plan_file import plan_text
+from graftseg.planning.probe import seconds_per_step
 from graftseg.planning.resolution import choose_resolution
-from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
+from graftseg.recipes.recipe import PLANNED, Recipe, changed, load_recipe, parse_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
 
 StepTimer = Callable[[Sequence[Recipe]], list[float]]
@@ -100,14 +107,9 @@ def make_plan(
     target, facts = target_of(device), facts_of(dataset)
     if not (timed and target.present):
         return choose(facts, target, minutes=minutes, method=method)
-    busy = _contested_cores() if target.kind == "cpu" else None
-
-    def timer(recipes: Sequence[Recipe]) -> list[float]:
-        from graftseg.core.devices import choose_device
-        from graftseg.planning.probe import seconds_per_step
-
-        return seconds_per_step(recipes, facts.channels, len(facts.classes), choose_device(device))
-
+    cores = busy_cores() if target.kind == "cpu" else None
+    busy = None if cores is None else contested_cores(cores, torch.get_num_threads())
+    timer = partial(seconds_per_step, channels=facts.channels, classes=len(facts.classes), device=choose_device(device))
     return choose(facts, target, minutes=minutes, timer=timer, busy=busy, method=method)
 
 
@@ -134,10 +136,9 @@ def choose(
     planned = method if facts.unlabeled_count >= MIN_SCANS else None
     fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (planned, None)}
     times = estimated_times(facts, shape, target, method)
-    overlap = fixed[planned]["inference.overlap"].value
 
     def length_for(name: str | None) -> TrainingLength:
-        prediction = scan_seconds(frame, shape, times.supervised, overlap)
+        prediction = scan_seconds(frame, shape, times.supervised, fixed[planned]["inference.overlap"].value)
         uses = replace(times, uses_unlabeled=name is not None, prediction=prediction, unlabeled=facts.unlabeled_count)
         return choose_length(facts, frame, uses, minutes, method)
 
@@ -270,9 +271,8 @@ def _time_lines(length: TrainingLength, requested: StepTimes, source: str, minut
     run, baseline = length.times.seconds(steps)
     parts = f"{duration(run)} for {steps} steps"
     if length.first:
-        parts += (
-            f", {duration(check)} to predict the unlabeled scans and {duration(baseline)} for the supervised baseline"
-        )
+        baseline_part = f"{duration(baseline)} for the supervised baseline"
+        parts += f", {duration(check)} to predict the unlabeled scans and {baseline_part}"
     folds = f", for each of {length.folds} folds" if length.folds else ""
     longest = duration(total + length.times.second_check_seconds(length.folds))
     limit = "" if longest == duration(total) else f" (up to {longest} if the check of the teacher is repeated)"
@@ -298,33 +298,17 @@ def _time_lines(length: TrainingLength, requested: StepTimes, source: str, minut
     return lines
 
 
-def _contested_cores() -> float | None:
-    """Return how many of the training's cores other programs use, or None if this is unknown."""
-    import torch
-
-    busy = busy_cores()
-    return None if busy is None else contested_cores(busy, torch.get_num_threads())
-
-
 def _busy_lines(busy: float | None) -> list[str]:
-    """Warn if other programs used the cores during the measurement."""
+    """Warn if other programs used the cores during the measurement. Recommend as many threads as cores are free."""
     if busy is None or busy < MAX_BUSY_CORES:
         return []
-    import torch
-
     threads = torch.get_num_threads()
+    free = f"plan and train with OMP_NUM_THREADS={max(1, int(threads - busy))}"
+    fewer = "" if threads == 1 else f", or {free}, because threads on shared cores wait for one another"
     return [
         f"Warning: during the measurement, other programs used about {busy:.1f} of the cores for training, so the plan "
-        f"may have too few steps. Plan again when they have finished{_fewer_threads(busy, threads)}."
+        f"may have too few steps. Plan again when they have finished{fewer}."
     ]
-
-
-def _fewer_threads(busy: float, threads: int) -> str:
-    """Recommend as many threads as cores are free."""
-    if threads == 1:
-        return ""
-    free = max(1, int(threads - busy))
-    return f", or plan and train with OMP_NUM_THREADS={free}, because threads on shared cores wait for one another"
 
 
 def _score_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> list[str]:
@@ -348,3 +332,15 @@ def _score_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> 
         f"{requested.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
         f"steps each; or {add_test_scans}."
     ]
+
+
+def choose_data_settings(dataset: Dataset, recipe: str | Path | None, overrides: Iterable[str]) -> PrepareSettings:
+    """Return the settings of a recipe. Without a recipe, keep benchmark scans unchanged and plan for other scans."""
+    if recipe is not None:
+        return load_recipe(recipe, overrides).data
+    if dataset.layout not in BENCHMARKS:
+        return changed(make_plan(dataset, device="cuda", timed=False).recipe, overrides).data
+    if list(overrides):
+        finding = f"the benchmark {dataset.layout} is stored unchanged"
+        raise UserError(Code.OPTION_INVALID, "--set", finding, "pass a --recipe")
+    return identity_settings(BENCHMARKS[dataset.layout].dimensions)

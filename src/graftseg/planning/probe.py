@@ -16,9 +16,9 @@ from graftseg.data.intensity_augment import augment_intensities, draw_intensitie
 from graftseg.data.stream import gather, with_offsets
 from graftseg.data.warp import draw_warp, warp_table
 from graftseg.inference.model import build_method
-from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.clock import StepClock
+from graftseg.training.loop import build_optimizers
 from graftseg.training.step import WARM_UP, StepMode, Stepper
 
 TIMED_STEPS = 3
@@ -63,12 +63,9 @@ def _measure(recipe: Recipe, channels: int, classes: int, device: torch.device) 
     """Return a function that augments random images and trains a step of the last stage."""
     stage, loop, batches = recipe.stages[-1], recipe.loop, recipe.batches
     method = build_method(recipe, stage, channels, classes, device).train()
-    optimizers = {
-        name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
-    }
     mode = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
     noise = ConstantBatches(_noise(recipe, channels, classes, device), device)
-    stepper = Stepper(method, optimizers, stage, noise, mode, StepClock(device), index=0)
+    stepper = Stepper(method, build_optimizers(method, stage), stage, noise, mode, StepClock(device), index=0)
     memory, rng = torch.randn(channels * prod(batches.patch), device=device).half(), np.random.default_rng(0)
 
     def measure(step: int) -> float:

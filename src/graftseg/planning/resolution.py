@@ -29,22 +29,17 @@ def choose_resolution(facts: Facts, target: Target, minutes: float | None, metho
     is_large = covered_fraction(frame, shape.patch) < MIN_COVERED
     if target.kind != "cpu" or not is_large or estimated_steps(shape) >= MIN_PUBLISHED_STEPS:
         return frame, shape
+    sides = " x ".join(f"{side:g}" for side in frame.spacing[: frame.dimensions])
     for factor, detail in zip(FACTORS, facts.label_detail, strict=False):
         is_complete = covered_fraction(frame, shape.patch) >= MIN_COVERED
         if detail < MIN_DETAIL or (is_complete and estimated_steps(shape) >= MIN_USEFUL_STEPS):
             break
-        frame = _coarse_frame(facts, factor, detail)
+        frame = choose_frame(facts, factor)
+        reason = (
+            f"mm; the scans have {sides} mm, but in a short training on a CPU, a network learns more from large parts "
+            f"of scans than from details, and the labels keep a Dice of {detail:.0%}"
+        )
+        spacing = Choice(frame.choices["data.spacing"].value, reason)
+        frame = replace(frame, choices=frame.choices | {"data.spacing": spacing})
         shape = choose_step_shape(facts, frame, target)
     return frame, shape
-
-
-def _coarse_frame(facts: Facts, factor: float, detail: float) -> Frame:
-    """Return the frame at a lower resolution, with the reason for it."""
-    usual, frame = choose_frame(facts), choose_frame(facts, factor)
-    sides = " x ".join(f"{side:g}" for side in usual.spacing[: usual.dimensions])
-    reason = (
-        f"mm; the scans have {sides} mm, but in a short training on a CPU, a network learns more from large parts of "
-        f"scans than from details, and the labels keep a Dice of {detail:.0%}"
-    )
-    spacing = Choice(frame.choices["data.spacing"].value, reason)
-    return replace(frame, choices=frame.choices | {"data.spacing": spacing})

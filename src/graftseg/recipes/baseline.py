@@ -7,6 +7,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe, parse_recipe
+from graftseg.recipes.settings import StageSettings
 
 SUPERVISED = "supervised"
 logger = logging.getLogger(__name__)
@@ -59,6 +60,12 @@ def baseline_of(recipe: Recipe) -> Recipe:
     return parse_recipe(tree, f"baseline of recipe {recipe.name}")
 
 
+def baseline_stages(recipe: Recipe) -> tuple[StageSettings, ...]:
+    """Return the stages that the baseline of a recipe trains: without the first stage if both share it."""
+    baseline = baseline_of(recipe)
+    return baseline.stages[1:] if shares_first_stage(recipe, baseline) else baseline.stages
+
+
 def adapt_to_data(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, bool]:
     """Return the recipe to train and whether to train a baseline too, given the number of unlabeled scans.
 
@@ -85,10 +92,8 @@ def existing_baselines(run: RunFolder) -> list[RunFolder]:
 
 def own_baseline(run: RunFolder) -> Path | None:
     """Return the folder of the run's evaluated baseline, or None if there is none."""
-    return next(
-        (baseline.path for baseline in existing_baselines(run) if (baseline.predictions / "metrics.csv").is_file()),
-        None,
-    )
+    evaluated = (one.path for one in existing_baselines(run) if (one.predictions / "metrics.csv").is_file())
+    return next(evaluated, None)
 
 
 def shares_first_stage(recipe: Recipe, baseline: Recipe) -> bool:

@@ -105,13 +105,12 @@ def recipe_path(recipe: str | Path) -> Path:
     path = Path(recipe)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         return path
-    shipped = SHIPPED / f"{recipe}.yaml"
     if str(recipe) not in shipped_recipes():
         remedy = "pass a .yaml file or the name of a shipped recipe (graftseg doctor --recipes lists them)"
         if suggestion := suggest(str(recipe), shipped_recipes()):
             remedy += f"; {suggestion}"
         raise UserError(Code.RECIPE_MISSING, f"recipe {str(recipe)!r}", "neither a file nor a shipped recipe", remedy)
-    return shipped
+    return SHIPPED / f"{recipe}.yaml"
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-from graftseg.recipes.reading import override, read_tree, recipe_path, with_checksum
+from graftseg.recipes.reading import override, read_tree, recipe_path, shipped_recipes, with_checksum
 from graftseg.recipes.settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
 
 
@@ -209,15 +209,12 @@ def training_differences(first: Recipe, second: Recipe) -> list[str]:
     first_values, second_values = (
         dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_COMPARED))) for recipe in (first, second)
     )
-    names = [
-        key for key in first_values.keys() | second_values.keys() if first_values.get(key) != second_values.get(key)
-    ]
+    names = [key for key in {**first_values, **second_values} if first_values.get(key) != second_values.get(key)]
     if not any(recipe.selection.oracle or recipe.selection.protocol != "last" for recipe in (first, second)):
         names = [name for name in names if name != "selection.first"]
-    for name in ("precision", "batch_statistics"):
-        if getattr(first.loop, name) != getattr(second.loop, name):
-            names.append(f"loop.{name}")
-    return sorted(names)
+    compared = ("precision", "batch_statistics")
+    loop = [f"loop.{name}" for name in compared if getattr(first.loop, name) != getattr(second.loop, name)]
+    return sorted([*names, *loop])
 
 
 def first_few(names: Sequence[str]) -> str:
@@ -269,9 +266,35 @@ def _settings_at(model: Any, location: tuple[str | int, ...]) -> list[str]:
 
 def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every value of nested settings with its dotted name."""
-    entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else None
-    if entries is None:
+    if not isinstance(tree, dict | list):
         yield prefix, tree
         return
-    for key, value in entries:
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the settings, except the seed, that affect the metrics and differ from the shipped recipe of this name.
+
+    If no shipped recipe has this name, return no settings. ``inference`` are the settings used for prediction, by
+    default the inference settings of the recipe.
+    """
+    if recipe.name not in shipped_recipes():
+        return []
+    shipped = load_recipe(recipe.name)
+    used = recipe.inference.model_dump(mode="json") if inference is None else inference
+    default = shipped.inference.model_dump(mode="json")
+    ignored = ("windows_per_forward", "precision")
+    other = [key for key, value in used.items() if key not in ignored and default.get(key) != value]
+    return [*metric_differences(shipped, recipe), *(f"inference.{key}" for key in other)]
+
+
+def metric_differences(first: Recipe, second: Recipe) -> list[str]:
+    """Return the settings, except the seed, that differ and affect the metrics.
+
+    Selection settings are ignored if both recipes report the last checkpoint.
+    """
+    names = [name for name in training_differences(first, second) if name != "seed"]
+    if first.selection.protocol == second.selection.protocol == "last":
+        names = [name for name in names if not name.startswith("selection.")]
+    return names

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,14 @@ from graftseg.core.phrases import counted
 from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.settings import StageSettings
+
+RAMP = "ramp"
+"""Key of the ramp length, the only method setting that is divided."""
+MIN_HEIGHT = 0.5
+"""Value, from 0 to 1, that a ramp should reach by the last step."""
+MIN_RISES = 12
+"""Number of times that a ramp should rise in a shortened run. Fewer rises cause a warning."""
+logger = logging.getLogger(__name__)
 
 
 def requested_recipe(recipe: str | Path | Recipe, overrides: Iterable[str] = (), shorter: int = 1) -> Recipe:
@@ -35,15 +43,13 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
     check_shorter(shorter)
     if shorter == 1:
         return recipe
-    tree = recipe.model_dump(mode="json")
-    _shorten_stages(tree, shorter, recipe.name)
-    scored = tree["selection"]
-    scored["first"] //= shorter
-    if scored["every"] is not None:
-        scored["every"] = max(1, scored["every"] // shorter)
-    if (every := recipe.loop.training_dice_every) is not None:
-        tree["loop"]["training_dice_every"] = max(1, every // shorter)
-    return parse_recipe(tree, f"recipe {recipe.name} --shorter {shorter}")
+    counts = _step_counts(recipe.model_dump(mode="json"))
+    least, setting = min((holder[key], setting) for setting, (holder, key) in counts.items())
+    if least < shorter:
+        finding = f"{setting} of recipe {recipe.name} is {least} and would become 0"
+        raise UserError(Code.OPTION_INVALID, f"--shorter {shorter}", finding, f"pass {least} or less")
+    where = f"recipe {recipe.name} --shorter {shorter}"
+    return _scaled(recipe, lambda count: count // shorter, lambda length: length / shorter, where)
 
 
 def part_of(recipe: Recipe, fraction: float) -> Recipe:
@@ -51,19 +57,24 @@ def part_of(recipe: Recipe, fraction: float) -> Recipe:
 
     Step counts are rounded, but are at least 1. Ramps are not rounded.
     """
+    where = f"recipe {recipe.name}, fraction {fraction:g}"
+    return _scaled(recipe, lambda count: round(count * fraction), lambda length: length * fraction, where)
+
+
+def _scaled(recipe: Recipe, scale: Callable[[int], int], scale_ramp: Callable[[float], float], where: str) -> Recipe:
+    """Return a recipe with scaled lengths. Step counts and intervals are at least 1."""
     tree = recipe.model_dump(mode="json")
     for holder, key in _step_counts(tree).values():
-        holder[key] = max(1, round(holder[key] * fraction))
+        holder[key] = max(1, scale(holder[key]))
     for stage in tree["stages"]:
         if RAMP in stage["settings"]:
-            stage["settings"][RAMP] *= fraction
+            stage["settings"][RAMP] = scale_ramp(stage["settings"][RAMP])
     scored = tree["selection"]
-    scored["first"] = round(scored["first"] * fraction)
-    if scored["every"] is not None:
-        scored["every"] = max(1, round(scored["every"] * fraction))
-    if (every := recipe.loop.training_dice_every) is not None:
-        tree["loop"]["training_dice_every"] = max(1, round(every * fraction))
-    return parse_recipe(tree, f"recipe {recipe.name}, fraction {fraction:g}")
+    scored["first"] = scale(scored["first"])
+    for settings, key in ((scored, "every"), (tree["loop"], "training_dice_every")):
+        if settings.get(key) is not None:
+            settings[key] = max(1, scale(settings[key]))
+    return parse_recipe(tree, where)
 
 
 def check_shorter(shorter: int) -> None:
@@ -85,29 +96,6 @@ def _step_counts(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
             if settings["schedule"]["name"] == "step":
                 counts[f"{where}.{part}.schedule.every"] = (settings["schedule"], "every")
     return counts
-
-
-def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
-    """Divide the lengths of all stages in place; raise a UserError if a step count would become 0."""
-    counts = _step_counts(tree)
-    least, setting = min((holder[key], setting) for setting, (holder, key) in counts.items())
-    if least < shorter:
-        finding = f"{setting} of recipe {name} is {least} and would become 0"
-        raise UserError(Code.OPTION_INVALID, f"--shorter {shorter}", finding, f"pass {least} or less")
-    for holder, key in counts.values():
-        holder[key] //= shorter
-    for stage in tree["stages"]:
-        if RAMP in stage["settings"]:
-            stage["settings"][RAMP] /= shorter
-
-
-RAMP = "ramp"
-"""Key of the ramp length, the only method setting that is divided."""
-MIN_HEIGHT = 0.5
-"""Value, from 0 to 1, that a ramp should reach by the last step."""
-MIN_RISES = 12
-"""Number of times that a ramp should rise in a shortened run. Fewer rises cause a warning."""
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from graftseg.core.phrases import duration
 from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.testset import IMAGES
-from graftseg.recipes.changes import changes_of
-from graftseg.recipes.recipe import first_few, parse_recipe
+from graftseg.recipes.recipe import changes_of, first_few, parse_recipe
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results

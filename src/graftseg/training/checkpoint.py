@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
     stream = io.BytesIO()
     torch.save(state, stream)
     content = stream.getvalue()
-    path = checkpoint_path(folder, step)
+    path = folder / f"step-{step:08d}.ckpt"
     write_bytes(path, SIGNATURE + hashlib.sha256(content).digest() + content)
     for old in checkpoints_in(folder)[:-KEPT]:
         old.unlink()
@@ -70,23 +71,22 @@ def copy_latest(folder: Path, target: Path) -> None:
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     """Load a checkpoint after verifying its checksum; no code in the file is executed."""
+    damaged = partial(UserError, Code.CHECKPOINT_DAMAGED, path, remedy="the previous checkpoint is used")
     try:
         content = read_bytes(path)
     except PermissionError:
         raise
     except OSError as error:
-        finding = f"the checkpoint cannot be read ({error.strerror})"
-        raise UserError(Code.CHECKPOINT_DAMAGED, path, finding, "the previous checkpoint is used") from None
+        raise damaged(finding=f"the checkpoint cannot be read ({error.strerror})") from None
     body = memoryview(content)[HEADER_SIZE:]
     if content[: len(SIGNATURE)] != SIGNATURE or hashlib.sha256(body).digest() != content[len(SIGNATURE) : HEADER_SIZE]:
-        raise UserError(Code.CHECKPOINT_DAMAGED, path, "damaged checkpoint", "the previous checkpoint is used")
+        raise damaged(finding="damaged checkpoint")
     try:
         state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
     except torch.OutOfMemoryError:
         raise
     except (pickle.UnpicklingError, RuntimeError, ValueError, LookupError, EOFError, TypeError):
-        finding = "cannot be loaded without executing code"
-        raise UserError(Code.CHECKPOINT_DAMAGED, path, finding, "the previous checkpoint is used") from None
+        raise damaged(finding="cannot be loaded without executing code") from None
     return state
 
 
@@ -131,8 +131,3 @@ def load_latest_of_run(folder: Path, device: torch.device, identity: str | None)
 def checkpoints_in(folder: Path) -> list[Path]:
     """Return the checkpoints of a folder, oldest first."""
     return sorted(folder.glob("step-*.ckpt"))
-
-
-def checkpoint_path(folder: Path, step: int) -> Path:
-    """Return the path of the checkpoint after ``step`` steps."""
-    return folder / f"step-{step:08d}.ckpt"

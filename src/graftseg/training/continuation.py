@@ -25,10 +25,10 @@ from graftseg.ops.optimizers import Constant, Poly
 from graftseg.recipes.baseline import baseline_of, uses_unlabeled
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.shortening import part_of
-from graftseg.training.final_check import check_networks
 from graftseg.training.gain import Gain, cases_to_score, measure_gain
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
+from graftseg.training.shipping import check_networks
 from graftseg.training.warm_start import WarmStart
 
 FRACTION = 0.25
@@ -92,11 +92,8 @@ def _warn_if_implausible(recipe: Recipe, start: WarmStart, target: RunFolder, de
 def _gain(start: WarmStart, target: RunFolder, recipe: Recipe, data: Data, device: torch.device) -> Gain | None:
     """Measure the gain and save it in ``run.json``. Log a warning and return None if a scan cannot be scored."""
     try:
-        store = open_store(find_store(target))
-        dataset = _test_dataset(data)
-        gain = measure_gain(
-            start.network, target, *cases_to_score(dataset, store, recipe, start.new_labels), device=device
-        )
+        cases = cases_to_score(_test_dataset(data), open_store(find_store(target)), recipe, start.new_labels)
+        gain = measure_gain(start.network, target, *cases, device=device)
     except UserError as error:
         logger.warning("%s: the gain was not measured (%s)", target.path, error)
         return None
@@ -149,9 +146,9 @@ def _resumed(
     source: RunFolder, target: RunFolder, fraction: float | None, overrides: list[str], data: Data | None
 ) -> tuple[WarmStart, Recipe, Data]:
     """Return start, recipe and data of a stopped continued run. Labels that were added after its start are not used."""
-    known = target.manifest().get("continued_from")
-    start = _start(source, 0.0 if known is None else known["fraction"], () if known is None else known["new_labels"])
-    if known is None or known["weights"] != start.weights_sha256 or fraction not in (None, known["fraction"]):
+    known = target.manifest().get("continued_from", {})
+    start = _start(source, known.get("fraction", 0.0), known.get("new_labels", ()))
+    if known.get("weights") != start.weights_sha256 or fraction not in (None, start.fraction):
         finding = "the run was started from another run, or with another --fraction"
         raise UserError(Code.RUN_MISMATCH, target.path, finding, "repeat the first command, or pass another --out")
     given = find_store(target) if data is None else data

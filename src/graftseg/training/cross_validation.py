@@ -44,6 +44,7 @@ from graftseg.training.unlabeled_use import unlabeled_use
 TABLE_METRICS = ("dice", "hd95")
 MEAN = "mean"
 HELD_OUT = "Held-out labeled cases"
+PROTOCOL: Protocol = "standard"  # rule for scores of empty label maps
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,8 @@ class CrossValidation:
 
     def _cells(self, metric: str, name: str, unit: str) -> tuple[str, ...]:
         values = _case_values(self.evaluation, metric, name)
-        return (
-            f"{METRIC_NAMES[metric]} {'%' if metric in OVERLAPS else unit}",
-            name,
-            str(len(values)),
-            str(spread(values)),
-        )
+        title = f"{METRIC_NAMES[metric]} {'%' if metric in OVERLAPS else unit}"
+        return title, name, str(len(values)), str(spread(values))
 
 
 def _class_names(evaluation: Evaluation) -> list[str]:
@@ -143,9 +140,6 @@ def _spread_over_cases(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-PROTOCOL: Protocol = "standard"  # rule for scores of empty label maps
-
-
 @dataclass(frozen=True)
 class References:
     """Reference label maps by case. Labels are in the folder or store ``source``, and scans are in ``images``."""
@@ -161,7 +155,11 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
     Raise a UserError for a store with resampled labels, because scores need the original labels.
     """
     if data.resolve() == store.path.resolve():
-        return References(store.path, {name: _stored(store, name) for name in cases}, store.path)
+        remedy = "pass the folder of scans as --data, or add --folds 0"
+        stored = {case.name: case for case in store.of("labeled")}
+        return References(
+            store.path, {name: stored_reference(store, stored[name], remedy) for name in cases}, store.path
+        )
     dataset = read_layout(data)
     known = {nfc(case.name): case for case in dataset.of("labeled")}
     if missing := [name for name in cases if nfc(name) not in known]:
@@ -187,11 +185,6 @@ def _folder(files: Sequence[Path]) -> Path | None:
     """Return the folder that contains all files, or None if the files are in several folders."""
     folders = {file.parent for file in files}
     return folders.pop() if len(folders) == 1 else None
-
-
-def _stored(store: Store, name: str) -> Reference:
-    case = next(case for case in store.of("labeled") if case.name == name)
-    return stored_reference(store, case, "pass the folder of scans as --data, or add --folds 0")
 
 
 def held_out_scores(

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,9 +26,9 @@ from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.inference.predict_tasks import forget_networks
 from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
+from graftseg.training.clock import baseline_work, run_work
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
-from graftseg.training.remaining_time import baseline_work, run_work
 from graftseg.training.run import complete
 from graftseg.training.several_ranks import is_restart
 from graftseg.training.shipping import shipped_after_folds
@@ -86,44 +86,29 @@ def train_folds(
     with ranks.joined(device):
         resume, report = resume or is_restart(run), report if ranks.is_main() else logger.debug
         ranks.on_main(partial(_check_target, recipe, run, data, resume))
-        options: dict[str, Any] = {"count": count, "baseline": baseline, "report": report, "store": store}
-        return _train_folds(recipe, data, run, device, executor=executor, **options)
-
-
-def _train_folds(
-    recipe: Recipe,
-    data: Data,
-    run: RunFolder,
-    device: torch.device,
-    *,
-    count: FoldCount,
-    baseline: bool,
-    report: Report,
-    store: Store | None,
-    executor: Executor,
-) -> CrossValidation:
-    if store is None:
-        is_started = run.folds_file.is_file() or not ranks.is_main()
-        opened = partial(store_of_folds, recipe, data, run, count, baseline=baseline, is_started=is_started)
-        store = ranks.main_first(opened)
-    unlabeled = training_cases(store, recipe.batches).unlabeled
-    recipe, baseline = adapt_to_data(recipe, unlabeled=len(unlabeled), baseline=baseline)
-    require_unlabeled(recipe, len(unlabeled), store.path)
-    cases = [case.name for case in training_cases(store, recipe.batches).labeled]
-    parts = divide(cases, count, recipe.seed)
-    _refuse_duplicates(store, recipe, cases)
-    shared = _Shared(store, parts, references_of(data, store, cases), device, report, executor)
-    report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
-    work, other_work = run_work(recipe), baseline_work(recipe) if baseline else ()
-    labels = fold_labels(len(parts), baseline=baseline, work=work, baseline_work=other_work)
-    evaluation = _train_all(recipe, run, shared, labels[: len(parts)], before_baseline=baseline)
-    other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run) if baseline else None
-    result = CrossValidation(run.path, tuple(parts), evaluation, other)
-    if ranks.is_main():
-        write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
-        if other is not None:
+        if store is None:
+            is_started = run.folds_file.is_file() or not ranks.is_main()
+            opened = partial(store_of_folds, recipe, data, run, count, baseline=baseline, is_started=is_started)
+            store = ranks.main_first(opened)
+        unlabeled = training_cases(store, recipe.batches).unlabeled
+        recipe, baseline = adapt_to_data(recipe, unlabeled=len(unlabeled), baseline=baseline)
+        require_unlabeled(recipe, len(unlabeled), store.path)
+        cases = [case.name for case in training_cases(store, recipe.batches).labeled]
+        parts = divide(cases, count, recipe.seed)
+        _refuse_duplicates(store, recipe, cases)
+        shared = _Shared(store, parts, references_of(data, store, cases), device, report, executor)
+        report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
+        work, other_work = run_work(recipe), baseline_work(recipe) if baseline else ()
+        labels = fold_labels(len(parts), baseline=baseline, work=work, baseline_work=other_work)
+        evaluation = _train_all(recipe, run, shared, labels[: len(parts)], before_baseline=baseline)
+        if not baseline:
+            return CrossValidation(run.path, tuple(parts), evaluation)
+        other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :], run)
+        result = CrossValidation(run.path, tuple(parts), evaluation, other)
+        if ranks.is_main():
+            write_checked(run.folds_file, _fold_list(recipe, shared) | result.to_json())
             run.ship(shipped_after_folds(evaluation, other, both_supervised=run.is_supervised_only))
-    return result
+        return result
 
 
 def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> None:

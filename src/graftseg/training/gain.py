@@ -72,10 +72,9 @@ def cases_to_score(
     if test:
         return "test", test[:MAX_CASES]
     labeled = {case.name: case for case in store.of("labeled")}
-    held_out = [_stored(store, labeled[name]) for name in sorted(same_names(labeled, recipe.batches.held_out))]
-    if held_out:
-        return "held-out", held_out[:MAX_CASES]
-    return "new", [_stored(store, labeled[name]) for name in sorted(same_names(labeled, new_labels))][:MAX_CASES]
+    held_out = sorted(same_names(labeled, recipe.batches.held_out))
+    names = held_out or sorted(same_names(labeled, new_labels))
+    return "held-out" if held_out else "new", [_stored(store, labeled[name]) for name in names[:MAX_CASES]]
 
 
 def measure_gain(
@@ -85,7 +84,11 @@ def measure_gain(
     first = _dice(before, cases, device)
     mean = float(first.mean())
     if kind == "new":
-        return Gain(kind, len(cases), mean, None, _before_only_sentence(mean, len(cases)))
+        sentence = (
+            f"the earlier network has a mean Dice of {mean:.2f} % on the {counted(len(cases), 'newly labeled scan')}; "
+            "the new network learned from these labels, so its gain is unknown without test scans"
+        )
+        return Gain(kind, len(cases), mean, None, sentence)
     second = _dice(after, cases, device)
     effect = effect_of(Pairs("dice", None, "mean", tuple(case.name for case in cases), first, second))
     return Gain(kind, len(cases), mean, float(second.mean()), gain_sentence(effect, kind))
@@ -109,13 +112,6 @@ def _meaning(effect: Effect) -> str:
     if abs(effect.difference) < MIN_DIFFERENCE:
         return "the difference is too small to matter"
     return "the new network is better" if effect.difference > 0 else "the new network is worse, keep the earlier run"
-
-
-def _before_only_sentence(before: float, count: int) -> str:
-    return (
-        f"the earlier network has a mean Dice of {before:.2f} % on the {counted(count, 'newly labeled scan')}; "
-        "the new network learned from these labels, so its gain is unknown without test scans"
-    )
 
 
 def _dice(run: RunFolder, cases: Sequence[ScoredCase], device: torch.device) -> NDArray[np.float64]:

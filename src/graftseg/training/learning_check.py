@@ -45,6 +45,11 @@ def warnings_in(facts: Mapping[str, Any]) -> list[LearningWarning]:
     return [LearningWarning(**entry) if isinstance(entry, dict) else LearningWarning(entry) for entry in entries]
 
 
+def warnings_of(run: RunFolder) -> tuple[str, ...]:
+    """Return the warnings of a run as sentences."""
+    return tuple(map(str, warnings_in(run.manifest())))
+
+
 @torch.inference_mode()
 def class_dice(
     recipe: Recipe, store: Store, method: Method, cases: Sequence[StoredCase], device: torch.device
@@ -65,10 +70,8 @@ def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]
     """Return warnings about classes that were not learned, and about a loss that did not fall in the first stage."""
     found = []
     if lost := [f"{name} ({100 * value:.1f} %)" for name, value in dice.items() if value < LOST]:
-        classes = "class" if len(lost) == 1 else "classes"
-        found.append(
-            LearningWarning(f"{classes} {', '.join(lost)} not learned, by mean Dice on the labeled scans", REMEDY)
-        )
+        classes = f"{'class' if len(lost) == 1 else 'classes'} {', '.join(lost)}"
+        found.append(LearningWarning(f"{classes} not learned, by mean Dice on the labeled scans", REMEDY))
     totals = [line["total"] for line in log if line.get("stage") == 0 and "total" in line]
     tenth = max(1, len(totals) // 10)
     start, end = fmean(totals[:tenth] or [0.0]), fmean(totals[-tenth:] or [0.0])

@@ -1,8 +1,7 @@
 """The training loop, shared by all methods."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from graftseg.core import ranks
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.core.signals import handling_signals, leave_closed_terminal
 from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
@@ -25,19 +23,14 @@ from graftseg.ops.optimizers import (
 )
 from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_latest_of_run, save_checkpoint
-from graftseg.training.clock import StepClock
+from graftseg.training.clock import StageWork, StepClock, work_of
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
-from graftseg.training.remaining_time import StageWork
-from graftseg.training.selection import Selector
+from graftseg.training.selection import Selector, TrainingDice, copied_state
 from graftseg.training.snapshots import snapshot, snapshot_steps
-from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
-from graftseg.training.stopping import Stop
+from graftseg.training.step import StepMode, Stepper, autocast, uncompiled
+from graftseg.training.stopping import Stop, stop_signals
 from graftseg.training.teacher_check import INTERVALS
-from graftseg.training.training_dice import TrainingDice
-from graftseg.training.unlabeled_predictions import UnlabeledPredictions, stage_works
-
-SAME_SIGNAL_SECONDS = 1.0
-"""Time within which a repeated signal counts as the same signal."""
+from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 
 
 @dataclass(frozen=True)
@@ -125,12 +118,14 @@ def fit(
     at, stages = _position(list(stages), run, device, identity, selector, predictions, resume=resume)
 
     def work(stages: Sequence[Stage]) -> list[StageWork]:
-        return stage_works([stage.settings for stage in stages], batches, predictions)
+        if predictions is None:
+            return [work_of(stage.settings, batches.settings) for stage in stages]
+        return [predictions.work(stage.settings, index) for index, stage in enumerate(stages)]
 
     if label.final_check and predictions is not None:
         label = replace(label, later=(*label.later, predictions.final_work()))
     recorder = Recorder(run, work(stages), at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
-    with recorder, _stop_signals() as received:
+    with recorder, stop_signals() as received:
         clock, stop = StepClock(device), Stop(received)
         parts = _Parts(batches, run, loop, selector, recorder, clock, stop, predictions, training_dice)
         while True:
@@ -195,45 +190,51 @@ def _train_stage(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCh
 
     If the volume of a class changes too much in unlabeled scans, restore the last good network and return the check.
     """
-    batches, run, loop, selector, recorder = parts.batches, parts.run, parts.loop, parts.selector, parts.recorder
+    batches, loop, recorder, clock = parts.batches, parts.loop, parts.recorder, parts.clock
     mode = StepMode.chosen(loop.precision, at.device, stage.steps, compiled=loop.compiled, captured=loop.captured)
     mode = replace(mode, local_statistics=loop.batch_statistics == "local")
-    stepper = Stepper(at.method, at.optimizers, stage, batches, mode, parts.clock, index=at.stage)
+    stepper = Stepper(at.method, at.optimizers, stage, batches, mode, clock, index=at.stage)
     pictured, watched = snapshot_steps(stage.steps, loop.snapshots), batches.center_patches(3)
     while at.step < stage.steps and not parts.stop.agree_to_stop():
         result = stepper(at.step)
         at.step, at.done = at.step + 1, at.done + 1
-        _record(recorder, at, stage, result, parts.clock, batches)
+        rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
+        recorder.add({**_log_fields(at, stage), "lr": rate}, result.names, result.values)
+        if recorder.is_full:
+            _write(recorder.send, at, batches)
+            recorder.show(clock.split())
         if at.step in pictured:
             with uncompiled():
                 pictures = snapshot(at.method, result.shows, watched)
             if ranks.is_main():
-                run.save_snapshot(at.done, pictures)
+                parts.run.save_snapshot(at.done, pictures)
         _score(at, stage, parts, stepper)
         if (drift := _find_drift(at, stage, parts)) is not None:
-            _save(run, at, recorder, batches, selector)
+            _save(at, parts)
             return drift
         if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
-            _save(run, at, recorder, batches, selector)
-    _save(run, at, recorder, batches, selector)
-    recorder.show(parts.clock.split())
+            _save(at, parts)
+    _save(at, parts)
+    recorder.show(clock.split())
     return None
 
 
 def _score(at: Position, stage: StageSettings, parts: _Parts, stepper: Stepper) -> None:
     """Log the scores of the student that are due."""
-    selector, training_dice, fields = parts.selector, parts.training_dice, _log_fields(at, stage)
+    selector, training_dice, recorder = parts.selector, parts.training_dice, parts.recorder
     is_selecting = selector is not None and selector.is_due(at.done)
     is_watching = training_dice is not None and training_dice.is_due(at.done, ends_stage=at.step == stage.steps)
     if not is_selecting and not is_watching:
         return
-    _write(parts.recorder.flush, at, parts.batches)
-    parts.recorder.busy("scoring")
+    _write(recorder.flush, at, parts.batches)
+    recorder.busy("scoring")
+    fields = _log_fields(at, stage)
     with uncompiled(), autocast(stepper.precision, at.device):
         if selector is not None and is_selecting:
-            parts.recorder.validation(fields, selector.score(at.method, at.optimizers, stage=at.stage, step=at.done))
+            scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
+            recorder.scores({**fields, "validation": scores})
         if training_dice is not None and is_watching:
-            parts.recorder.training_dice(fields, training_dice.score(at.method))
+            recorder.scores({**fields, "training_dice": training_dice.score(at.method)})
 
 
 def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
@@ -249,7 +250,7 @@ def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherChe
     parts.recorder.leave_out(monotonic() - began)
     if drift is not None and at.good is not None:
         at.method.load_state_dict(at.good)
-    at.good = {name: tensor.detach().clone() for name, tensor in at.method.state_dict().items()}
+    at.good = copied_state(at.method)
     return drift
 
 
@@ -315,9 +316,8 @@ def _start_next_stage(
         for name in optimizers.keys() & at.optimizers.keys():
             before = TrainedModule(at.method.get_submodule(name), at.optimizers[name])
             carry_over_momentum(before, TrainedModule(method.get_submodule(name), optimizers[name]))
-    at.stage, at.step, at.method, at.optimizers, at.good = index, 0, method, optimizers, None
-    if stage.settings.check_teacher:
-        at.good = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+    at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
+    at.good = copied_state(method) if stage.settings.check_teacher else None
     return stages
 
 
@@ -332,27 +332,17 @@ def _log_fields(at: Position, stage: StageSettings) -> dict[str, Any]:
     return {"stage": at.stage, "method": stage.method, "step": at.step, "global_step": at.done}
 
 
-def _record(
-    recorder: Recorder, at: Position, stage: StageSettings, result: StepResult, clock: StepClock, batches: Batches
-) -> None:
-    rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
-    recorder.add({**_log_fields(at, stage), "lr": rate}, result.names, result.values)
-    if recorder.is_full:
-        _write(recorder.send, at, batches)
-        recorder.show(clock.split())
-
-
-def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
+def _save(at: Position, parts: _Parts) -> None:
     """Write the log, then a checkpoint; raise a UserError and save nothing if a loss or a weight is not finite."""
-    _write(recorder.flush, at, batches)
+    _write(parts.recorder.flush, at, parts.batches)
     floats = [tensor for tensor in at.method.state_dict().values() if tensor.is_floating_point()]
     if not torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all():
         finding = "the update produced weights that are not finite"
         remedy = "start a new run with a lower learning rate or with optimizer.clip_gradient"
         raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {at.step}", finding, remedy)
-    selection = None if selector is None else selector.state()
+    selection = None if parts.selector is None else parts.selector.state()
     if ranks.is_main():
-        save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
+        save_checkpoint(parts.run.checkpoints, at.done, at.state() | {"selection": selection})
     at.saved_at = monotonic()
 
 
@@ -365,27 +355,3 @@ def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
         finding = f"the loss term {error.term} is {error.value} for a batch of the cases {names}"
         remedy = "check these scans, or start a new run with a lower learning rate"
         raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {error.step}", finding, remedy) from None
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP, so that the current step can finish; a second signal stops at once.
-
-    The second signal is needed if the first one also killed a process that the step waits for, such as a compiler. A
-    second signal within ``SAME_SIGNAL_SECONDS`` is ignored, because a single Ctrl-C may arrive twice: once for the
-    process and once for its process group.
-    """
-    received: list[signal.Signals] = []
-    received_at: list[float] = []
-
-    def note(number: int, frame: object) -> None:
-        leave_closed_terminal()
-        if not received:
-            received.append(signal.Signals(number))
-            received_at.append(monotonic())
-        elif monotonic() - received_at[0] > SAME_SIGNAL_SECONDS:
-            signal.signal(number, before[signal.Signals(number)])
-            signal.raise_signal(number)
-
-    with handling_signals(note) as before:
-        yield received

@@ -18,7 +18,7 @@ from graftseg.core.errors import in_one_line
 from graftseg.core.phrases import counted
 from graftseg.core.progress import REPORT_SECONDS, error_console, plain_column, print_plain
 from graftseg.core.run_folder import RunFolder, RunLog
-from graftseg.training.remaining_time import RemainingTime, StageWork
+from graftseg.training.clock import RemainingTime, StageWork
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,9 @@ class Recorder:
             self._shown = self._last
             self._bar.show(self._last, split)
 
-    def validation(self, fields: dict[str, Any], scores: dict[str, float]) -> None:
-        """Write a log line of validation scores."""
-        self._write([{**fields, "validation": scores}])
-
-    def training_dice(self, fields: dict[str, Any], scores: dict[str, float]) -> None:
-        """Write a log line with the Dice of labeled and of unlabeled training scans."""
-        self._write([{**fields, "training_dice": scores}])
+    def scores(self, line: dict[str, Any]) -> None:
+        """Write a log line of validation scores, or of the Dice of training scans."""
+        self._write([line])
 
     def send(self) -> None:
         """Start to copy the waiting steps and write the previous group; on a CPU, write everything at once."""
@@ -162,8 +158,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Write all steps; raise NonFiniteLossError at the first term that is not finite."""
-        transfers, self._in_transfer = [self._in_transfer, self._start_transfer()], None
-        for transfer in transfers:
+        earlier, self._in_transfer = self._in_transfer, None
+        for transfer in (earlier, self._start_transfer()):
             self._write_steps(transfer)
 
     def _start_transfer(self) -> "_Transfer | None":

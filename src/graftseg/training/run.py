@@ -35,14 +35,19 @@ from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import baseline_of, require_unlabeled, shares_first_stage, uses_unlabeled
 from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
-from graftseg.training.learning_check import check_learned, warnings_in
+from graftseg.training.learning_check import check_learned, warnings_of
 from graftseg.training.loop import Outcome, Stage, fit
-from graftseg.training.out_of_memory import reporting_out_of_memory
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
-from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
+from graftseg.training.selection import (
+    Selector,
+    build_selector,
+    build_training_dice,
+    check_scored,
+    check_training_dice,
+    scored_cases,
+)
 from graftseg.training.several_ranks import check_batches
-from graftseg.training.step import effective_precision
-from graftseg.training.training_dice import build_training_dice, check_training_dice
+from graftseg.training.step import effective_precision, reporting_out_of_memory
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 from graftseg.training.warm_start import WarmStart, save_start
 
@@ -71,67 +76,17 @@ def train_run(
     """
     ranks.on_main(partial(check_batches, recipe, ranks.count()))
     store = _shared_store(partial(_checked_store, recipe, data, run, start, resume=resume))
-    with reporting_out_of_memory(device):
-        options: dict[str, Any] = {"label": label, "after": after, "before_baseline": before_baseline, "start": start}
-        return _train(recipe, store, run, device, resume=resume, **options)
+    with reporting_out_of_memory(device), ExitStack() as lock:
+        batches = _batches(store, recipe, device)
+        build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
+        stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
+        selector, training_dice = build_selector(recipe, store, device), build_training_dice(recipe, store, device)
+        facts = _facts(recipe, store, batches, device)
 
+        def begin() -> tuple[str | None, bool] | None:
+            lock.enter_context(run.lock())
+            return _begin(recipe, store, run, facts, stages[0], device, resume=resume, after=after, start=start)
 
-def _shared_store(checked: Callable[[], Store]) -> Store:
-    """Return a checked store. Of several ranks, rank 0 checks or prepares the store, and the others open it."""
-    if ranks.count() == 1:
-        return checked()
-    return open_store(Path(ranks.on_main(lambda: str(checked().path.absolute()))))
-
-
-def _checked_store(recipe: Recipe, data: Data, run: RunFolder, start: WarmStart | None, *, resume: bool) -> Store:
-    """Open or prepare the store, and raise a UserError if recipe, store and run folder do not fit."""
-    _check_folder(run, recipe, resume)
-    store = _store(recipe, data, run, None if start is None else start.store)
-    if start is not None:
-        start.check(store, recipe)
-    _check_store(store, recipe, run)
-    check_training_dice(recipe, store, store.path)
-    _check_classes(recipe, len(store.classes))
-    return store
-
-
-def _train(
-    recipe: Recipe,
-    store: Store,
-    run: RunFolder,
-    device: torch.device,
-    *,
-    resume: bool,
-    label: ProgressLabel,
-    after: RunFolder | None,
-    before_baseline: bool,
-    start: WarmStart | None,
-) -> Outcome:
-    batches = _batches(store, recipe, device)
-    build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
-    stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
-    selector, training_dice = build_selector(recipe, store, device), build_training_dice(recipe, store, device)
-    facts = _facts(recipe, store, batches, device) | ({"ranks": ranks.count()} if ranks.count() > 1 else {})
-
-    def begin() -> tuple[str | None, bool] | None:
-        """Start the run; return its identity and whether to resume, or None if it has finished."""
-        lock.enter_context(run.lock())
-        resuming = resume
-        _check_folder(run, recipe, resume)
-        identity = _identity(recipe, store, run, start)
-        if run.exists and run.manifest().get("status") == "finished":
-            return None
-        begun_from = {} if start is None or run.exists else start.facts
-        _begin(run, recipe, facts | {"identity": identity} | begun_from)
-        if "continued_from" in run.manifest() and not checkpoints_in(run.checkpoints):
-            torch.manual_seed(recipe.seed)
-            save_start(run, start, stages[0], device, identity)
-            resuming = True
-        if after is not None and not resuming:
-            resuming = _take_first_stage(after, run, recipe, identity)
-        return identity, resuming
-
-    with ExitStack() as lock:
         if (begun := ranks.on_main(begin)) is None:
             return _finished_outcome(run, stages)
         identity, resume = begun
@@ -158,15 +113,70 @@ def _train(
         if ranks.count() == 1:
             return _finish(recipe, store, run, device, outcome, selector)
         ranks.on_main(lambda: _finish(recipe, store, run, device, outcome, selector) and None)
-        return replace(outcome, warnings=tuple(map(str, warnings_in(run.manifest()))))
+        return replace(outcome, warnings=warnings_of(run))
+
+
+def _shared_store(checked: Callable[[], Store]) -> Store:
+    """Return a checked store. Of several ranks, rank 0 checks or prepares the store, and the others open it."""
+    if ranks.count() == 1:
+        return checked()
+    return open_store(Path(ranks.on_main(lambda: str(checked().path.absolute()))))
+
+
+def _checked_store(recipe: Recipe, data: Data, run: RunFolder, start: WarmStart | None, *, resume: bool) -> Store:
+    """Open or prepare the store, and raise a UserError if recipe, store and run folder do not fit."""
+    _check_folder(run, recipe, resume)
+    store = _store(recipe, data, run, None if start is None else start.store)
+    if start is not None:
+        start.check(store, recipe)
+    _check_store(store, recipe, run)
+    check_training_dice(recipe, store, store.path)
+    _check_classes(recipe, len(store.classes))
+    return store
+
+
+def _begin(
+    recipe: Recipe,
+    store: Store,
+    run: RunFolder,
+    facts: dict[str, Any],
+    stage: Stage,
+    device: torch.device,
+    *,
+    resume: bool,
+    after: RunFolder | None,
+    start: WarmStart | None,
+) -> tuple[str | None, bool] | None:
+    """Start the run; return its identity and whether to resume, or None if it has finished."""
+    _check_folder(run, recipe, resume)
+    identity = _identity(recipe, store, run, start)
+    if is_finished(run):
+        return None
+    begun_from = {} if start is None or run.exists else start.facts
+    _write_manifest(run, facts | {"identity": identity} | begun_from)
+    recipe.save(run.recipe_file)
+    if "continued_from" in run.manifest() and not checkpoints_in(run.checkpoints):
+        torch.manual_seed(recipe.seed)
+        save_start(run, start, stage, device, identity)
+        return identity, True
+    return identity, resume or (after is not None and _take_first_stage(after, run, recipe, identity))
+
+
+def is_finished(run: RunFolder) -> bool:
+    """Return whether a run exists and has finished."""
+    return run.exists and run.manifest().get("status") == "finished"
 
 
 def _finish(
     recipe: Recipe, store: Store, run: RunFolder, device: torch.device, outcome: Outcome, selector: Selector | None
 ) -> Outcome:
     """Save the result. If training finished, score the labeled scans and warn if a class was not learned."""
-    _save_result(run, outcome, selector)
-    if outcome.stopped_by is not None:
+    is_complete = outcome.stopped_by is None
+    facts = _save_weights(run, outcome, selector) if is_complete else {}
+    facts |= {"status": "finished" if is_complete else "stopped", "steps": outcome.steps}
+    facts |= {"wall_seconds": round(outcome.seconds, 1), "seconds_per_step": outcome.seconds_per_step}
+    run.update_manifest(facts)
+    if not is_complete:
         return outcome
     return replace(outcome, warnings=check_learned(recipe, store, outcome.method, run, device))
 
@@ -239,8 +249,7 @@ def check_settings(store: Store, recipe: Recipe) -> None:
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
     check_settings(store, recipe)
-    before = run.training_manifest()["store"]["identity"] if run.exists else store.identity
-    if store.identity != before:
+    if run.exists and store.identity != run.training_manifest()["store"]["identity"]:
         finding, remedy = f"the run {run.path} was started with another store", "pass the same --data or another --out"
         raise UserError(Code.RUN_MISMATCH, store.path, finding, remedy)
     require_unlabeled(recipe, len(training_cases(store, recipe.batches).unlabeled), store.path)
@@ -312,11 +321,12 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
         "parameters": parameter_count(network),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": recipe.selection.protocol,
+        **({"ranks": ranks.count()} if ranks.count() > 1 else {}),
     }
 
 
-def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
-    """Write the manifest and the recipe; warn if device or versions changed since the run started."""
+def _write_manifest(run: RunFolder, facts: dict[str, Any]) -> None:
+    """Write the manifest; warn if device or versions changed since the run started."""
     before = run.training_manifest() if run.exists else facts
     for key in ("device", "versions"):
         if before[key] != facts[key]:
@@ -329,23 +339,13 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
         old if old.split(", then ")[-1] == new else f"{old}, then {new}" for old, new in zip(was, now, strict=True)
     ]
     run.update_manifest({**facts, "started": before["started"], "precision": precision})
-    recipe.save(run.recipe_file)
-
-
-def _save_result(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
-    is_finished = outcome.stopped_by is None
-    facts = _save_weights(run, outcome, selector) if is_finished else {}
-    facts |= {"status": "finished" if is_finished else "stopped", "steps": outcome.steps}
-    facts |= {"wall_seconds": round(outcome.seconds, 1), "seconds_per_step": outcome.seconds_per_step}
-    run.update_manifest(facts)
 
 
 def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
     """Return the outcome of a run that has finished, with its network loaded from disk."""
     facts, method = run.manifest(), stages[run.teacher_checks().trained_stage].build()
     load_weights(method, run.weights_file, facts.get("weights"))
-    warnings = tuple(map(str, warnings_in(facts)))
-    return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"], warnings)
+    return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"], warnings_of(run))
 
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
@@ -378,8 +378,9 @@ def complete(
     """
     if is_complete(recipe, store, run):
         return
-    options: dict[str, Any] = {"label": label, "after": after, "before_baseline": before_baseline}
-    outcome = train_run(recipe, store.path, run, device, resume=run.exists, **options)
+    outcome = train_run(
+        recipe, store.path, run, device, resume=run.exists, label=label, after=after, before_baseline=before_baseline
+    )
     if after is not None:
         after.first_stage_file.unlink(missing_ok=True)
     if outcome.stopped_by is not None:
@@ -388,7 +389,7 @@ def complete(
 
 def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
     """Return whether a run has finished and has weights; raise a UserError if it used another recipe or store."""
-    if not run.exists or run.manifest().get("status") != "finished":
+    if not is_finished(run):
         return False
     _check_folder(run, recipe, resume=True)
     _check_store(store, recipe, run)

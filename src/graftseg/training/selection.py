@@ -4,14 +4,13 @@ import copy
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.ranks import own_rows, sum_now
@@ -24,10 +23,9 @@ from graftseg.methods import Method
 from graftseg.networks.layers import eval_mode
 from graftseg.ops.optimizers import load_optimizer_state
 from graftseg.recipes.recipe import Recipe
-from graftseg.recipes.settings import InferenceSettings, ScoredSplit, SelectionSettings
+from graftseg.recipes.settings import ScoredSplit, SelectionSettings
 
 logger = logging.getLogger(__name__)
-
 PUBLIC_DIGITS = 4
 """Digits to which the public code for LA rounds the best Dice before the next comparison."""
 Score = Callable[[Method], dict[str, float]]
@@ -81,10 +79,9 @@ class Selector:
                 scores = score(method)
             found |= scores if on == "validation" else {f"{on} {name}": value for name, value in scores.items()}
             if on not in self.best or scores["dice"] > self._to_exceed(on):
-                student = {name: tensor.detach().clone() for name, tensor in method.student.state_dict().items()}
                 kept = optimizers if stage in self._carried and on == self.settings.selected_on else {}
                 momenta = {name: copy.deepcopy(optimizer.state_dict()) for name, optimizer in kept.items()}
-                self.best[on] = Best(on, stage, step, scores["dice"], student, momenta)
+                self.best[on] = Best(on, stage, step, scores["dice"], copied_state(method.student), momenta)
         return found
 
     def _to_exceed(self, on: ScoredSplit) -> float:
@@ -140,14 +137,20 @@ class Selector:
         return f"best on {self.chosen.on}, step {self.chosen.step}{protocol}"
 
 
+def copied_state(module: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of all weights and buffers by name."""
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
 def scored_cases(recipe: Recipe, store: Store) -> dict[ScoredSplit, tuple[StoredCase, ...]]:
     """Return the cases to score: validation cases if there are any, and test cases if the recipe scores them."""
     selection = recipe.selection
     if selection.every is None:
         return {}
-    cases: dict[ScoredSplit, tuple[StoredCase, ...]] = {"validation": training_cases(store, recipe.batches).validation}
-    cases["test"] = tuple(case for case in store.of("test") if case.label is not None and selection.reads_test_labels)
-    _require_cases(selection, store.path, validation=bool(cases["validation"]), test=bool(cases["test"]))
+    validation = training_cases(store, recipe.batches).validation
+    test = tuple(case for case in store.of("test") if case.label is not None and selection.reads_test_labels)
+    _require_cases(selection, store.path, validation=bool(validation), test=bool(test))
+    cases: dict[ScoredSplit, tuple[StoredCase, ...]] = {"validation": validation, "test": test}
     return {on: listed for on, listed in cases.items() if listed}
 
 
@@ -182,9 +185,10 @@ def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Select
 class CaseScores:
     """Score a method on cases in device memory.
 
-    Label maps are predicted as in ``predict``, but keep all components. Prediction and reference are compared on the
-    prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map ``(*space)``. Cases that are not
-    ``resident`` are read from disk for every score. Each of several ranks predicts a part of the cases.
+    Label maps are predicted as in ``predict``, but keep all components and use ``selection.stride`` if set. Prediction
+    and reference are compared on the prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map
+    ``(*space)``. Cases that are not ``resident`` are read from disk for every score. Each of several ranks predicts a
+    part of the cases.
     """
 
     def __init__(
@@ -192,16 +196,18 @@ class CaseScores:
     ) -> None:
         self._recipe, self._classes, self._device = recipe, store.classes, device
         self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
-        readers = [partial(_read, store, case, device) for case in cases]
-        self._cases = [partial(_loaded, read()) for read in readers] if resident else readers
+        self._store, self._cases = store, cases
+        self._loaded = [self._read(case) for case in cases] if resident else None
 
     def __call__(self, method: Method) -> dict[str, float]:
         """Return the mean Dice of each class over cases, and ``dice``, the mean over classes."""
-        settings, device, classes = scoring_settings(self._recipe), self._device, len(self._classes)
-        predictor = Predictor.for_recipe(self._recipe, method.segment, classes, device, settings)
+        recipe, device, classes = self._recipe, self._device, len(self._classes)
+        stride = recipe.selection.stride or recipe.inference.stride
+        settings = recipe.inference.uncleaned().model_copy(update={"stride": stride})
+        predictor = Predictor.for_recipe(recipe, method.segment, classes, device, settings)
         counts = torch.zeros(len(self._cases), 2, classes - 1, dtype=torch.int64, device=device)
-        for case, read in own_rows(list(enumerate(self._cases))):
-            counts[case] = self._overlap(predictor, *read())
+        for index, case in own_rows(list(enumerate(self._cases))):
+            counts[index] = self._overlap(predictor, *(self._loaded[index] if self._loaded else self._read(case)))
         sum_now(counts)
         by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
         named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
@@ -216,11 +222,9 @@ class CaseScores:
             counts.append(torch.stack([(predicted & expected).sum(), predicted.sum() + expected.sum()]))
         return torch.stack(counts, dim=1)
 
-
-def scoring_settings(recipe: Recipe) -> InferenceSettings:
-    """Return the settings for inference during training: keep all components, and use ``selection.stride`` if set."""
-    stride = recipe.selection.stride or recipe.inference.stride
-    return recipe.inference.uncleaned().model_copy(update={"stride": stride})
+    def _read(self, case: StoredCase) -> tuple[Tensor, Tensor]:
+        image, label = self._store.read_image(case), self._store.read_label(case)
+        return torch.from_numpy(image).to(self._device), torch.from_numpy(label).to(self._device)
 
 
 def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:
@@ -231,10 +235,51 @@ def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.
     return mean
 
 
-def _loaded(case: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return a case that is in memory already."""
-    return case
+class TrainingDice:
+    """Scores of a student on all labeled training scans, and on the unlabeled ones whose label is in the store.
+
+    This is the only code that opens labels of unlabeled scans while a run trains, and only if the recipe sets
+    ``loop.training_dice_every``, for the figure ``dice-over-time``. Training never sees the scores: weights and random
+    state are the same as without them.
+    """
+
+    def __init__(self, recipe: Recipe, store: Store, device: torch.device, every: int) -> None:
+        labeled, hidden = training_cases(store, recipe.batches).labeled, hidden_cases(recipe, store)
+        for case in hidden:
+            store.verify_file(case, str(case.label))
+        self._every = every
+        self._scores = {
+            name: CaseScores(recipe, store, cases, device, resident=False)
+            for name, cases in (("labeled", labeled), ("unlabeled", hidden))
+        }
+
+    def is_due(self, step: int, *, ends_stage: bool) -> bool:
+        """Return whether the scans are scored after ``step`` steps of training: at intervals, and after each stage."""
+        return step % self._every == 0 or ends_stage
+
+    def score(self, method: Method) -> dict[str, float]:
+        """Return the mean Dice of labeled and of unlabeled scans. Batch statistics and random state are unchanged."""
+        with eval_mode(method), torch.inference_mode():
+            return {name: score(method)["dice"] for name, score in self._scores.items()}
 
 
-def _read(store: Store, case: StoredCase, device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(store.read_image(case)).to(device), torch.from_numpy(store.read_label(case)).to(device)
+def hidden_cases(recipe: Recipe, store: Store) -> list[StoredCase]:
+    """Return the unlabeled training cases whose label is in the store."""
+    return [case for case in training_cases(store, recipe.batches).unlabeled if case.label is not None]
+
+
+def build_training_dice(recipe: Recipe, store: Store, device: torch.device) -> TrainingDice | None:
+    """Return the scores that the recipe asks for, or None."""
+    every = recipe.loop.training_dice_every
+    return None if every is None else TrainingDice(recipe, store, device, every)
+
+
+def check_training_dice(recipe: Recipe, store: Store | None, where: Path) -> None:
+    """Raise a UserError if the recipe asks for scores of unlabeled scans and the store has no labels of them.
+
+    A run on a folder of scans has no labels of unlabeled scans, so it always fails this check.
+    """
+    if recipe.loop.training_dice_every is not None and (store is None or not hidden_cases(recipe, store)):
+        finding = "loop.training_dice_every is set, but no unlabeled scan has a label in the store"
+        remedy = "prepare labeled scans, pass the store as --data, and set batches.labeled_cases to use few labels"
+        raise UserError(Code.RECIPE_MISMATCH, where, finding, remedy)

@@ -5,27 +5,37 @@ average is shipped. Without held-out labels, the baseline is shipped if self-tra
 makes clearly fewer implausible predictions. Otherwise the network of the run is shipped, or its average with the
 baseline if the recipe asks for an average. If self-training was skipped, the network of the run has more supervised
 steps than the baseline.
+
+Run and baseline continue from the same first stage. In a short run, their weights stay close to each other, so the
+average of the weights is a good network, too. Errors that only one of them has learned are weaker in the average. If
+the network of the run makes clearly more implausible predictions, self-training has probably taught it errors.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
+from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import RunFolder, Shipped
+from graftseg.core.teacher_checks import counted_reasons
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store, StoredCase
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import mean_metrics
-from graftseg.inference.model import load_network, load_weights
+from graftseg.inference.model import build_method, load_network, load_weights, save_weights
 from graftseg.methods import Method
+from graftseg.recipes.baseline import baseline_of, shares_first_stage
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.average import average_with_baseline, mean_weights
-from graftseg.training.final_check import check_networks
 from graftseg.training.learning_check import class_dice
+from graftseg.training.step import reporting_out_of_memory
+from graftseg.training.teacher_check import MAX_COMPARED, implausible
+from graftseg.training.unlabeled_predictions import labeled_summaries, predict_cases
 
 Network = Literal["run", "average", "baseline"]
 ABANDONED = {
@@ -37,6 +47,84 @@ NO_PREFERENCE = (
     "so both networks are supervised, and no labels were held out during training that could show which is better"
 )
 BENEFIT_UNKNOWN = "whether the unlabeled scans help is unknown; --folds measures it"
+MIN_EXCESS = 2
+"""Number of additional implausible predictions from which the other network is preferred."""
+
+
+@dataclass(frozen=True)
+class FinalCheck:
+    """The implausible predictions of two networks.
+
+    scans: number of scans that each network predicted
+    run: why predictions of the run's network are implausible, by the name of the scan
+    other: the same for the other network
+    """
+
+    scans: int
+    run: Mapping[str, str]
+    other: Mapping[str, str]
+
+    @property
+    def prefers_other(self) -> bool:
+        """Whether the other network makes clearly fewer implausible predictions."""
+        return len(self.run) >= len(self.other) + MIN_EXCESS
+
+    def sentence(self, other: str) -> str:
+        """Return the result in one sentence. ``other`` names the other network."""
+        reasons = f" ({counted_reasons(self.run)})" if self.run else ""
+        return (
+            f"{len(self.run)} of {self.scans} predictions of unlabeled scans are implausible{reasons}, compared with "
+            f"{len(self.other)} of {other}"
+        )
+
+
+def check_networks(
+    recipe: Recipe, store: Store, run: RunFolder, other: RunFolder, device: torch.device
+) -> FinalCheck | None:
+    """Compare the networks of two runs. Return None if the recipe does not check its teacher."""
+    if not any(stage.check_teacher for stage in recipe.stages):
+        return None
+    cases = training_cases(store, recipe.batches)
+    labeled, unlabeled = labeled_summaries(store, cases.labeled), cases.unlabeled[:MAX_COMPARED]
+
+    def implausible_predictions(folder: RunFolder) -> dict[str, str]:
+        try:
+            method = load_network(folder, device).method
+            return implausible(labeled, predict_cases(recipe, store, method, unlabeled, device).summaries)
+        except UserError as error:
+            if error.code is not Code.LOSS_NOT_FINITE:
+                raise
+            return dict.fromkeys((case.name for case in unlabeled), "probabilities that are not finite")
+
+    with reporting_out_of_memory(device):
+        return FinalCheck(len(unlabeled), implausible_predictions(run), implausible_predictions(other))
+
+
+def check_average(recipe: Recipe) -> None:
+    """Raise a UserError if the network of a recipe cannot be averaged with the network of its baseline."""
+    baseline = baseline_of(recipe)
+    ends = [build_method(one, one.stages[-1], 1, 2, torch.device("meta")).student for one in (recipe, baseline)]
+    if shares_first_stage(recipe, baseline) and ends[0].state_dict().keys() == ends[1].state_dict().keys():
+        return
+    finding = "average_with_baseline needs a baseline with the same network and the same first stage"
+    raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "set average_with_baseline to false")
+
+
+def average_with_baseline(run: RunFolder) -> None:
+    """Make the average of a run and its baseline the network of the run, unless it is the average already."""
+    if run.manifest().get("averaged"):
+        return
+    trained, baseline = (load_network(folder).method.student.state_dict() for folder in (run, run.baseline))
+    save_weights(mean_weights(trained, baseline), run.average_file)
+    chosen = f"{run.manifest().get('checkpoint', 'last')}, averaged with the baseline"
+    run.update_manifest({"averaged": True, "weights": sha256_of(run.average_file), "checkpoint": chosen})
+
+
+def mean_weights(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the mean of two networks, including batch statistics. Integer buffers are taken from the first."""
+    return {
+        name: (tensor + second[name]) / 2 if tensor.is_floating_point() else tensor for name, tensor in first.items()
+    }
 
 
 def shipped_after_folds(run: Evaluation, baseline: Evaluation, *, both_supervised: bool = False) -> Shipped:

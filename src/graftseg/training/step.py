@@ -16,6 +16,7 @@ from torch import Tensor
 
 from graftseg.core import ranks
 from graftseg.core.devices import has_bf16, has_triton
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
 from graftseg.methods import Method
@@ -30,6 +31,13 @@ AHEAD = 8
 """Maximum number of steps that the host is ahead of the device."""
 COMPILE_FROM = 3000
 """Minimum number of steps of a stage for which compilation saves time."""
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "Storage size calculation overflowed",
+    "Overflow when unpacking long",
+)
+"""Fragments of PyTorch's messages about too little memory, or about a tensor that is too large for any memory."""
 logger = logging.getLogger(__name__)
 
 
@@ -269,3 +277,16 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
     """
     enabled = precision == "bf16" and has_bf16(device)
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
+
+
+@contextmanager
+def reporting_out_of_memory(device: torch.device) -> Iterator[None]:
+    """Turn out-of-memory errors into a UserError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError) as error:
+        is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not is_known and not any(part in str(error) for part in OUT_OF_MEMORY):
+            raise
+        remedy = "start a new run with lower batches.labeled, batches.unlabeled, batches.patch or network.width"
+        raise UserError(Code.OUT_OF_MEMORY, device.type, "out of memory", remedy) from None

@@ -7,34 +7,87 @@ Labels of these scans are never read.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+
+import torch
 
 from graftseg.core import ranks
 from graftseg.core.errors import in_one_line
 from graftseg.core.files import write_checked
+from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches, training_cases
-from graftseg.data.foreground import Positions
+from graftseg.data.foreground import Positions, Voxels, positions_in
+from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
+from graftseg.inference.label_maps import ExtraMaps, clean_labels
+from graftseg.inference.predictor import Predictor
 from graftseg.inference.sliding_window import window_count
 from graftseg.methods import METHODS, Method
+from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
-from graftseg.training.case_predictions import CasePredictions, labeled_summaries, predict_cases
-from graftseg.training.final_check import MAX_SCANS
-from graftseg.training.plausibility import UsualAnatomy
-from graftseg.training.remaining_time import StageWork, work_of
-from graftseg.training.step import autocast, effective_precision
+from graftseg.training.clock import StageWork, work_of
+from graftseg.training.step import autocast, effective_precision, uncompiled
 from graftseg.training.teacher_check import (
     INTERVALS,
+    MAX_COMPARED,
     MAX_WATCHED,
+    ScanSummary,
+    UsualAnatomy,
     check_teacher,
     drifted_class,
+    summarize,
 )
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CasePredictions:
+    """The foreground positions of each scan after cleaning, and summaries before cleaning by the name of the scan.
+
+    Cleaning removes components, as in the label maps of ``graftseg predict``.
+    """
+
+    positions: list[tuple[Voxels, ...]]
+    summaries: dict[str, ScanSummary]
+
+
+def predict_cases(
+    recipe: Recipe,
+    store: Store,
+    method: Method,
+    cases: Sequence[StoredCase],
+    device: torch.device,
+    *,
+    located: bool = False,
+    summarized: bool = True,
+) -> CasePredictions:
+    """Predict prepared scans without flips. ``located`` returns positions, and ``summarized`` returns summaries."""
+    classes = len(store.classes)
+    settings = recipe.inference.uncleaned().model_copy(update={"flips": False})
+    predictor = Predictor.for_recipe(recipe, method.segment, classes, device, settings)
+    predicted = CasePredictions([], {})
+    with eval_mode(method), uncompiled():
+        for case in track(cases, "Predicting unlabeled scans", len(cases)):
+            extras = ExtraMaps(uncertainty=summarized)
+            maps = predictor.prepared_maps(torch.from_numpy(store.read_image(case)), Grid.identity(case.shape), extras)
+            if summarized:
+                labels, uncertainty = maps.labels.cpu().numpy(), maps.mean_uncertainty
+                predicted.summaries[case.name] = summarize(labels, classes, uncertainty, voxel=case.grid.prepared_voxel)
+            if located:
+                cleaned = clean_labels(maps.labels, recipe.inference, classes, case.grid.prepared_voxel_ml)
+                predicted.positions.append(positions_in(cleaned.cpu().numpy()))
+    return predicted
+
+
+def labeled_summaries(store: Store, cases: Sequence[StoredCase]) -> list[ScanSummary]:
+    """Summarize the label maps of labeled scans."""
+    classes = len(store.classes)
+    return [summarize(store.read_label(case), classes, voxel=case.grid.prepared_voxel) for case in cases]
 
 
 class UnlabeledPredictions:
@@ -81,11 +134,8 @@ class UnlabeledPredictions:
         check = check_teacher(labeled, predicted.summaries, stage=index, may_extend=may_extend)
         if check.decision == "skip":
             check = replace(check, added=self._added_steps(before, stage))
-        self.checks.append(check)
-        self._save_checks()
+        self._add(check)
         self._apply(check)
-        level = logging.WARNING if check.rejected or check.decision != "continue" else logging.INFO
-        logger.log(level, "%s: %s", in_one_line(str(self._run.path)), check.sentence)
         return check
 
     def drift(self, method: Method, stage: StageSettings, index: int, step: int) -> TeacherCheck | None:
@@ -102,45 +152,45 @@ class UnlabeledPredictions:
         volumes = UsualAnatomy.of(labeled_summaries(self._store, self._cases.labeled)).volumes
         voxels_per_volume = sum(1 / case.grid.prepared_voxel for case in cases)
         usual = [None if volume is None else volume * voxels_per_volume for volume in volumes]
-        drifted = drifted_class(start.watched, now, usual)
-        if drifted is None:
+        if (drifted := drifted_class(start.watched, now, usual)) is None:
             return None
-        index_of_class, change = drifted
-        rejected = {self._store.classes[1 + index_of_class]: change}
-        check = TeacherCheck(index, start.scans, rejected, "stop", step=step)
+        class_index, change = drifted
+        check = TeacherCheck(index, start.scans, {self._store.classes[1 + class_index]: change}, "stop", step=step)
+        self._add(check)
+        return check
+
+    def _add(self, check: TeacherCheck) -> None:
+        """Save and log a check."""
         self.checks.append(check)
         self._save_checks()
-        logger.warning("%s: %s", in_one_line(str(self._run.path)), check.sentence)
-        return check
+        level = logging.WARNING if check.rejected or check.decision != "continue" else logging.INFO
+        logger.log(level, "%s: %s", in_one_line(str(self._run.path)), check.sentence)
 
     def work(self, stage: StageSettings, index: int) -> StageWork:
         """Return the work of stage number ``index``, with the predictions before and during the stage."""
-        batches = self._recipe.batches
-        work = work_of(stage, batches.labeled, batches.unlabeled)
+        work = work_of(stage, self._recipe.batches)
         if not self._is_needed(stage, index):
             return work
-        windows = self._windows()
-        watched = sum(windows[:MAX_WATCHED]) / batches.labeled if stage.check_teacher else 0.0
-        pauses = INTERVALS - 1 if stage.check_teacher else 0
-        return replace(work, before=sum(windows) / batches.labeled, pause=watched, pauses=pauses)
+        work = replace(work, before=self._cost_of_predicting())
+        if not stage.check_teacher:
+            return work
+        return replace(work, pause=self._cost_of_predicting(MAX_WATCHED), pauses=INTERVALS - 1)
 
     def final_work(self) -> StageWork:
-        """Return the work of the check of both networks after training; see ``final_check``."""
-        batches = self._recipe.batches
-        if not any(stage.check_teacher for stage in self._recipe.stages):
-            return StageWork(0)
-        return StageWork(0, before=2 * sum(self._windows()[:MAX_SCANS]) / batches.labeled)
+        """Return the work of the check of both networks after training; see ``shipping.check_networks``."""
+        is_checked = any(stage.check_teacher for stage in self._recipe.stages)
+        return StageWork(0, before=2 * self._cost_of_predicting(MAX_COMPARED) if is_checked else 0.0)
 
     def _added_steps(self, before: StageSettings, skipped: StageSettings) -> int:
         """Return the steps of the stage ``before`` in the time that a skipped stage needs more than this stage."""
-        batches = self._recipe.batches
-        cost, skipped_cost = (work_of(one, batches.labeled, batches.unlabeled).cost for one in (before, skipped))
+        cost, skipped_cost = (work_of(one, self._recipe.batches).cost for one in (before, skipped))
         return max(0, round(skipped.steps * (skipped_cost / cost - 1)))
 
-    def _windows(self) -> list[int]:
-        """Return the number of windows of every unlabeled scan."""
-        settings, batches = self._recipe.inference, self._recipe.batches
-        return [window_count(case.shape, batches.patch, settings, batches.fit) for case in self._cases.unlabeled]
+    def _cost_of_predicting(self, scans: int | None = None) -> float:
+        """Return the cost to predict the first unlabeled scans, as in ``StageWork``; by default of all."""
+        settings, batches, cases = self._recipe.inference, self._recipe.batches, self._cases.unlabeled[:scans]
+        windows = sum(window_count(case.shape, batches.patch, settings, batches.fit) for case in cases)
+        return windows / batches.labeled
 
     def restore(self, stage: StageSettings, index: int) -> None:
         """Use the saved positions and checks in a resumed stage number ``index``."""
@@ -185,15 +235,6 @@ class UnlabeledPredictions:
         """Predict scans with the network of the stage ``before``, with summaries if ``stage`` checks its teacher."""
         device = self._batches.device
         precision = effective_precision(self._recipe.loop.precision, METHODS[before.method], device)
+        predict = partial(predict_cases, located=located, summarized=stage.check_teacher)
         with autocast(precision, device):
-            options = {"located": located, "summarized": stage.check_teacher}
-            return predict_cases(self._recipe, self._store, method, cases, device, **options)
-
-
-def stage_works(
-    stages: Sequence[StageSettings], batches: Batches, predictions: UnlabeledPredictions | None
-) -> list[StageWork]:
-    """Return the work of all stages, with their predictions if there are any."""
-    if predictions is not None:
-        return [predictions.work(stage, index) for index, stage in enumerate(stages)]
-    return [work_of(stage, batches.settings.labeled, batches.settings.unlabeled) for stage in stages]
+            return predict(self._recipe, self._store, method, cases, device)

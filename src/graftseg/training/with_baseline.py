@@ -13,14 +13,13 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.inference.model import load_network, load_weights
 from graftseg.recipes.baseline import adapt_to_data, baseline_of
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.average import check_average
-from graftseg.training.learning_check import check_learned, warnings_in
+from graftseg.training.clock import baseline_work
+from graftseg.training.learning_check import check_learned, warnings_of
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
-from graftseg.training.remaining_time import baseline_work
 from graftseg.training.run import complete, count_unlabeled, train_run
 from graftseg.training.several_ranks import is_restart
-from graftseg.training.shipping import shipped_without_folds
+from graftseg.training.shipping import check_average, shipped_without_folds
 
 
 def train_with_baseline(
@@ -33,31 +32,25 @@ def train_with_baseline(
     """
     with ranks.joined(device):
         resume = resume or is_restart(run)
-        return _train_with_baseline(recipe, data, run, device, resume=resume, baseline=baseline)
-
-
-def _train_with_baseline(
-    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, baseline: bool
-) -> Outcome:
-    if baseline or recipe.baseline:
-        unlabeled = ranks.on_main(partial(count_unlabeled, recipe, data, run))
-        recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
-        if baseline and recipe.average_with_baseline:
-            check_average(recipe)
-    if not resume:
-        ranks.on_main(partial(run.check_target, SINGLE_RUN, resume=False, needs_baseline=baseline))
-    label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
-    outcome = train_run(recipe, data, run, device, resume=resume, label=label, before_baseline=baseline)
-    if outcome.stopped_by is not None:
-        raise StoppedError(outcome.stopped_by, outcome.steps)
-    if baseline:
-        store = open_store(data if is_store(data) else run.store)
-        complete(baseline_of(recipe), store, run.baseline, device, BASELINE, after=run)
-        ranks.on_main(partial(_ship, recipe, store, run, device))
-        if run.weights_file == run.average_file:
-            load_weights(outcome.method, run.average_file, run.manifest()["weights"])
-            outcome = replace(outcome, warnings=tuple(map(str, warnings_in(run.manifest()))))
-    return outcome
+        if baseline or recipe.baseline:
+            unlabeled = ranks.on_main(partial(count_unlabeled, recipe, data, run))
+            recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
+            if baseline and recipe.average_with_baseline:
+                check_average(recipe)
+        if not resume:
+            ranks.on_main(partial(run.check_target, SINGLE_RUN, resume=False, needs_baseline=baseline))
+        label = replace(BEFORE_BASELINE, later=tuple(baseline_work(recipe))) if baseline else ONLY_RUN
+        outcome = train_run(recipe, data, run, device, resume=resume, label=label, before_baseline=baseline)
+        if outcome.stopped_by is not None:
+            raise StoppedError(outcome.stopped_by, outcome.steps)
+        if baseline:
+            store = open_store(data if is_store(data) else run.store)
+            complete(baseline_of(recipe), store, run.baseline, device, BASELINE, after=run)
+            ranks.on_main(partial(_ship, recipe, store, run, device))
+            if run.weights_file == run.average_file:
+                load_weights(outcome.method, run.average_file, run.manifest()["weights"])
+                outcome = replace(outcome, warnings=warnings_of(run))
+        return outcome
 
 
 def _ship(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> None:

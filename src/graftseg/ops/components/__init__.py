@@ -6,19 +6,28 @@ finds components on the CPU with cc3d. The results are equal.
 
 from collections.abc import Collection
 from functools import cache
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from graftseg.core.devices import has_triton
-from graftseg.ops.components.filtering import filter_components
-from graftseg.ops.components.host import largest_component_of, resolve_connectivity
-from graftseg.ops.components.rule import ComponentRule, chosen_classes
+from graftseg.ops.components.host import filter_components, largest_component_of, resolve_connectivity
 
-__all__ = ["ComponentRule", "chosen_classes", "filter_components", "largest_component_of", "largest_components"]
+__all__ = ["filter_components", "largest_component_of", "largest_components"]
 
+ComponentRule = bool | tuple[Annotated[int, Field(ge=1, le=10**9)], ...]
+"""True selects all foreground classes, False none, and a tuple the listed class numbers."""
 MAX_KERNEL_CLASSES = 256  # the kernels store a class in 8 bits
+
+
+def chosen_classes(rule: ComponentRule) -> tuple[int, ...] | None:
+    """Return the class numbers that a rule selects; None means all foreground classes."""
+    if isinstance(rule, tuple):
+        return rule
+    return None if rule else ()
 
 
 def largest_components(

@@ -1,9 +1,12 @@
-"""Numbers of components, and largest components, on the CPU with cc3d."""
+"""Components on the CPU with cc3d: their numbers, the largest ones, and removal of small ones."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from graftseg.core.types import NEIGHBORS
 
@@ -26,24 +29,11 @@ def largest_component_of(labels: Labels, classes: int, connectivity: int | None 
     components, count = number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()  # nothing to remove
-    sizes = np.bincount(components.ravel(), minlength=count + 1)
-    class_of = np.zeros(count + 1, dtype=np.int64)
-    class_of[components.ravel()] = labels.ravel()
+    sizes, class_of = _describe(components, count, labels)
     is_kept = np.zeros(count + 1, dtype=bool)
     for value in range(1, classes):
-        members = np.flatnonzero(class_of == value)
-        if len(members):
-            is_kept[_first_largest(components, members, sizes)] = True
+        is_kept[_largest(components, np.flatnonzero(class_of == value), sizes, 1)] = True
     return np.where(is_kept[components], labels, 0).astype(labels.dtype)
-
-
-def _first_largest(components: Labels, members: Labels, sizes: Labels) -> int:
-    """Return the largest of the components ``members``. Of equal sizes, return the first in the array."""
-    tied = members[sizes[members] == sizes[members].max()]
-    if len(tied) == 1:
-        return int(tied[0])
-    flat = components.ravel()
-    return int(flat[np.isin(flat, tied).argmax()])
 
 
 def number_components(labels: Labels, connectivity: int) -> tuple[Labels, int]:
@@ -56,3 +46,45 @@ def number_components(labels: Labels, connectivity: int) -> tuple[Labels, int]:
         np.ascontiguousarray(labels), connectivity=NEIGHBORS[labels.ndim, connectivity], return_N=True
     )
     return components, int(count)
+
+
+def filter_components(labels: Tensor, keep: Mapping[int, int], min_voxels: Mapping[int, float]) -> Tensor:
+    """Remove components of the listed classes from a label map ``(*space)``. Removed voxels become background.
+
+    - ``keep``: number of largest components to keep, by class. Of equal sizes, the first in the array are kept.
+    - ``min_voxels``: smallest size of a component to keep, by class.
+
+    Components of a class with both entries must meet both conditions. Voxels connect at faces, edges and corners.
+    Components are found on the CPU.
+    """
+    host = labels.cpu().numpy()
+    classes = sorted({*keep, *min_voxels})
+    chosen = np.where(np.isin(host, classes), host, 0)
+    components, count = number_components(chosen, host.ndim)
+    sizes, class_of = _describe(components, count, chosen)
+    is_removed = np.isin(class_of, classes)
+    for value in classes:
+        members = np.flatnonzero(class_of == value)
+        largest = _largest(components, members, sizes, keep.get(value, len(members)))
+        is_removed[largest[sizes[largest] >= min_voxels.get(value, 0)]] = False
+    return torch.from_numpy(np.where(is_removed[components], 0, host).astype(host.dtype)).to(labels.device)
+
+
+def _describe(components: Labels, count: int, labels: Labels) -> tuple[Labels, Labels]:
+    """Return the size and the class of every component."""
+    class_of = np.zeros(count + 1, dtype=np.int64)
+    class_of[components.ravel()] = labels.ravel()
+    return np.bincount(components.ravel(), minlength=count + 1), class_of
+
+
+def _largest(components: Labels, members: Labels, sizes: Labels, count: int) -> Labels:
+    """Return the ``count`` largest of the components ``members``. Of equal sizes, the first in the array are chosen."""
+    if len(members) <= count:
+        return members
+    limit = np.sort(sizes[members])[-count]
+    larger, tied = members[sizes[members] > limit], members[sizes[members] == limit]
+    if len(tied) > count - len(larger):
+        flat = components.ravel()
+        _, first = np.unique(flat[np.isin(flat, tied)], return_index=True)
+        tied = tied[np.argsort(first)][: count - len(larger)]
+    return np.concatenate([larger, tied])
