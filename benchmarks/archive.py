@@ -20,14 +20,14 @@ import torch
 from prediction_speed import MIB, make_run, resident
 from torch import Tensor
 
-from graftseg.core.devices import versions
 from graftseg.core.files import write_json
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.software import versions
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
 from graftseg.inference import predict as prediction
-from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict import PlannedPrediction, plan_prediction
+from graftseg.inference.prediction_settings import PredictionSettings
 
 SHAPE, PATCH = (32, 32, 16), [32, 32, 16]
 CPU = torch.device("cpu")

@@ -27,8 +27,9 @@ from typing import Any
 import torch
 from scipy.stats import t as student
 
-from graftseg.core.devices import hardware_name, versions
+from graftseg.core.devices import hardware_name
 from graftseg.core.files import write_json
+from graftseg.core.software import versions
 from graftseg.data.phantom import write_phantoms
 
 RECIPE = "demo-2d/bcp"

@@ -26,8 +26,8 @@ from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.model import build_method, save_weights
-from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict import predict_scans
+from graftseg.inference.prediction_settings import PredictionSettings
 from graftseg.inference.predictor import host_bytes
 from graftseg.recipes.recipe import parse_recipe
 

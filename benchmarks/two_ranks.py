@@ -19,8 +19,8 @@ import torch
 from torch import multiprocessing
 
 from graftseg.core import ranks
-from graftseg.core.devices import versions
 from graftseg.core.files import write_json
+from graftseg.core.software import versions
 from graftseg.data.batches import Batches
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import write_phantoms

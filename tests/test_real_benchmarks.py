@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from graftseg import api
 from graftseg.cli.app import app
 from graftseg.core.run_folder import read_log
-from graftseg.data.benchmarks.files import PUBLISHED, read_list
+from graftseg.data.benchmarks.case_lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 
 PARTS = Path(__file__).parents[2] / "shared" / "benchmarks"

@@ -42,9 +42,9 @@ from graftseg.inference.ensemble import Checkpoint, folder_of_network
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.segment_codes import FILE as CODES
 from graftseg.inference.label_maps import ExtraMaps
-from graftseg.inference.output_folder import PredictionSettings, Shard
 from graftseg.inference.predict import Predicted
 from graftseg.inference.predict_tasks import predict_in_tasks
+from graftseg.inference.prediction_settings import PredictionSettings, Shard
 from graftseg.inference.public_weights import import_public_weights
 from graftseg.inference.ranking.rank import rank
 from graftseg.planning.method_shares import compared_methods, share_on_device
@@ -53,12 +53,12 @@ from graftseg.planning.plans import choose_data_settings, make_plan
 from graftseg.recipes.baseline import own_baseline
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.shortening import requested_recipe
+from graftseg.reporting.check_page import render_check
 from graftseg.reporting.differences import differences_svg
 from graftseg.reporting.figures.figure import figure
 from graftseg.reporting.folds_page import render_methods
 from graftseg.reporting.notebook import view
 from graftseg.reporting.run_page import render_report
-from graftseg.reporting.scans_page import render_check
 from graftseg.training.continuation import continue_training
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import FoldCount, Report

@@ -9,7 +9,7 @@ import pytest
 import tiny
 import yaml
 
-from graftseg.core.devices import EXTRAS
+from graftseg.core.software import EXTRAS
 
 IMPORT_NAMES = {"pillow": "PIL"}
 DEVELOPMENT = ("hypothesis", "ignite", "medpy", "skimage")

@@ -1,28 +1,12 @@
-"""Devices, versions and memory of the machine, and errors for missing devices."""
+"""Devices of the machine, and errors for missing devices."""
 
-import platform
-import sys
-import tomllib
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from packaging.requirements import Requirement
 
-import graftseg
 from graftseg.core import devices as devices_module
-from graftseg.core.devices import (
-    busy_cores,
-    choose_device,
-    contested_cores,
-    describe_machine,
-    devices,
-    free_memory,
-    source_digest,
-    versions,
-)
+from graftseg.core.devices import busy_cores, choose_device, contested_cores, devices
 from graftseg.core.errors import Code
 from user_errors import user_error
 
@@ -82,58 +66,6 @@ def test_gpus_come_before_the_cpu(gpus: int) -> None:
     assert last == f"cpu with {torch.get_num_threads()} threads"
 
 
-def test_versions_that_a_result_depends_on() -> None:
-    assert versions() == {
-        "graftseg": graftseg.__version__,
-        "graftseg source": source_digest(),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("MemTotal: 99 kB\nMemAvailable:  12 kB\nSwapFree: 7 kB\n", 12 * 1024),
-        ("MemTotal: 99 kB\n", sys.maxsize),
-        (None, sys.maxsize),
-    ],
-)
-def test_free_memory_of_a_cpu(
-    content: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "meminfo"
-    if content is not None:
-        path.write_text(content)
-    monkeypatch.setattr(devices_module, "Path", lambda name: path)
-    assert free_memory(torch.device("cpu")) == expected
-
-
-def test_every_extra_is_listed() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    declared = {
-        extra: tuple(Requirement(line).name for line in lines)
-        for extra, lines in project["optional-dependencies"].items()
-        if extra not in ("dev", "web")
-    }
-    assert declared == devices_module.EXTRAS
-
-
-def test_a_missing_extra_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def version(package: str) -> str:
-        if package in ("tensorboard", "highdicom", "pillow", "tifffile"):
-            raise PackageNotFoundError(package)
-        return "1.2.3"
-
-    monkeypatch.setattr(devices_module, "version", version)
-    machine = describe_machine(tmp_path)
-    assert machine["extras"]["tensorboard"] == machine["extras"]["pictures"] == "not installed"
-    assert (machine["extras"]["itk"], machine["extras"]["dicom"]) == ("1.2.3", "pydicom 1.2.3, highdicom not installed")
-    assert machine["versions"]["nibabel"] == "1.2.3" and machine["versions"].items() >= versions().items()
-    assert machine["disk_free_gib"] >= 0 and machine["devices"] == devices()
-
-
 @pytest.mark.parametrize(
     ("installed", "compiler", "expected"), [(True, "/usr/bin/cc", True), (True, None, False), (False, "cc", False)]
 )
@@ -143,18 +75,6 @@ def test_kernels_need_triton_and_a_compiler_for_c(
     monkeypatch.setattr(devices_module, "find_spec", lambda name: object() if installed else None)
     monkeypatch.setattr("shutil.which", lambda name: compiler)
     assert devices_module.has_triton() is expected
-
-
-def test_the_source_digest_depends_on_the_content(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name / "part").mkdir(parents=True)
-        (tmp_path / name / "part" / "a.py").write_text("a = 1")
-    (tmp_path / "two" / "notes.txt").write_text("not code")
-    first = source_digest(tmp_path / "one")
-    assert source_digest(tmp_path / "two") == first and len(first) == 12
-    (tmp_path / "two" / "part" / "a.py").write_text("a = 2")
-    source_digest.cache_clear()
-    assert source_digest(tmp_path / "two") != first
 
 
 def test_busy_cores_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

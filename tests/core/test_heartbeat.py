@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from graftseg.core.ranks import KEY, Heartbeat
+from graftseg.core.heartbeat import KEY, Heartbeat
 
 
 class Communication:

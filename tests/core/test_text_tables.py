@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from graftseg.cli.arguments import print_table
+from graftseg.cli.output import print_table
 from graftseg.core.text_tables import TextTable, format_table
 from graftseg.evaluation.comparison import HEAD as COMPARISON
 from graftseg.inference.ranking.rank import HEAD as RANKING

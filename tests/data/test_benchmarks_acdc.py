@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.data.benchmarks import read_benchmark
-from graftseg.data.benchmarks.files import PUBLISHED, read_list
+from graftseg.data.benchmarks.case_lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from user_errors import user_error
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg.data.benchmarks.pancreas import cropped, widened
-from graftseg.data.fingerprint import foreground_box
+from graftseg.data.pieces import foreground_box
 
 
 def test_the_box_of_a_label() -> None:

@@ -15,7 +15,7 @@ from graftseg import api
 from graftseg.cli.app import app
 from graftseg.core.errors import Code
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
-from graftseg.data.benchmarks.files import PUBLISHED, read_list
+from graftseg.data.benchmarks.case_lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.recipes.recipe import load_recipe

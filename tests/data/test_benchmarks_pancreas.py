@@ -11,7 +11,7 @@ from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry, Matrix
 from graftseg.data.benchmarks import pancreas, read_benchmark
-from graftseg.data.benchmarks.files import PUBLISHED, read_list
+from graftseg.data.benchmarks.case_lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import write_label, write_scan

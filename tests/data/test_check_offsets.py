@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from check_fakes import SHAPE, check, image, label, put
 
-from graftseg.data.checks.sets import compare_splits, offset_findings
+from graftseg.data.checks.consistency import offset_findings
+from graftseg.data.checks.shift import compare_splits
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.layouts import read_layout
 

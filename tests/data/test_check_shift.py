@@ -4,7 +4,7 @@ from math import log, sqrt
 import pytest
 
 from graftseg.core.types import Split
-from graftseg.data.checks.sets import compare_splits, shift_findings, spacing_shift
+from graftseg.data.checks.shift import compare_splits, shift_findings, spacing_shift
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 
 

@@ -9,14 +9,8 @@ import pytest
 from graftseg.core.errors import Code, UserError
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case, Geometry, Split
-from graftseg.data.fingerprint import (
-    PERCENTILES,
-    SHIFT_LIMIT,
-    CaseFingerprint,
-    Fingerprint,
-    fingerprint_case,
-    intensity_shift,
-)
+from graftseg.data.checks.shift import SHIFT_LIMIT, intensity_shift
+from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.scans import Scan
 
 LABELED = Case("a", (Path("a.nii"),), Path("label.nii"), "labeled")

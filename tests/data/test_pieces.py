@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import ndimage
 
-from graftseg.data.fingerprint import ISLAND_SHARE, Pieces, pieces_of
+from graftseg.data.pieces import ISLAND_SHARE, Pieces, pieces_of
 
 Labels = npt.NDArray[np.uint8]
 

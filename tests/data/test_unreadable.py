@@ -4,10 +4,10 @@ import pytest
 from check_fakes import check, make_scans
 
 from graftseg.core.errors import Code
-from graftseg.data.folders import unsupported_ending, unsupported_images_in
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Sources
+from graftseg.data.unsupported_files import unsupported_ending, unsupported_images_in
 from user_errors import user_error
 
 

@@ -15,9 +15,9 @@ from graftseg import api
 from graftseg.cli.app import main
 from graftseg.core.errors import Code
 from graftseg.data.store import Store
-from graftseg.experiments.speed import package_step, stopwatch
+from graftseg.experiments.speed import instruments, package_step
+from graftseg.experiments.speed.instruments import CLEAR, PHASES, Stopwatch, peak_memory
 from graftseg.experiments.speed.measure import Measurement, Plan, Times, measure, measurement_table, whole_epochs
-from graftseg.experiments.speed.stopwatch import CLEAR, PHASES, Stopwatch, peak_memory
 from graftseg.experiments.speed.subject import self_training_stage, subject_of, synthetic_shape, synthetic_store
 from graftseg.methods.bcp import Bcp
 from graftseg.ops import pseudo_labels
@@ -36,7 +36,7 @@ SMALL = Plan(steps=2, rounds=2, workers=0)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a clock that the test sets."""
     now = [0.0]
-    monkeypatch.setattr(stopwatch, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(instruments, "perf_counter", lambda: now[0])
     return now
 
 
@@ -136,7 +136,7 @@ def test_the_whole_step_is_timed_between_ends_of_steps_after_the_warm_up(
         ended.append(step + 1)
         return run(stepper, step)
 
-    class Counting(stopwatch.Mark):
+    class Counting(instruments.Mark):
         """A mark on a clock that advances ten seconds per step."""
 
         def __init__(self, device: torch.device) -> None:
@@ -154,8 +154,8 @@ def test_the_whole_step_is_timed_between_ends_of_steps_after_the_warm_up(
 
 def test_marks_are_as_far_apart_as_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 102.5])
-    monkeypatch.setattr(stopwatch, "perf_counter", lambda: next(times))
-    begin, end = stopwatch.Mark(CPU), stopwatch.Mark(CPU)
+    monkeypatch.setattr(instruments, "perf_counter", lambda: next(times))
+    begin, end = instruments.Mark(CPU), instruments.Mark(CPU)
     assert end.seconds_since(begin) == 2.5
 
 

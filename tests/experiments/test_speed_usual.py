@@ -15,7 +15,7 @@ from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.data.augment import AugmentSettings
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.experiments.speed.stopwatch import PHASES
+from graftseg.experiments.speed.instruments import PHASES
 from graftseg.experiments.speed.subject import Subject, subject_of
 from graftseg.experiments.speed.usual import (
     Files,

@@ -15,10 +15,10 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store
 from graftseg.inference import ensemble
+from graftseg.inference.bf16 import CHECKED_WINDOWS, Bf16Segment
 from graftseg.inference.ensemble import EXACT, Ensemble
 from graftseg.inference.label_maps import LABELS_ONLY
 from graftseg.inference.predictor import Predictor
-from graftseg.inference.segments import CHECKED_WINDOWS, Bf16Segment
 from graftseg.networks.fused import fuse
 from graftseg.networks.vnet import VNet
 from graftseg.recipes.settings import InferenceSettings

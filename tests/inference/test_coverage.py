@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from test_ranking import CLASSES, LABELED, POOL, seen
 
-from graftseg.inference.ranking import features
+from graftseg.inference.ranking import coverage
 from graftseg.inference.ranking.features import similar_above
 from graftseg.inference.ranking.observe import Observation
 from graftseg.inference.ranking.rank import HEAD, order_by_coverage, rank_cases
@@ -25,7 +25,7 @@ class Covering(NamedTuple):
 
 def cover(points: Floats, labeled: Floats, weights: Floats) -> Covering:
     """Return the indices, scores and numbers of represented scans of an order."""
-    places = features.cover(points, labeled, weights)
+    places = coverage.cover(points, labeled, weights)
     represented = tuple(place.represented for place in places)
     return Covering(tuple(place.index for place in places), tuple(place.score for place in places), represented)
 

@@ -24,7 +24,7 @@ from graftseg.data.store import Store
 from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.ranking import DEFAULT_ORDER
-from graftseg.inference.ranking.measure import candidates_in
+from graftseg.inference.ranking.candidates import candidates_in
 from graftseg.inference.ranking.observe import Prepared, count_parts, near_boundary, observe
 from graftseg.inference.ranking.rank import Ranked, Ranking
 from loops import for_each

@@ -19,9 +19,9 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import LocalExecutor, Work
 from graftseg.data.store import Store
 from graftseg.inference import predict
-from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict import Predicted
 from graftseg.inference.predict_tasks import predict_in_tasks
+from graftseg.inference.prediction_settings import PredictionSettings
 from graftseg.inference.ranking.measure import measure
 
 CPU = torch.device("cpu")

@@ -14,8 +14,9 @@ from graftseg.core.files import locked, read_json
 from graftseg.core.predictions import PredictedCase, read_manifest
 from graftseg.data.store import Store
 from graftseg.inference.inputs import Source
-from graftseg.inference.output_folder import OutputFolder, Shard
+from graftseg.inference.output_folder import OutputFolder
 from graftseg.inference.predict import PlannedPrediction, Predicted
+from graftseg.inference.prediction_settings import Shard
 from user_errors import user_error
 
 NAMES = ["test_000", "test_001"]

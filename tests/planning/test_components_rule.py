@@ -6,7 +6,7 @@ import pytest
 import yaml
 from planning_fakes import CPU, case, facts, usual
 
-from graftseg.data.fingerprint import Pieces
+from graftseg.data.pieces import Pieces
 from graftseg.planning.components import component_choices
 from graftseg.planning.facts import PieceCount
 from graftseg.planning.frame import choose_frame

@@ -10,8 +10,8 @@ import tiny
 
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
-from graftseg.data.fingerprint import Pieces
 from graftseg.data.layouts import read_layout
+from graftseg.data.pieces import Pieces
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.sources import Sources
 from graftseg.planning.facts import MAX_SAMPLES, Foreground, PieceCount, channel_names_in, facts_of

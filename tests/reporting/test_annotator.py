@@ -20,10 +20,10 @@ from graftseg.data.scans import read_label, read_scan
 from graftseg.inference.ranking import DEFAULT_ORDER
 from graftseg.reporting.viewer.annotate import data_folder, make_annotator
 from graftseg.reporting.viewer.annotation_routes import LEASE_SECONDS, AnnotationRoutes, Leases
-from graftseg.reporting.viewer.annotator import Suggestions
 from graftseg.reporting.viewer.launch import remembered_address
 from graftseg.reporting.viewer.retraining import Retraining, is_worse, next_run
 from graftseg.reporting.viewer.server import Viewer, create_app
+from graftseg.reporting.viewer.suggestions import Suggestions
 from user_errors import user_error
 
 CPU = torch.device("cpu")

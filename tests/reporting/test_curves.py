@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from report_fakes import Page
 
-from graftseg.reporting.folder import Curve, Stage
-from graftseg.reporting.training import Frame, panel, running_mean_width, smooth, split, thin
+from graftseg.reporting.curves import Frame, panel, running_mean_width, smooth, split, thin
+from graftseg.reporting.run_files import Curve, Stage
 
 # Plot area from x = 52 to 152 and from y = 126 up to 26.
 FRAME = Frame(162.0, 148.0, 0.0, 100.0)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_fakes import Page
 
-from graftseg.reporting.scans_page import LEFT, MAX_DOTS, RIGHT, WIDTH, bands, strips
+from graftseg.reporting.distributions import LEFT, MAX_DOTS, RIGHT, WIDTH, bands, strips
 
 values = st.floats(-1e6, 1e6, allow_subnormal=False)
 

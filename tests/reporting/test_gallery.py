@@ -4,9 +4,9 @@ import numpy as np
 from report_fakes import Page, write_facts, write_log, write_snapshots
 
 from graftseg.core.run_folder import RunFolder
-from graftseg.reporting.folder import read_curves, snapshot_paths
 from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
 from graftseg.reporting.pictures import Album
+from graftseg.reporting.run_files import read_curves, snapshot_paths
 
 CLASSES = ["background", "ring", "core"]
 

@@ -14,7 +14,8 @@ from graftseg.core.errors import Code
 from graftseg.data.phantom import CLASSES
 from graftseg.data.store import Store
 from graftseg.reporting.notebook import OPACITY, layers_of, score_table, view
-from graftseg.reporting.viewer.collection import CaseReader, ClassScore, ViewedCase, collect
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import ClassScore, ViewedCase, collect
 from user_errors import user_error
 
 

@@ -6,7 +6,8 @@ from report_fakes import Page
 
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.methods import METHODS
-from graftseg.reporting.facts import Provenance, case_counts, flatten, notes_section, run_facts, run_section
+from graftseg.reporting.facts import Provenance, case_counts, flatten, run_facts, run_section
+from graftseg.reporting.notes import notes_section
 from graftseg.reporting.results import UsedCheckpoint
 
 

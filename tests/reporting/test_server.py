@@ -16,7 +16,8 @@ from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label, read_scan, write_label
 from graftseg.reporting.viewer import server
-from graftseg.reporting.viewer.collection import CaseReader, collect, difference
+from graftseg.reporting.viewer.case_reader import CaseReader, difference
+from graftseg.reporting.viewer.collection import collect
 from graftseg.reporting.viewer.server import Viewer, create_app
 from graftseg.reporting.viewer.view import report_of
 from graftseg.reporting.viewer.volumes import Turn

@@ -3,7 +3,7 @@ from pathlib import Path
 from report_fakes import Page, write_log
 
 from graftseg.core.run_folder import RunFolder
-from graftseg.reporting.folder import read_curves
+from graftseg.reporting.run_files import read_curves
 from graftseg.reporting.training import training_section
 
 

@@ -13,7 +13,7 @@ from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.core.types import Precision
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
-from graftseg.experiments.speed.stopwatch import Mark
+from graftseg.experiments.speed.instruments import Mark
 from graftseg.experiments.speed.subject import subject_of
 from graftseg.experiments.speed.usual import UsualTrainer, time_whole
 from graftseg.inference.model import build_method

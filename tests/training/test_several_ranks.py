@@ -15,7 +15,7 @@ from tiny import recipe_tree
 from graftseg import api
 from graftseg.core import launched, ranks
 from graftseg.core.errors import Code, UserError
-from graftseg.core.ranks import Heartbeat
+from graftseg.core.heartbeat import Heartbeat
 from graftseg.core.run_folder import LOCK, RunFolder, read_log
 from graftseg.core.tasks import LOCAL, Executor, Work, main_first_with_help
 from graftseg.data.store import Store

@@ -1,4 +1,4 @@
-"""The command line. Most commands call the function of the same name in :mod:`graftseg.api`."""
+"""The command line and its shorter commands. Most call the function of the same name in :mod:`graftseg.api`."""
 
 import io
 import sys
@@ -10,11 +10,12 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from graftseg.cli import arguments, messages
+from graftseg.cli import arguments, output
 from graftseg.cli.check import check
-from graftseg.cli.export import export, import_weights, rank
+from graftseg.cli.export import export, import_weights
 from graftseg.cli.figures import figure
-from graftseg.cli.messages import say
+from graftseg.cli.output import say
+from graftseg.cli.rank import rank
 from graftseg.cli.results import compare, record, sweep, table, test
 from graftseg.cli.train import train
 from graftseg.cli.view import annotate, view
@@ -184,8 +185,8 @@ def predict(
     if predicted.unfound:
         say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
     for warning in dict.fromkeys(predicted.warnings):
-        messages.print_warning(warning)
-    messages.print_errors(predicted.failures)
+        output.print_warning(warning)
+    output.print_errors(predicted.failures)
     if predicted.failures:
         raise typer.Exit(2)
 
@@ -212,7 +213,7 @@ def evaluate(
     evaluation = api.evaluate(
         predictions, reference, out, protocol=protocol, tolerance=tolerance, allow_missing=allow_missing
     )
-    arguments.print_table(*scores_table(evaluation))
+    output.print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
         say("distances in millimeters are the same as in voxels")
     rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
@@ -292,7 +293,7 @@ def info(
     from graftseg.experiments.description import brief
 
     facts = api.info(what)
-    arguments.print_facts(facts if as_json else brief(facts), as_json)
+    output.print_facts(facts if as_json else brief(facts), as_json)
 
 
 @verb
@@ -308,7 +309,7 @@ def doctor(
 
     facts = api.doctor()
     if as_json:
-        arguments.print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
+        output.print_facts({"recipes": facts["recipes"]} if recipes else facts, as_json)
         return
     for line in facts["recipes"] if recipes else machine_lines(facts):
         say(line)
@@ -335,17 +336,17 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")
     words, is_final = sys.argv[1:], True
     name = next((word for word in words if not word.startswith("-")), "graftseg")
-    with messages.stderr_format(messages.wants_json(words)):
+    with output.stderr_format(output.wants_json(words)):
         try:
-            with messages.interruptible(name):
+            with output.interruptible(name):
                 if is_launched() and name != "train":
                     finding, remedy = "runs in one process only", "run it without torchrun"
                     raise UserError(Code.OPTION_CONFLICT, name, finding, remedy)
                 status = app(prog_name="graftseg", standalone_mode=False) or 0
         except Exception as error:
-            reported = messages.as_user_error(error, name)
+            reported = output.as_user_error(error, name)
             if reported is None:
                 raise
-            messages.print_error(reported[0])
+            output.print_error(reported[0])
             status, is_final = reported[1], reported[0].code is not Code.RANK_LOST
     sys.exit(reported_status(status, is_final=is_final))

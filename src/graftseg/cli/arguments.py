@@ -1,8 +1,7 @@
-"""Arguments and output functions shared by the commands."""
+"""Arguments and options shared by the commands."""
 
 import functools
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
@@ -10,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graftseg.cli.messages import say
-from graftseg.core.errors import Code, UserError, in_one_line
-from graftseg.core.launched import is_first
+from graftseg.core.errors import Code, UserError
 
 if TYPE_CHECKING:
     from graftseg.data.sources import Sources
@@ -54,7 +51,7 @@ def with_json_errors(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def command(*, json_errors: bool, **arguments: Any) -> None:
-        # the option takes effect before the command line is parsed, see messages.wants_json
+        # the option takes effect before the command line is parsed, see output.wants_json
         function(**arguments)
 
     by_name = inspect.Parameter.KEYWORD_ONLY
@@ -114,33 +111,3 @@ def data_options(data: PathOrSources) -> str:
     paths = {"data": data} if isinstance(data, Path) else vars(data)
     options = {f"--{name.replace('_', '-')}": path for name, path in paths.items() if path is not None}
     return " ".join(f"{option} {quote(str(path))}" for option, path in options.items())
-
-
-def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print nested plain values as YAML or JSON."""
-    if as_json:
-        say(json.dumps(facts, indent=2))
-        return
-    import yaml
-
-    say(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=120), nl=False)
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table that fits the terminal. Without a terminal, separate the cells by tabs. Only rank 0 prints."""
-    if not is_first():
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    from graftseg.core.text_tables import format_table
-
-    console = Console()
-    if not console.is_terminal:
-        for row in (head, *rows):
-            say("\t".join(map(in_one_line, row)))
-        return
-    table = format_table(head, rows, console.width)
-    for lines, style in ((table.head, "bold"), (table.body, "")):
-        for line in lines:
-            console.print(Text(line, style=style), soft_wrap=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graftseg.cli.arguments import AsJson, Data, PathOrSources, print_table, takes_sources
-from graftseg.cli.messages import say
+from graftseg.cli.arguments import AsJson, Data, PathOrSources, takes_sources
+from graftseg.cli.output import print_table, say
 from graftseg.core.phrases import counted
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from graftseg.cli.arguments import Device, print_table
-from graftseg.cli.messages import say
+from graftseg.cli.arguments import Device
+from graftseg.cli.output import print_table, say
 from graftseg.core.errors import Code, UserError
 
 

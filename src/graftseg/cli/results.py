@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli.arguments import AllowMissing, Device, On, Overrides, Results, Run, Shorter, print_table
-from graftseg.cli.messages import print_warning, say
+from graftseg.cli.arguments import AllowMissing, Device, On, Overrides, Results, Run, Shorter
+from graftseg.cli.output import print_table, print_warning, say
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES

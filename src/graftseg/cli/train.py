@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli import arguments
+from graftseg.cli import arguments, output
 from graftseg.cli.launch import launch
-from graftseg.cli.messages import say
+from graftseg.cli.output import say
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.launched import is_launched
 from graftseg.core.phrases import counted
@@ -166,7 +166,7 @@ def _train(
     count = load_recipe(recipe, options["overrides"]).folds if folds is None else folds
     if count:
         result = api.train_folds(recipe, data, out, folds=count, on=on, tell=say, **options)
-        arguments.print_table(*result.table())
+        output.print_table(*result.table())
         for sentence in (result.caption(), *result.verdict()):
             say(sentence)
         say(f"next: graftseg report {quote(str(out))}")
@@ -215,7 +215,7 @@ def _compare(
     from graftseg import api
 
     result = api.compare_methods(recipe, data, out, folds=folds, tell=say, **options)
-    arguments.print_table(*result.table())
+    output.print_table(*result.table())
     for sentence in result.verdict():
         say(sentence)
     final = f"{quote(str(result.final_recipe))} {arguments.data_options(data)} --out {quote(str(out / 'final'))}"

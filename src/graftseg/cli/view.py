@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graftseg.cli.arguments import Device, Run
-from graftseg.cli.messages import say
+from graftseg.cli.output import say
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free port.")]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")]

@@ -1,19 +1,14 @@
-"""Package versions, devices, memory, disk space and CUDA streams of this machine."""
+"""Devices: the choice of a device, what it supports, how busy the cores are, and side CUDA streams."""
 
-import ctypes
 import os
 import platform
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from time import sleep
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,46 +16,6 @@ from torch import Tensor
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
 from graftseg.core.ranks import local_device
-from graftseg.core.version import __version__
-
-PACKAGES = ("scipy", "nibabel", "connected-components-3d", "pydantic", "safetensors", "jinja2")
-"""Packages whose versions ``graftseg doctor`` prints."""
-EXTRAS = {
-    "tensorboard": ("tensorboard",),
-    "h5": ("h5py",),
-    "itk": ("SimpleITK",),
-    "dicom": ("pydicom", "highdicom"),
-    "export": ("monai", "onnx", "onnxruntime", "onnxscript"),
-    "pictures": ("pillow", "tifffile"),
-    "figures": ("matplotlib",),
-    "notebook": ("ipyniivue",),
-    "view": ("starlette", "uvicorn"),
-    "ray": ("ray",),
-}
-"""The extras of graftseg (optional dependencies), and the packages of each extra."""
-NOT_INSTALLED = "not installed"
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGEST_BLOCK = 2**30  # Size in bytes of the largest block that is reused. At most as many free bytes are kept.
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the software that results depend on."""
-    return {
-        "graftseg": __version__,
-        "graftseg source": source_digest(),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": _version("numpy"),
-    }
-
-
-@cache
-def source_digest(package: Path = Path(__file__).parents[1]) -> str:
-    """Return a short hash of the source files. It changes with the code, even if the version number does not."""
-    digest = sha256()
-    for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".yaml")):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
 
 
 def devices() -> list[str]:
@@ -133,70 +88,6 @@ def has_triton() -> bool:
     """Return whether Triton and the C compiler that it needs are installed."""
     compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
     return find_spec("triton") is not None and any(shutil.which(name) for name in compilers if name)
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the free memory of the device in bytes, or ``sys.maxsize`` if it is unknown."""
-    if device.type == "cuda":
-        reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + reusable
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return sys.maxsize
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) or sys.maxsize
-
-
-@contextmanager
-def reused_memory() -> Iterator[None]:
-    """Keep freed memory inside the block, and return it to the system afterwards. Without glibc, do nothing.
-
-    By default, glibc returns every large block to the system when it is freed. Each new tensor then costs page faults,
-    which took half of the time of a prediction. The settings of glibc stay changed after the block.
-    """
-    libc = _glibc()
-    if libc is None:
-        yield
-        return
-    libc.mallopt(M_MMAP_THRESHOLD, LARGEST_BLOCK)
-    libc.mallopt(M_TRIM_THRESHOLD, LARGEST_BLOCK)
-    try:
-        yield
-    finally:
-        libc.malloc_trim(0)
-
-
-@cache
-def _glibc() -> Any:
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-    return libc if all(hasattr(libc, name) for name in ("gnu_get_libc_version", "mallopt", "malloc_trim")) else None
-
-
-def describe_machine(folder: Path) -> dict[str, Any]:
-    """Return versions, extras, devices and free disk space for ``graftseg doctor``."""
-    return {
-        "versions": versions() | {name: _version(name) for name in PACKAGES},
-        "extras": {extra: _extra_versions(packages) for extra, packages in EXTRAS.items()},
-        "devices": devices(),
-        "disk_free_gib": round(shutil.disk_usage(folder).free / 2**30, 1),
-    }
-
-
-def _extra_versions(packages: Sequence[str]) -> str:
-    """Return the version of a single package, or the names and versions of several packages."""
-    installed = {package: _version(package) for package in packages}
-    if len(installed) == 1 or set(installed.values()) == {NOT_INSTALLED}:
-        return next(iter(installed.values()))
-    return ", ".join(f"{package} {number}" for package, number in installed.items())
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return NOT_INSTALLED
 
 
 _side_stream_of = cache(torch.cuda.Stream)  # one stream for each device

@@ -1,4 +1,4 @@
-"""Atomic writes, JSON, locks and checks of target files."""
+"""Files: atomic writes, JSON, checksums, locks, and checks of target files."""
 
 import errno
 import fcntl

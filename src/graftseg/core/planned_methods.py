@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 
 class PlannedMethod(NamedTuple):
-    """A method: the cost of a step in forward passes, including the passes of the teacher, and what it does."""
+    """A method that the planner can choose."""
 
-    cost: float
-    idea: str
+    cost: float  # of a step, in forward passes of the student and the teacher
+    idea: str  # what the method learns from unlabeled scans
 
 
 PLANNED_METHODS = {

@@ -1,4 +1,4 @@
-"""Progress on stderr, so that stdout contains results only."""
+"""Progress on stderr, because stdout contains results only, and parallel calls with progress."""
 
 import logging
 import os

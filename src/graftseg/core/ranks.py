@@ -11,10 +11,8 @@ ranks with ``all_sum``, and then has the same value on all ranks. The gradient o
 import json
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -26,76 +24,13 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.heartbeat import Heartbeat
 from graftseg.core.launched import TIMEOUT_VARIABLE, is_launched, restarts, timeout_seconds
 from graftseg.core.progress import hide_progress
 
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)
-"""Time that ranks wait while another rank works alone, for example to prepare scans, and has a heartbeat."""
-KEY = "heartbeat of rank {}"
-MAX_INTERVAL = 10.0
-
-
-class Heartbeat:
-    """Signs of life of ranks, for other ranks that wait while a rank works alone, perhaps for hours.
-
-    A thread of each rank counts in the store that connects the ranks, unless its process or its machine hangs.
-    ``seconds`` is the silence after which a rank counts as lost.
-    """
-
-    def __init__(self, store: Any, rank: int, seconds: float) -> None:
-        self.seconds = seconds
-        self._store, self._rank, self._interval = store, rank, min(MAX_INTERVAL, seconds / 4)
-
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        """Increase the number of this rank inside the block."""
-        ended = threading.Event()
-
-        def beat() -> None:
-            with suppress(RuntimeError):  # the store ended
-                while not ended.wait(self._interval):
-                    self._store.add(KEY.format(self._rank), 1)
-
-        thread = threading.Thread(target=beat, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join(self._interval)
-
-    def wait(self, work: Any, rank: int) -> None:
-        """Wait for communication with a rank. Raise a RuntimeError if it hangs."""
-        if self._ends(work):
-            return
-        ended, heard = threading.Event(), [time.monotonic()]
-
-        def listen() -> None:
-            number = -1
-            with suppress(RuntimeError):
-                while not ended.wait(self._interval):
-                    if (latest := self._store.add(KEY.format(rank), 0)) != number:
-                        number, heard[0] = latest, time.monotonic()
-
-        # another thread reads the number, because the store may be on the machine that hangs
-        threading.Thread(target=listen, daemon=True).start()
-        try:
-            while not self._ends(work):
-                if time.monotonic() - heard[0] > self.seconds:
-                    raise RuntimeError(f"rank {rank} hangs")
-        finally:
-            ended.set()
-
-    def _ends(self, work: Any) -> bool:
-        """Return whether communication ends within the interval. Raise a RuntimeError if it fails."""
-        try:
-            work.wait(timedelta(seconds=self._interval))
-        except RuntimeError:
-            if work.is_completed():
-                raise
-            return False
-        return True
+"""Longest time that ranks wait for a rank that works alone, for example to prepare scans, and has a heartbeat."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +54,7 @@ def shares_gpu() -> bool:
 
 
 def local_device(name: str) -> str:
-    """Return the name of this rank's device for ``--device``. Ranks share a GPU only if it is given by number."""
+    """Return the name of this rank's device for ``--device``. Ranks share a GPU only if it is named by number."""
     if not is_launched() or name == "cpu" or not torch.cuda.is_available():
         return name
     if name in ("auto", "cuda") and not shares_gpu():
@@ -244,7 +179,7 @@ def lost_rank(finding: str) -> UserError:
 
 
 def broadcast(content: bytes = b"", source: int = 0) -> bytes:
-    """Return the content of the rank ``source`` on all ranks. It may work for hours before it has the content."""
+    """Return the content of the rank ``source`` on all ranks, which may wait for hours until this rank has it."""
     assert _joined is not None
     sends, group, wait = _joined.rank == source, _joined.patient_group, partial(_joined.heartbeat.wait, rank=source)
     size = torch.tensor([len(content)])
@@ -258,7 +193,7 @@ def broadcast(content: bytes = b"", source: int = 0) -> bytes:
 
 
 def largest_of_all(number: int) -> int:
-    """Return the largest of the numbers that the ranks pass, without waiting for a GPU."""
+    """Return the largest ``number`` of all ranks, without waiting for a GPU."""
     if _group is None:
         return number
     largest = torch.tensor([number])
@@ -297,7 +232,7 @@ def all_mean(x: Tensor) -> Tensor:
 
 
 def share(x: Tensor) -> Tensor:
-    """Divide a value that is equal on all ranks by their number, so that its gradient, summed over ranks, is right."""
+    """Divide a value that is equal on all ranks by their number, because its gradients are summed over ranks."""
     return x if _group is None else x / _group.count
 
 
@@ -347,6 +282,7 @@ def _reduced(x: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
 
 @contextmanager
 def _reporting_lost_ranks(seconds: float | None = None) -> Iterator[None]:
+    """Turn errors of communication inside the block into a UserError about a lost rank."""
     try:
         yield
     except RuntimeError as error:

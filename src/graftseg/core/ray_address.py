@@ -11,7 +11,7 @@ from graftseg.core.errors import Code, UserError
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 CLIENT = "ray://"
 CONNECT_SECONDS = 10.0
-HEALTH_SECONDS = 20.0  # time in which a cluster must say that it works
+HEALTH_SECONDS = 20.0  # time limit of the health check
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """First bytes of an HTTP/2 client, with an empty frame of settings. Ray's servers speak HTTP/2 (gRPC)."""
 FRAME_HEADER, SETTINGS_FRAME = 9, 4
@@ -19,7 +19,7 @@ FRAME_HEADER, SETTINGS_FRAME = 9, 4
 
 
 def cluster_address(on: str) -> str:
-    """Return the address for ``--on``: ``ray`` is ``RAY_ADDRESS`` or, if it is empty, ``local``, a new cluster."""
+    """Return the address for ``--on``. ``ray`` means ``RAY_ADDRESS`` if it is set, and else a new ``local`` cluster."""
     address, where = on, f"--on {on}"
     if on == "ray":
         address = os.environ.get(ADDRESS_VARIABLE) or "local"
@@ -61,7 +61,7 @@ def _greet(host: str, port: int) -> None:
 
 
 def _check_health(address: str) -> None:
-    """Raise an OSError if a cluster does not work. Another process asks, because Ray's messages go to the terminal."""
+    """Raise an OSError if a cluster does not work. A child process asks, because Ray prints to the terminal."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         subprocess.run(  # noqa: S603 - our own command

@@ -19,12 +19,12 @@ from warnings import catch_warnings
 
 import torch
 
-from graftseg.core.devices import versions
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import PARTIAL, make_folder
 from graftseg.core.progress import Show, hide_progress, progress_bar
 from graftseg.core.ray_address import ADDRESS_VARIABLE, check_cluster, cluster_address
 from graftseg.core.signals import handling_signals, install_handlers, stop_signals
+from graftseg.core.software import versions
 from graftseg.core.tasks import Item, Result, Results, Task, TasksStoppedError, Work
 
 # Ray reads these variables when it is imported: send no usage statistics

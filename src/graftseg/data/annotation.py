@@ -35,7 +35,8 @@ from graftseg.data.scans import read_label, write_label
 
 START, JOURNAL, ABOUT, TIME = "start.nii.gz", "strokes.bin", "about.json", "time.json"
 MAGIC = b"GSST"
-HEAD = struct.Struct("<4sIII")  # of a stroke: magic bytes, number of the stroke, number of runs, CRC-32 of the runs
+HEAD = struct.Struct("<4sIII")
+"""Head of a stroke in the journal: magic bytes, number of the stroke, number of runs, CRC-32 of the runs."""
 RUN = np.dtype([("first", "<u4"), ("length", "<u4"), ("value", "u1")])
 Drawing = NDArray[np.uint8]
 Runs = NDArray[np.void]
@@ -54,9 +55,10 @@ class Canvas:
 
 
 class Draft:
-    """A drawing and the number (``count``) of strokes in its journal.
+    """A drawing that a person has started.
 
-    ``about`` says where its start comes from, and ``seconds`` is the time for which a browser tab could change it.
+    ``start`` is the drawing without strokes, and ``about`` says where it comes from. ``count`` is the number of strokes
+    in the journal. ``seconds`` is the total time during which a browser tab had the draft open for changes.
     """
 
     def __init__(self, folder: Path, canvas: Canvas) -> None:
@@ -128,7 +130,7 @@ class Draft:
                 self.seconds = seconds
 
     def remove(self) -> None:
-        """Delete the draft, the start first. Without its start, a partly deleted draft does not count as a draft."""
+        """Delete the draft. The start is deleted first, so that an interrupted deletion leaves no draft."""
         with self._lock, files.write_errors(self._folder):
             (self._folder / START).unlink(missing_ok=True)
             shutil.rmtree(self._folder)
@@ -253,7 +255,7 @@ class AnnotationFolder:
         return target
 
     def is_saved(self, case: Case, draft: Draft) -> bool:
-        """Return whether the label map equals the draft. It does if a save ended before the draft was deleted."""
+        """Return whether the label map equals the draft: it was saved, but the draft was not deleted."""
         target = self.target(case)
         return target.is_file() and np.array_equal(read_label(target).array, draft.labels)
 

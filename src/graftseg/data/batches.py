@@ -21,9 +21,9 @@ from graftseg.core.ranks import own_rows
 from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, MAX_SIDE, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, centered, centered_on, draw, to_device
-from graftseg.data.dataset import divide_labeled
 from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.intensity_augment import COLUMNS, IntensityAugmentSettings, augment_intensities, draw_intensities
+from graftseg.data.labeled_roles import divide_labeled
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
 from graftseg.data.warp import Warp, WarpSettings, draw_warp, stretch_warp, undeformed
@@ -45,8 +45,8 @@ class BatchSettings(Settings):
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_SIDE)], ...] = Field(min_length=2, max_length=3)
-    labeled: int = Field(4, ge=1, le=MAX_IMAGES)  # number of images
-    unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)  # number of images
+    labeled: int = Field(4, ge=1, le=MAX_IMAGES)  # labeled images per batch
+    unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)  # unlabeled images per batch
     augment: AugmentSettings = AugmentSettings()
     warp: WarpSettings | None = None  # affine and elastic deformation
     intensity: IntensityAugmentSettings | None = None
@@ -54,8 +54,8 @@ class BatchSettings(Settings):
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
     foreground: float = Field(0.0, ge=0, le=1)
-    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)  # of the remaining; the rest is used without labels
-    validation_cases: int = Field(0, ge=0, le=MAX_COUNT)  # last labeled cases, in addition to those of the data set
+    labeled_cases: int | None = Field(None, ge=1, le=MAX_COUNT)  # used with labels; see ``divide_labeled``
+    validation_cases: int = Field(0, ge=0, le=MAX_COUNT)  # number of labeled cases to validate on, in addition
     held_out: tuple[str, ...] = ()  # labeled cases of which neither image nor label is used
 
     @model_validator(mode="after")

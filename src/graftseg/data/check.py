@@ -8,7 +8,7 @@ from typing import Any
 from graftseg.core.phrases import counted
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
-from graftseg.data.checks import labels, sets
+from graftseg.data.checks import consistency, labels, shift
 from graftseg.data.checks.cases import check_case, label_map_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
@@ -27,8 +27,8 @@ class Examination:
     dataset: Dataset
     fingerprint: Fingerprint  # summaries of the readable cases
     findings: tuple[Finding, ...]
-    likeness: sets.Likeness  # of labeled and unlabeled scans
-    test_likeness: sets.Likeness  # of labeled and test scans
+    likeness: shift.Likeness  # of labeled and unlabeled scans
+    test_likeness: shift.Likeness  # of labeled and test scans
     thumbnails: dict[str, Thumbnail] = field(default_factory=dict)  # by case name, if requested
     mended: FixedCopy | None = None  # the fixed copy, if requested
 
@@ -97,7 +97,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     results = [
         each if each.summary is None else replace(each, findings=each.findings + next(found)) for each in results
     ]
-    likeness, test_likeness = sets.compare_splits(summaries), sets.compare_splits(summaries, "test")
+    likeness, test_likeness = shift.compare_splits(summaries), shift.compare_splits(summaries, "test")
     findings = [
         *(finding for result in results for finding in result.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
@@ -109,11 +109,11 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
         *copy_findings(summaries.cases),
         *rescaled_copy_findings([(each.summary, each.coarse) for each in results if each.summary is not None]),
         *label_map_findings(results),
-        *sets.channel_findings([(each.case, each.geometry) for each in results if each.geometry is not None]),
-        *sets.gray_findings(dataset),
-        *sets.set_findings(summaries.cases),
-        *sets.shift_findings(summaries, likeness),
-        *sets.shift_findings(summaries, test_likeness),
+        *consistency.channel_findings([(each.case, each.geometry) for each in results if each.geometry is not None]),
+        *consistency.gray_findings(dataset),
+        *consistency.set_findings(summaries.cases),
+        *shift.shift_findings(summaries, likeness),
+        *shift.shift_findings(summaries, test_likeness),
     ]
     thumbnails = {result.case.name: result.thumbnail for result in results if result.thumbnail is not None}
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, test_likeness, thumbnails)

@@ -1,16 +1,17 @@
-"""The cases of a data set, and the reader of their files."""
+"""The cases of a data set, their classes, and the reader of their files."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import multimode
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import has_control_characters, nfc, same_names
+from graftseg.core.names import has_control_characters, nfc
 from graftseg.core.types import SPLITS, Case, Split
 from graftseg.data.formats.scan import KEEP_ONE
+from graftseg.data.labeled_roles import divide_labeled
 from graftseg.data.scans import Scan, read_case, read_label
 
 
@@ -36,7 +37,7 @@ class ScanFiles:
         """Read the channels of a case into one array."""
         if self.is_gray:
             return read_case(case.images, len(case.images))
-        # 1 would reduce the channels of single gray pictures among colored ones
+        # without ``is_gray``, a count of 1 would convert only the gray pictures of a mixed data set to one channel
         is_useful = len(case.images) == 1 and self.channel_count != 1
         return read_case(case.images, self.channel_count if is_useful else None)
 
@@ -102,55 +103,6 @@ class Dataset:
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in roles.hidden)
         labeled = roles.held_out + roles.labeled + roles.validation
         return replace(self, cases=labeled + hidden + self.of("unlabeled") + self.of("validation"))
-
-
-class Named(Protocol):
-    """An object with the name of a case, such as ``Case`` or ``StoredCase``."""
-
-    @property
-    def name(self) -> str:
-        """The name of the case."""
-
-
-NamedCase = TypeVar("NamedCase", bound=Named)
-
-
-@dataclass(frozen=True)
-class LabeledRoles(Generic[NamedCase]):
-    """Labeled cases by role."""
-
-    labeled: tuple[NamedCase, ...]  # used for training with their labels
-    hidden: tuple[NamedCase, ...]  # used for training without their labels
-    validation: tuple[NamedCase, ...]  # scored during training
-    held_out: tuple[NamedCase, ...]  # not used
-
-
-def divide_labeled(
-    where: Path,
-    cases: tuple[NamedCase, ...],
-    labeled_cases: int | None,
-    validation_cases: int,
-    held_out: Collection[str],
-) -> LabeledRoles[NamedCase]:
-    """Divide labeled cases into roles.
-
-    Cases named in ``held_out`` are not used. Of the others, the last ``validation_cases`` are for validation. Of those
-    before them, the first ``labeled_cases`` (by default all) are used with labels, and the rest without labels.
-    """
-    if unknown := sorted(set(held_out) - same_names(held_out, (case.name for case in cases))):
-        finding = f"batches.held_out contains {unknown[0]}, which is not a labeled case"
-        raise UserError(Code.UNKNOWN_NAME, where, finding, "list names of labeled cases")
-    names = same_names((case.name for case in cases), held_out)
-    used = tuple(case for case in cases if case.name not in names)
-    first_validation = len(used) - validation_cases
-    count = labeled_cases or max(first_validation, 1)
-    if count > first_validation:
-        requested = f"{count} labeled and {validation_cases} validation cases are requested"
-        finding = f"{requested}, but only {len(used)} labeled cases are available"
-        remedy = "label more scans or lower batches.labeled_cases or batches.validation_cases"
-        raise UserError(Code.TOO_FEW_CASES, where, finding, remedy)
-    unused = tuple(case for case in cases if case.name in names)
-    return LabeledRoles(used[:count], used[count:first_validation], used[first_validation:], unused)
 
 
 def name_problem(names: Iterable[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Write a fixed copy of a data set, without rounding errors in headers, mirrored label maps and broken cases."""
+"""A fixed copy of a data set: corrected headers, orientations and label values, without broken cases and strays."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace

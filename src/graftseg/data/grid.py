@@ -15,7 +15,7 @@ from graftseg.core.phrases import counted
 from graftseg.core.types import MILLIMETERS, Geometry
 
 MAX_VOXELS = 2**31  # maximum number of voxels of a resampled channel. A spacing that needs more voxels is refused
-GRID_TOLERANCE = 0.01  # for equal grids, in voxels: above rounding errors in headers, below a real shift
+GRID_TOLERANCE = 0.01  # largest difference of equal grids, in voxels: above rounding in headers, below a real shift
 
 
 @dataclass(frozen=True)

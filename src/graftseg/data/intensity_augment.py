@@ -22,14 +22,14 @@ EPSILON = 1e-6
 
 
 class IntensityAugmentSettings(Settings):
-    """Probabilities of the operations; the ranges are those of nnU-Net."""
+    """Probabilities of the operations. The comments describe their ranges, which are those of nnU-Net."""
 
     noise: float = Field(0.1, ge=0, le=1)  # Gaussian noise with a variance of up to 0.1
     blur: float = Field(0.2, ge=0, le=1)  # a Gaussian with a standard deviation of 0.5 to 1 voxel
     brightness: float = Field(0.15, ge=0, le=1)  # a factor of 0.75 to 1.25
     contrast: float = Field(0.15, ge=0, le=1)  # a factor of 0.75 to 1.25 for differences from the mean
     low_resolution: float = Field(0.25, ge=0, le=1)  # sampling at 0.5 to 1 times the resolution
-    gamma: float = Field(0.4, ge=0, le=1)  # an exponent of 0.7 to 1.5, for a quarter of the images of inverted values
+    gamma: float = Field(0.4, ge=0, le=1)  # an exponent of 0.7 to 1.5; in a quarter of the images of inverted values
 
 
 def draw_intensities(rng: np.random.Generator, count: int, settings: IntensityAugmentSettings) -> Table:

@@ -12,17 +12,12 @@ from graftseg.data import grouping
 from graftseg.data.benchmarks import recognize_benchmark
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.dataset_json import DatasetJson, case_and_label_names
-from graftseg.data.folders import (
-    CONVERSION_ADVICE,
-    require_folder,
-    unsupported_ending,
-    unsupported_images_in,
-    visible_entries,
-)
+from graftseg.data.folders import require_folder, visible_entries
 from graftseg.data.formats.dicom_labels import common_classes
 from graftseg.data.formats.pictures import are_gray
 from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, may_be_dicom, scan_stem
 from graftseg.data.sources import Data, Sources
+from graftseg.data.unsupported_files import CONVERSION_ADVICE, unsupported_ending, unsupported_images_in
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
 # imagesUn has no folder of labels: an image in it with a label map in labelsTr is labeled

@@ -27,9 +27,10 @@ from graftseg.data.folders import refuse_broken_link
 from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
-from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, read_label_of, refuse_class_list, refuse_values
+from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list, refuse_values
 from graftseg.data.scans import Scan, files_of, is_dicom_scan
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
+from graftseg.data.swapped_files import read_label_of
 
 log = logging.getLogger(__name__)
 

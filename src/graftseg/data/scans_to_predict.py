@@ -11,11 +11,12 @@ from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.names import nfc, original_name
 from graftseg.core.reading import read_text
 from graftseg.core.types import Case
-from graftseg.data.folders import unsupported_images_in, visible_entries
+from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom import is_dicom_case, series_folders, series_of_slices
 from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case, scans_in
 from graftseg.data.scans import READABLE, is_dicom_file, is_dicom_scan, is_scan, scan_stem
+from graftseg.data.unsupported_files import unsupported_images_in
 
 log = logging.getLogger(__name__)
 LIST_SUFFIX = ".txt"

@@ -30,15 +30,15 @@ Ends = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 class WarpSettings(Settings):
     """Probabilities and ranges of the deformations."""
 
-    rotate: float = Field(0.5, ge=0, le=1)  # probability of rotations in the plane of the first two axes and about both
-    degrees: float = Field(30.0, ge=0, le=180)  # largest rotation in this plane
-    tilt: float = Field(15.0, ge=0, le=180)  # largest rotation about each of these two axes
+    rotate: float = Field(0.5, ge=0, le=1)  # probability of rotations in the plane of the first two axes and out of it
+    degrees: float = Field(30.0, ge=0, le=180)  # largest rotation in the plane of the first two axes
+    tilt: float = Field(15.0, ge=0, le=180)  # largest rotation out of this plane, about each of the two axes
     scale: float = Field(0.5, ge=0, le=1)  # probability of scaling
-    smallest: float = Field(0.75, gt=0.1, le=1)  # smallest factor
-    largest: float = Field(1.3, ge=1, lt=10)  # largest factor
+    smallest: float = Field(0.75, gt=0.1, le=1)  # smallest factor of scaling
+    largest: float = Field(1.3, ge=1, lt=10)  # largest factor of scaling
     elastic: float = Field(0.2, ge=0, le=1)  # probability of an elastic deformation
-    grid: int = Field(32, ge=4, le=MAX_SIDE)  # largest distance of control points, in voxels
-    amount: float = Field(4.0, ge=0, le=100)  # deviation of their vectors in voxels, on the third axis / ``thickness``
+    grid: int = Field(32, ge=4, le=MAX_SIDE)  # elastic deformation: largest distance of control points, in voxels
+    amount: float = Field(4.0, ge=0, le=100)  # deviation of their shifts in voxels (third axis: / ``thickness``)
     mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()  # axes, each mirrored with a probability of one half
     thickness: float = Field(1.0, gt=0, le=100)  # third spacing relative to the first two, to rotate in millimeters
 

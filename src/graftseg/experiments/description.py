@@ -1,14 +1,16 @@
-"""Descriptions of runs, stores, folders of scans and recipes as plain values, complete and short."""
+"""Descriptions of runs, stores, folders of scans, recipes and this machine: all facts, or a shorter version."""
 
+import shutil
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from graftseg.core.devices import describe_machine
+from graftseg.core.devices import devices
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RESUMABLE, RESUME, RunFolder, fold_states
+from graftseg.core.software import installed_extras, installed_packages
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
 from graftseg.data.store import is_store, open_store
@@ -43,8 +45,14 @@ def describe(what: str | Path | Sources) -> dict[str, Any]:
 
 
 def doctor() -> dict[str, Any]:
-    """Return versions, devices, free disk space and shipped recipes."""
-    return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
+    """Return installed software, devices, free disk space and shipped recipes."""
+    return {
+        "versions": installed_packages(),
+        "extras": installed_extras(),
+        "devices": devices(),
+        "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / 2**30, 1),
+        "recipes": shipped_recipes(),
+    }
 
 
 def _how_to_resume(states: Collection[str]) -> dict[str, str]:

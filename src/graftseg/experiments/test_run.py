@@ -14,15 +14,15 @@ from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
 from graftseg.data.store import find_store, image_checksum, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folders
-from graftseg.evaluation.references import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
+from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
 from graftseg.inference.ensemble import EXACT, folder_of_network
 from graftseg.inference.inputs import Input, Source
 from graftseg.inference.model import check_weights_exist
-from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict import PlannedPrediction, Predicted, plan_prediction
+from graftseg.inference.prediction_settings import PredictionSettings
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, training_differences
 from graftseg.training.unlabeled_use import unlabeled_use

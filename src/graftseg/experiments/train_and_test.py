@@ -10,8 +10,8 @@ from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments.paper import MAX_SEEDS
 from graftseg.inference.ensemble import EXACT, Checkpoint, select_weights
-from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict import predict_scans
+from graftseg.inference.prediction_settings import PredictionSettings
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.run import complete, is_complete
 

@@ -78,10 +78,10 @@ def _read_stored(store: Store, case: StoredCase) -> Input:
 def sources_in(
     path: Path, settings: PrepareSettings, channels: int, only: Collection[str] = (), trained: Collection[str] = ()
 ) -> tuple[list[Source], dict[str, UserError]]:
-    """Return the cases of a scan, a folder of scans or a store, and an error for each case with wrong channels.
+    """Return the cases in ``path``, and an error for each case with another number of channels.
 
-    path: scan, folder of scans, or store, of which the test cases are returned
-    only: names of cases; from a store, cases of any split
+    path: a scan, a folder of scans, or a store, which contributes its test cases
+    only: names of the cases to return; if given, a store contributes cases of any split
     trained: names of the training cases, which show whether a number at the end of a file name is a channel
     """
     if is_store(path):

@@ -1,11 +1,8 @@
-"""The output folder of label maps: its manifest, which every prediction updates, shards, and finished cases."""
+"""The output folder of label maps: its manifest, locks, journals and outdated files."""
 
 import csv
-import hashlib
-import json
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,7 +14,7 @@ from pydantic import ValidationError
 from graftseg.core.csv_tables import read_csv_rows
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, check_writable, is_locked, locked
-from graftseg.core.names import nfc, same_names
+from graftseg.core.names import same_names
 from graftseg.core.predictions import (
     JOURNALS,
     Manifest,
@@ -27,106 +24,18 @@ from graftseg.core.predictions import (
     read_manifest,
     write_journal,
 )
-from graftseg.core.reading import sha256_of
 from graftseg.data.grouping import labels_in
-from graftseg.data.scans import FORMATS, files_of
-from graftseg.inference.ensemble import Checkpoint, Ensemble
+from graftseg.data.scans import FORMATS
 from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, check_classes, names_of, write_classes
+from graftseg.inference.prediction_settings import DEFAULT_SETTINGS, OTHER_FOLDER, PredictionSettings
 from graftseg.recipes.settings import InferenceSettings
 
 SCORES = ("metrics.csv", "metrics.json")
-OTHER_FOLDER = "name another folder as --out"
 IN_USE = "another prediction writes into this folder"
 LOCK_ATTEMPTS, LOCK_SECONDS = 600, 0.1
 """How often a shard tries to lock the manifest, and the pause between two attempts."""
 MAX_NAME_BYTES = 255  # maximum length of a file name in usual file systems
-WITHOUT_EFFECT = "windows_per_forward"  # inference setting that changes no label map
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Part ``number`` (from 1) of ``count`` parts of an archive. The shard of a case depends only on its name."""
-
-    number: int
-    count: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Shard":
-        """Read a shard such as ``3/8``."""
-        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-        number, count = map(int, match.groups()) if match else (0, 0)
-        if not 1 <= number <= count:
-            raise UserError(Code.OPTION_INVALID, f"--shard {text}", "not a shard", "give a number and a count: 3/8")
-        return cls(number, count)
-
-    def __str__(self) -> str:
-        return f"{self.number}-of-{self.count}"
-
-    def contains(self, name: str) -> bool:
-        """Return whether the case of this name belongs to the shard."""
-        return int(hashlib.sha256(nfc(name).encode(errors="replace")).hexdigest(), 16) % self.count == self.number - 1
-
-
-def settings_key(networks: Ensemble) -> str:
-    """Return a checksum of the networks and of all settings that change label maps."""
-    recipe = networks.recipe
-    inference = recipe.inference.model_dump(mode="json", exclude={WITHOUT_EFFECT})
-    batches = [list(recipe.batches.patch), recipe.batches.fit, networks.flip_axes]
-    parts = [networks.identity(), inference, recipe.data.model_dump(mode="json"), batches]
-    return _checksum(json.dumps(parts, sort_keys=True))
-
-
-def case_key(case: Source, settings: str) -> str:
-    """Return a checksum of the content of a scan and of the settings."""
-    if case.sha256 is not None:
-        return _checksum(f"{settings} {case.sha256}")
-    files = [file for path in case.files for file in files_of(path)]
-    return _checksum(" ".join([settings, *map(_content_of, files)]))
-
-
-def _content_of(file: Path) -> str:
-    try:
-        return sha256_of(file)
-    except OSError as error:
-        finding = f"cannot be read ({error.strerror})"
-        raise UserError(Code.READ_FAILED, file, finding, "check the file and its permissions") from None
-
-
-def is_finished(earlier: PredictedCase | None, folder: Path, key: str) -> bool:
-    """Return whether an earlier prediction of the case has this key and its files are unchanged."""
-    if earlier is None or earlier.key != key:
-        return False
-    try:
-        return checksums(folder, earlier.files) == earlier.checksums
-    except OSError:
-        return False
-
-
-def checksums(folder: Path, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the checksums of some files of a folder."""
-    return tuple(sha256_of(folder / name) for name in names)
-
-
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class PredictionSettings:
-    """Options of a prediction."""
-
-    overrides: Iterable[str] = ()  # changes of settings under ``inference``
-    checkpoint: Checkpoint = "shipped"
-    only: Collection[str] = ()  # names of the cases to predict, from any split of a store
-    fold: int | None = None  # number of a fold whose network is used, by default the networks of all folds
-    extras: ExtraMaps = LABELS_ONLY  # files to write in addition to the label maps
-    remedy: str = OTHER_FOLDER  # end of errors about unrelated files in the output folder
-    is_resumed: bool = False  # whether to skip unchanged scans that a prediction with the same settings finished
-    shard: Shard | None = None  # part of the cases to predict
-
-
-DEFAULT_SETTINGS = PredictionSettings()
 
 
 @dataclass(frozen=True)

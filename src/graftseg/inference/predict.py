@@ -8,34 +8,30 @@ from time import perf_counter
 
 import torch
 
-from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import flushed_together, make_folder
 from graftseg.core.names import nfc
 from graftseg.core.predictions import Manifest, PredictedCase, append_to_journal
 from graftseg.core.progress import ScanProgress, progress_bar
 from graftseg.core.run_folder import RunFolder, ensemble_members
-from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
+from graftseg.core.software import versions
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.scans_to_predict import check_channels, is_list
+from graftseg.data.unsupported_files import CONVERSION_ADVICE, unsupported_ending
 from graftseg.inference.ensemble import Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps
 from graftseg.inference.output_folder import (
-    DEFAULT_SETTINGS,
     OutputFolder,
-    PredictionSettings,
-    case_key,
     check_inputs,
-    checksums,
     find_long_names,
-    is_finished,
     now,
     output_files,
     refuse_file_name,
-    settings_key,
 )
+from graftseg.inference.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 from graftseg.inference.predictor import check_memory
+from graftseg.inference.resuming import case_key, checksums, is_finished, settings_key
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (

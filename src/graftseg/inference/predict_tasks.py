@@ -19,8 +19,9 @@ from graftseg.core.tasks import LOCAL, Executor, Work
 from graftseg.data.scans_to_predict import is_list
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import Source
-from graftseg.inference.output_folder import OutputFolder, PredictionSettings
+from graftseg.inference.output_folder import OutputFolder
 from graftseg.inference.predict import CaseResult, EarlierCases, PlannedPrediction, Predicted, plan_prediction
+from graftseg.inference.prediction_settings import PredictionSettings
 
 MAX_FOLDERS = 100
 """Number of folders of listed scans that every worker must see. Of more folders, the folders above are checked."""

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graftseg.core.devices import free_memory, reused_memory
 from graftseg.core.errors import Code, UserError
+from graftseg.core.memory import free_memory, reused_memory
 from graftseg.data.grid import Grid, to_source_axes
+from graftseg.inference.averaging import over_flips, stack_channels
+from graftseg.inference.bf16 import Bf16RejectedError, Bf16Segment
 from graftseg.inference.label_maps import (
     LABELS_ONLY,
     ExtraMaps,
@@ -24,7 +26,6 @@ from graftseg.inference.label_maps import (
     to_levels,
 )
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
-from graftseg.inference.segments import Bf16RejectedError, Bf16Segment, over_flips, stack_channels
 from graftseg.inference.sliding_window import (
     Fit,
     Segment,

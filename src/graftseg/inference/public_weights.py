@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder
 from graftseg.core.phrases import class_name
 from graftseg.core.reading import open_regular, sha256_of
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.software import versions
 from graftseg.data.benchmarks.acdc import CLASSES as ACDC_CLASSES
 from graftseg.data.benchmarks.la import CLASSES as LA_CLASSES
 from graftseg.inference.model import build_network, save_weights

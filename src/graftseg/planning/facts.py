@@ -16,11 +16,13 @@ from graftseg.core.files import read_json
 from graftseg.core.phrases import class_name
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
+from graftseg.data.checks.consistency import THICK_SLICES
 from graftseg.data.checks.labels import left_right_centers
-from graftseg.data.checks.sets import THICK_SLICES
 from graftseg.data.dataset import Dataset, same_in_all_cases
-from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, Pieces, fingerprint_case, pieces_of
-from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, read_label_of, refuse_class_list
+from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
+from graftseg.data.labels import EMPTY_LABELS_REMEDY, checked_values, refuse_class_list
+from graftseg.data.pieces import Pieces, pieces_of
+from graftseg.data.swapped_files import read_label_of
 from graftseg.planning.label_detail import Detail, detail_of, lowest_detail
 
 MAX_SAMPLES = 20_000

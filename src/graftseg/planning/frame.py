@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.data.checks.sets import SLICES_LAST, THICK_SLICES
+from graftseg.data.checks.consistency import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, Shapes, Spacings, anisotropy, is_sliced, shortest_axis, stacked_axis
 from graftseg.planning.label_detail import coarse_spacing

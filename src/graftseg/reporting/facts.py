@@ -1,6 +1,5 @@
-"""Sections with the facts and settings of a run or of all folds, and with notes on how to read a page."""
+"""Facts and settings of a run or of all folds, as a section of a page."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,11 @@ from graftseg.core.errors import UserError
 from graftseg.core.phrases import duration
 from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
-from graftseg.evaluation.references import IMAGES
-from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.recipe import changes_of, first_few, parse_recipe
 from graftseg.reporting.missing import TRAIN, Missing
-from graftseg.reporting.rendering import ENVIRONMENT, render
-from graftseg.reporting.results import LAST_CHECKPOINT, Results, UsedCheckpoint
+from graftseg.reporting.rendering import render
+from graftseg.reporting.results import Results
 from graftseg.reporting.text import counted, folder_name, short_path, shown_text
 
 
@@ -30,7 +28,6 @@ class Provenance:
 
 
 UNKNOWN_PROVENANCE = Provenance()
-TAG = re.compile(r"<[^>]*>")
 FOLD_NAMES = {
     "Checkpoint": "Checkpoint in each fold",
     "Labeled cases": "Labeled training cases in each fold",
@@ -71,42 +68,6 @@ def run_section(recipe: dict[str, Any] | None, rows: Iterable[tuple[str, str]]) 
     if recipe is None:
         return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
     return render("run", facts=facts, settings=[*flatten(recipe)])
-
-
-def notes_section(
-    facts: dict[str, Any],
-    evaluation: Evaluation | None,
-    checkpoint: UsedCheckpoint = LAST_CHECKPOINT,
-    folds: str = "",
-    sections: Iterable[str] = (),
-) -> Markup:
-    """Render the definitions of the metrics, the rule for empty masks, the checkpoint, the data and terms.
-
-    folds: describes the data and the seed of all folds; empty for a single run
-    sections: the other sections of the page, whose terms are explained
-    """
-    return render(
-        "notes",
-        data=folds or f"trained with {case_counts(facts)}, seed {facts.get('seed', 'unknown')}.",
-        is_folds=bool(folds),
-        has_volumes=evaluation is None or evaluation.has_volumes,
-        protocol="standard" if evaluation is None else evaluation.protocol,
-        checkpoint=checkpoint,
-        terms=terms_in(sections),
-    )
-
-
-def terms_in(sections: Iterable[str]) -> dict[str, str]:
-    """Return the explanations of the terms that occur in the text of rendered sections."""
-    text = TAG.sub(" ", " ".join(sections))
-    terms: dict[str, str] = vars(ENVIRONMENT.get_template("terms.html").module)["terms"]
-
-    def occurs(term: str) -> bool:
-        # the first letter of a sentence may be a capital letter
-        first = f"[{term[0].lower()}{term[0].upper()}]" if " " in term or term.isalpha() else term[0]
-        return re.search(rf"(?<![\w-]){first}{re.escape(term[1:])}(?![\w-])", text) is not None
-
-    return {term: meaning for term, meaning in terms.items() if occurs(term)}
 
 
 def case_counts(facts: dict[str, Any]) -> str:

@@ -13,15 +13,16 @@ from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, verdict_between
 from graftseg.reporting.cases import ReportedCase, cases_section, predicted_cases
 from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes
-from graftseg.reporting.facts import case_span, channels_of, fold_facts, notes_section, provenance_of, run_section
-from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
+from graftseg.reporting.facts import case_span, channels_of, fold_facts, provenance_of, run_section
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_remedy
+from graftseg.reporting.notes import notes_section
 from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, write_page
 from graftseg.reporting.results import Results, case_dice, mean, read_results, results_section, scores_view, unit_of
+from graftseg.reporting.run_files import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.text import typeset
 from graftseg.reporting.training import fold_curves_section
 from graftseg.training.cross_validation import HELD_OUT, CrossValidation

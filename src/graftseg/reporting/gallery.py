@@ -8,11 +8,11 @@ from typing import Any, TypeGuard
 from markupsafe import Markup
 
 from graftseg.core.phrases import class_name
-from graftseg.reporting.folder import Log, Snapshot, read_snapshot, snapshot_names
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
 from graftseg.reporting.pictures import Album, Pixels, Plane, label_layer, outline_layer
 from graftseg.reporting.rendering import render
+from graftseg.reporting.run_files import Log, Snapshot, read_snapshot, snapshot_names
 from graftseg.reporting.svg import evenly_spaced
 
 WATCHED = "X_watch_"  # prefix of the watched scans: the same unlabeled scans in all snapshots of a teacher

@@ -6,7 +6,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from graftseg.core.run_folder import RunFolder, fold_count
-from graftseg.evaluation.references import has_test_scans
+from graftseg.evaluation.testset import has_test_scans
 from graftseg.recipes.baseline import SUPERVISED, existing_baselines
 from graftseg.reporting.text import folder_name
 

@@ -13,7 +13,8 @@ from graftseg.core.phrases import class_name
 from graftseg.data.slices import gray_window
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.rendering import render
-from graftseg.reporting.viewer.collection import CaseReader, Collection, ViewedCase, collect, require_case
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import Collection, ViewedCase, collect, require_case
 from graftseg.reporting.viewer.volumes import as_nifti
 
 LAYERS = ("reference", "prediction", "uncertainty", "difference")

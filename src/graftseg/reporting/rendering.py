@@ -18,8 +18,8 @@ from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
 from graftseg.reporting import text
-from graftseg.reporting.folder import class_names
 from graftseg.reporting.missing import Missing
+from graftseg.reporting.run_files import class_names
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),

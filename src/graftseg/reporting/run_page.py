@@ -6,16 +6,17 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import existing_baselines
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import EvaluatedRun, baseline_dice, comparison_section, missed_classes, verdict_of
-from graftseg.reporting.facts import case_counts, channels_of, notes_section, provenance_of, run_facts, run_section
-from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
+from graftseg.reporting.facts import case_counts, channels_of, provenance_of, run_facts, run_section
 from graftseg.reporting.folds_page import render_folds
 from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
 from graftseg.reporting.missing import commands_for
+from graftseg.reporting.notes import notes_section
 from graftseg.reporting.notices import network_note, notices_of
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import SELF_CONTAINED, render, run_title, write_page
 from graftseg.reporting.results import read_results, results_section, used_checkpoint
+from graftseg.reporting.run_files import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.training import training_section
 
 

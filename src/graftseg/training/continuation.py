@@ -13,12 +13,13 @@ from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import FOLDS, METHODS, SEEDS, SINGLE_RUN, RunFolder
 from graftseg.core.types import Case
-from graftseg.data.dataset import Dataset, divide_labeled
+from graftseg.data.dataset import Dataset
+from graftseg.data.labeled_roles import divide_labeled
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import unchanged
 from graftseg.data.sources import Data, Sources, as_data
 from graftseg.data.store import Store, StoredCase, find_store, is_store, open_store
-from graftseg.evaluation.references import LABELS as TEST_LABELS
+from graftseg.evaluation.testset import LABELS as TEST_LABELS
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.ops.optimizers import Constant, Poly
 from graftseg.recipes.baseline import baseline_of, uses_unlabeled

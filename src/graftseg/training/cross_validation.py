@@ -37,8 +37,8 @@ from graftseg.evaluation.table_metrics import (
 )
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, missed_classes, verdict_between
 from graftseg.inference.ensemble import EXACT, select_weights
-from graftseg.inference.output_folder import PredictionSettings
 from graftseg.inference.predict_tasks import predict_in_tasks
+from graftseg.inference.prediction_settings import PredictionSettings
 from graftseg.training.unlabeled_use import unlabeled_use
 
 TABLE_METRICS = ("dice", "hd95")

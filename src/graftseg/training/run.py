@@ -16,11 +16,13 @@ from typing import Any
 import torch
 
 from graftseg.core import ranks
-from graftseg.core.devices import free_memory, hardware_name, versions
+from graftseg.core.devices import hardware_name
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import write_text
+from graftseg.core.memory import free_memory
 from graftseg.core.reading import sha256_of
 from graftseg.core.run_folder import SINGLE_RUN, RunFolder, read_log
+from graftseg.core.software import versions
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.layouts import read_layout

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.teacher_checks import MIN_SCANS, Decision, TeacherCheck
-from graftseg.data.fingerprint import pieces_of
+from graftseg.data.pieces import pieces_of
 
 MIN_VOLUME, MAX_VOLUME = 0.1, 10.0
 """Limits of a plausible volume of a class, relative to its median volume in the labels."""

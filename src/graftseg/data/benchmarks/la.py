@@ -9,7 +9,8 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
-from graftseg.data.benchmarks.files import entries_of, find_repeated, image_scan, label_scan, missing_case, read_h5
+from graftseg.data.benchmarks.case_lists import entries_of, find_repeated, missing_case
+from graftseg.data.benchmarks.h5 import image_scan, label_scan, read_h5
 from graftseg.data.dataset import Dataset, label_path
 from graftseg.data.folders import with_children
 from graftseg.data.scans import Scan

@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry, Split
-from graftseg.data.benchmarks.files import PUBLISHED, find_repeated, image_scan, label_scan, missing_case, read_list
+from graftseg.data.benchmarks.case_lists import PUBLISHED, find_repeated, missing_case, read_list
+from graftseg.data.benchmarks.h5 import image_scan, label_scan
 from graftseg.data.dataset import Dataset, label_path
-from graftseg.data.fingerprint import foreground_box
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
+from graftseg.data.pieces import foreground_box
 from graftseg.data.scans import Scan, read_geometry, read_label, read_scan, scan_stem
 
 Protocol = Literal["pancreas", "pancreas-62"]

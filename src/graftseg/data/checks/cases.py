@@ -1,4 +1,4 @@
-"""Checks of a single case: files, voxels, size, and the grids of image and label."""
+"""Checks of a single case: files, voxels, size, the grids of image and label, and images that look like labels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +12,13 @@ from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
 from graftseg.data.checks.labels import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
-from graftseg.data.labels import GRID_REMEDY, looks_like_labels, read_label_of
+from graftseg.data.labels import GRID_REMEDY
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
+from graftseg.data.swapped_files import looks_like_labels, read_label_of
 
-MIN_SIZE = 16  # smaller scans (along two axes) do not fit a network that downsamples several times
-ROUNDING = 0.1  # grids whose corners differ by less than this many voxels are considered equal up to header rounding
+MIN_SIZE = 16  # a scan that is smaller along two axes does not fit a network that downsamples several times
+ROUNDING = 0.1  # smaller distances between corners of two grids, in voxels, come from rounding in headers
 FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 
 
@@ -28,11 +29,12 @@ class CaseResult:
     case: Case
     summary: CaseFingerprint | None = None  # None if reading failed
     findings: list[Finding] = field(default_factory=list)
-    coarse: Floats | None = None  # to detect copies
+    coarse: Floats | None = None  # reduced scan, to detect copies
     thumbnail: Thumbnail | None = None
     geometry: Geometry | None = None
     is_labels: bool = False  # whether the image looks like a label map
-    centers: dict[int, float] = field(default_factory=dict)  # of classes, from left to right, on a common grid
+    centers: dict[int, float] = field(default_factory=dict)
+    """Center of each class, from 0 (left) to 1 (right). Empty if image and label lie on different grids."""
 
 
 def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseResult:
@@ -57,8 +59,9 @@ def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseR
     centers: dict[int, float] = {}
     if label is not None:
         findings += _guess_findings(case, label)
-        findings += (different := list(_grids(case.name, scan.geometry, label.geometry)))
-        centers = {} if different else left_right_centers(summary, label.array)
+        grid_findings = list(_grids(case.name, scan.geometry, label.geometry))
+        findings += grid_findings
+        centers = {} if grid_findings else left_right_centers(summary, label.array)
     islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
     voxel, shown = islands[0] if islands else None, None if label is None else label.array
     thumbnail = thumbnail_of(scan.array[0], shown, scan.geometry, voxel) if pictures else None

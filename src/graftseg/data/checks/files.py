@@ -7,12 +7,13 @@ from graftseg.core.errors import Code
 from graftseg.core.phrases import and_more, counted
 from graftseg.core.predictions import MANIFEST
 from graftseg.core.types import Case
-from graftseg.data import folders
 from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.dataset import Dataset
+from graftseg.data.folders import visible_entries
 from graftseg.data.grouping import nested_scans, scans_in
 from graftseg.data.labels import FIXABLE_LAYOUTS
 from graftseg.data.layouts import FOLDER_NAMES, misnamed_folders
+from graftseg.data.unsupported_files import CONVERSION_ADVICE, CONVERT_VOLUME, most_common_ending, unsupported_ending
 
 
 def file_findings(dataset: Dataset) -> Iterator[Finding]:
@@ -32,16 +33,16 @@ def _strays(dataset: Dataset) -> Iterator[Finding]:
             remedy = f"move the scans up into {Path(name).parent}, and remove the subfolder"
             yield Finding("warning", "scans in a subfolder are not used", name, counted(scans, "scan"), remedy)
     if strays := [name for name, scans in nested.items() if not scans]:
-        ending = folders.most_common_ending(strays)
-        first = next(name for name in strays if ending is None or folders.unsupported_ending(name) == ending)
-        remedy = f"{folders.CONVERT_VOLUME if ending is None else folders.CONVERSION_ADVICE[ending]}; or remove them"
+        ending = most_common_ending(strays)
+        first = next(name for name in strays if ending is None or unsupported_ending(name) == ending)
+        remedy = f"{CONVERT_VOLUME if ending is None else CONVERSION_ADVICE[ending]}; or remove them"
         yield Finding("warning", "files that are not scans are ignored", first, counted(len(strays), "file"), remedy)
 
 
 def _unused_folders(root: Path) -> Iterator[Finding]:
     """Report folders of scans that are not read, except for predictions and misspelled names, which are errors."""
     named = {root / name for name in FOLDER_NAMES} | misnamed_folders(root).keys()
-    for folder in folders.visible_entries(root):
+    for folder in visible_entries(root):
         if not folder.is_dir() or folder in named or (folder / MANIFEST).exists():
             continue
         if scans := scans_in(folder):

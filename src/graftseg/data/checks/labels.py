@@ -1,4 +1,4 @@
-"""Checks of label maps: empty maps, values without a class, gaps, classes without voxels, test labels, islands."""
+"""Checks of label maps: values, classes, test labels, islands, and mirrored label maps."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from graftseg.core.phrases import and_more, class_name, counted
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity
 from graftseg.data.dataset import Dataset
-from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, Pieces
+from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE, LabelProblem, class_problem, is_mask, value_problems
+from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20  # if a class has more islands than this in a label map, they are a warning, and otherwise a note
 SET_TO_ONE = "255 probably means 1 in this case: set 255 to 1 in this label map"

@@ -14,7 +14,8 @@ from graftseg.core.phrases import counted
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats import dicom_seg, rtstruct
 from graftseg.data.formats.dicom_members import is_dicom
-from graftseg.data.formats.dicom_planes import Mask, Planes, Structure, read_planes
+from graftseg.data.formats.dicom_planes import Planes, read_planes
+from graftseg.data.formats.dicom_structures import Mask, Structure
 from graftseg.data.formats.dicom_tags import AGAIN, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
 

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_planes import OTHER_IMAGE, SEGMENTS, TOLERANCE, Mask, Planes, Structure, structures_in
+from graftseg.data.formats.dicom_planes import OTHER_IMAGE, TOLERANCE, Planes
 from graftseg.data.formats.dicom_series import Slice, pixel_spacing, read_frames
+from graftseg.data.formats.dicom_structures import SEGMENTS, Mask, Structure, structures_in
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, value
 from graftseg.data.formats.scan import Floats, refuse_bytes
 

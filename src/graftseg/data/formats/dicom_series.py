@@ -20,7 +20,7 @@ from graftseg.data.formats.scan import Floats, Guess, Scan, lps_geometry, refuse
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}  # position and orientation: number of values by tag
-SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")  # without positions, in order of preference
+SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")  # read if positions are missing, the best first
 HEADER = ("Rows", "Columns", "InstanceNumber", "FrameOfReferenceUID", *SPACINGS, *SLICE_DISTANCES, *POSE)
 GAP = 1.5  # if a distance between slices exceeds ``GAP`` times the median distance, a slice is missing
 ONE_SERIES = "keep the slices of one series only"

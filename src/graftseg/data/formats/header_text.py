@@ -123,7 +123,7 @@ class VoxelFile:
     encoding: str  # raw, zlib, bzip2 or text
     dtype: np.dtype
     offset: int = 0  # end of the header
-    lines: int = 0  # to skip after the header
+    lines: int = 0  # number of lines to skip after the header
     skip: int = 0  # bytes to skip after these lines; -1: the voxels are the last bytes of the file
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_planes import ROIS, Mask, Planes, Structure, structures_in
+from graftseg.data.formats.dicom_planes import Planes
+from graftseg.data.formats.dicom_structures import ROIS, Mask, Structure, structures_in
 from graftseg.data.formats.dicom_tags import AGAIN, number, numbers, read_tags, value
 from graftseg.data.formats.scan import Floats
 

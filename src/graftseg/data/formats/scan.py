@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
+from graftseg.core.memory import free_memory
 from graftseg.core.phrases import and_more
 from graftseg.core.reading import read_start
 from graftseg.core.types import Geometry

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from graftseg.core.devices import devices, versions
+from graftseg.core.devices import devices
 from graftseg.core.errors import Code, UserError
+from graftseg.core.software import versions
 from graftseg.data.store import open_store
 from graftseg.experiments.speed import package_step, usual
-from graftseg.experiments.speed.stopwatch import PHASES, Split, peak_memory
+from graftseg.experiments.speed.instruments import PHASES, Split, peak_memory
 from graftseg.experiments.speed.subject import Subject, self_training_stage, subject_of, synthetic_store
 from graftseg.experiments.speed.usual import WORKERS, Files, import_h5py, usual_batches
 from graftseg.methods import METHODS

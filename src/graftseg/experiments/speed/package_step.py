@@ -11,7 +11,7 @@ import torch
 from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
-from graftseg.experiments.speed.stopwatch import Mark, Split, Stopwatch
+from graftseg.experiments.speed.instruments import Mark, Split, Stopwatch
 from graftseg.experiments.speed.subject import Subject
 from graftseg.methods import Method
 from graftseg.methods.teachers import SelfTraining

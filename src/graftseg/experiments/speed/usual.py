@@ -28,7 +28,7 @@ from graftseg.core.types import Batch, Labeled, halves
 from graftseg.data.augment import AugmentSettings, crop_padding
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.store import Store, StoredCase
-from graftseg.experiments.speed.stopwatch import Split, Stopwatch, synchronized_time
+from graftseg.experiments.speed.instruments import Split, Stopwatch, synchronized_time
 from graftseg.experiments.speed.subject import Subject
 from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, make_teacher

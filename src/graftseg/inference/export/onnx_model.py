@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, write_json
 from graftseg.core.packages import import_optional
 from graftseg.core.progress import silence
 from graftseg.core.reading import read_bytes, sha256_of
+from graftseg.core.software import versions
 from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.export import Request
 from graftseg.inference.export.weights import tensor_checksum

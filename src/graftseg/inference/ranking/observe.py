@@ -1,4 +1,4 @@
-"""Measurements of a scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
+"""Measurements of one scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans_to_predict import check_channels
+from graftseg.inference.averaging import flipped, mean_of
 from graftseg.inference.label_maps import clean_labels, decide_labels, may_be_foreground
 from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.resampling import stretched, stretched_slabs
-from graftseg.inference.segments import flipped, mean_of
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
 from graftseg.ops.components.host import number_components
 

@@ -22,10 +22,9 @@ from graftseg.core.tasks import LOCAL, Executor, open_executor
 from graftseg.data.store import find_store
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.ranking import DEFAULT_ORDER, Order
+from graftseg.inference.ranking.coverage import Place, cover
 from graftseg.inference.ranking.features import (
     Floats,
-    Place,
-    cover,
     distance_to_labeled,
     scale_measures,
     similar_above,

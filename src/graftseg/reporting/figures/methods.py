@@ -16,9 +16,9 @@ from graftseg.data.slices import Cut, gray_window, to_gray
 from graftseg.reporting.cases import CaseArrays, predicted_cases, read_arrays
 from graftseg.reporting.figures import drawing
 from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
-from graftseg.reporting.folder import class_names
 from graftseg.reporting.pictures import label_layer, rgb_table
 from graftseg.reporting.results import Results, case_dice, read_results
+from graftseg.reporting.run_files import class_names
 
 MethodsView = Literal["slices", "surfaces", "both"]
 HEAD = ("case", "rank", "run", "Dice %")

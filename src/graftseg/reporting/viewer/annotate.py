@@ -11,11 +11,12 @@ from graftseg.data.annotation import AnnotationFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.store import find_store, open_store
 from graftseg.reporting.viewer.annotation_routes import AnnotationRoutes
-from graftseg.reporting.viewer.annotator import Annotator, Suggestions
+from graftseg.reporting.viewer.annotator import Annotator
 from graftseg.reporting.viewer.collection import require_case
 from graftseg.reporting.viewer.launch import remembered_address, require_front_end, serve
 from graftseg.reporting.viewer.retraining import Retraining
 from graftseg.reporting.viewer.server import Viewer, create_app
+from graftseg.reporting.viewer.suggestions import Suggestions
 from graftseg.reporting.viewer.view import report_of
 
 

@@ -1,4 +1,4 @@
-"""HTTP routes of the annotation: open a case, add strokes, finish a case, and continue the training."""
+"""HTTP routes of the annotation: lease and open a case, add strokes, finish a case, and continue the training."""
 
 from collections.abc import Callable
 from threading import Lock

@@ -1,4 +1,4 @@
-"""Start the viewer: choose a port, print the address, open the browser, and serve until Ctrl-C."""
+"""Start the viewer: choose or remember the port, print the address, open the browser, and serve until Ctrl-C."""
 
 import json
 import logging

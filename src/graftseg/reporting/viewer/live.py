@@ -23,9 +23,9 @@ from graftseg.core.reading import open_regular
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.slices import to_gray
 from graftseg.recipes.recipe import Recipe, load_recipe
-from graftseg.reporting.folder import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Pixels, encode_png, rgb_table
+from graftseg.reporting.run_files import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
 
 MAX_POINTS = 400  # largest number of points of a curve in one message
 POLL_SECONDS = 1.0  # time between two reads of the files of the run

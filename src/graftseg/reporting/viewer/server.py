@@ -21,7 +21,8 @@ from graftseg.data.slices import gray_window
 from graftseg.inference.label_maps import LEVELS
 from graftseg.reporting.rendering import slider_script
 from graftseg.reporting.viewer.access import Access, Gate
-from graftseg.reporting.viewer.collection import CaseReader, Collection, ViewedCase
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import Collection, ViewedCase
 from graftseg.reporting.viewer.volumes import Turn, center_slices, nifti_parts, nifti_size, shown_type
 
 STATIC = Path(__file__).with_name("static")  # the front end, built by ``make web``

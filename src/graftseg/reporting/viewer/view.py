@@ -17,7 +17,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import own_baseline
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.viewer.access import Access
-from graftseg.reporting.viewer.collection import CaseReader, collect, require_case
+from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.collection import collect, require_case
 from graftseg.reporting.viewer.launch import listen, require_front_end, serve
 from graftseg.reporting.viewer.live import live_routes
 from graftseg.reporting.viewer.server import Viewer, create_app

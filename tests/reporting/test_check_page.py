@@ -14,7 +14,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import write_phantoms
 from graftseg.data.scans import read_label, write_label
 from graftseg.data.slices import Thumbnail
-from graftseg.reporting.scans_page import render_check
+from graftseg.reporting.check_page import render_check
 
 SECTIONS = ["findings", "scan-comparison", "spacing", "classes", "pictures", "labels"]
 HOSTILE_NAME = 'case<script>alert("1")</script>'

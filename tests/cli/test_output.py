@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from graftseg import api
 from graftseg.cli.app import app
-from graftseg.cli.messages import as_user_error, say, wants_json
+from graftseg.cli.output import as_user_error, say, wants_json
 from graftseg.core.errors import Code, StoppedError
 
 

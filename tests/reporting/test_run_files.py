@@ -7,8 +7,8 @@ from report_fakes import write_log, write_snapshots
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.reporting import folder
-from graftseg.reporting.folder import (
+from graftseg.reporting import run_files
+from graftseg.reporting.run_files import (
     Log,
     Stage,
     read_curves,
@@ -127,6 +127,6 @@ def test_a_snapshot_cannot_be_larger_than_the_limit(tmp_path: Path, monkeypatch:
     path = tmp_path / "000001.npz"
     np.savez_compressed(path, X=np.zeros((100, 100)))
     assert read_snapshot(path).arrays["X"].shape == (100, 100)
-    monkeypatch.setattr(folder, "MAX_SNAPSHOT_BYTES", 1000)
+    monkeypatch.setattr(run_files, "MAX_SNAPSHOT_BYTES", 1000)
     with user_error(Code.DAMAGED_FILE, path):
         read_snapshot(path)

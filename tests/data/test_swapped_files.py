@@ -10,9 +10,9 @@ from graftseg.core.errors import Code
 from graftseg.core.types import Case
 from graftseg.data.check import Finding
 from graftseg.data.dataset import Dataset
-from graftseg.data.labels import read_label_of
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import Scan, read_scan, write_scan
+from graftseg.data.swapped_files import read_label_of
 from user_errors import user_error
 
 WHAT = "the label map looks like an image, and its image looks like a label map"

@@ -1,4 +1,4 @@
-"""Errors and warnings on stderr: plain sentences or, with --json, one JSON object per line."""
+"""Output of the commands: results on stdout, and errors and warnings on stderr, with --json as JSON."""
 
 import errno
 import json
@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
+from typing import Any
 
 import typer
 
@@ -22,8 +23,8 @@ except ModuleNotFoundError:  # before 0.29 typer raised click's exceptions
 
 RUN_AGAIN = "run the same command again"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-OF_ONE_RANK = (Code.RANK_LOST, Code.OUT_OF_MEMORY, Code.DAMAGED_FILE, Code.READ_FAILED)
-"""Errors that one of several ranks may have alone."""
+MAY_DIFFER_BY_RANK = (Code.RANK_LOST, Code.OUT_OF_MEMORY, Code.DAMAGED_FILE, Code.READ_FAILED)
+"""Errors that a single rank may have. They are printed by every rank, and all other errors by rank 0 only."""
 _as_json = False
 
 
@@ -40,6 +41,7 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
     handler = _JsonLog(logging.WARNING)
+    # without other handlers, logging prints warnings with this one
     last_resort = logging.lastResort or logging.NullHandler()
     last_resort.setFormatter(_VisibleLog())
     if as_json:
@@ -67,17 +69,47 @@ class _VisibleLog(logging.Formatter):
 
 
 def say(text: object, *, nl: bool = True) -> None:
-    """Print a result to stdout, with hidden characters as escapes. Of several ranks, only rank 0 prints."""
+    """Print a result to stdout, with hidden characters as escapes. Only rank 0 prints."""
     if is_first():
         typer.echo(visible(str(text)), nl=nl)
+
+
+def print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    """Print nested plain values as YAML or JSON."""
+    if as_json:
+        say(json.dumps(facts, indent=2))
+        return
+    import yaml
+
+    say(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=120), nl=False)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table that fits the terminal. Without a terminal, separate the cells by tabs. Only rank 0 prints."""
+    if not is_first():
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from graftseg.core.text_tables import format_table
+
+    console = Console()
+    if not console.is_terminal:
+        for row in (head, *rows):
+            say("\t".join(map(in_one_line, row)))
+        return
+    table = format_table(head, rows, console.width)
+    for lines, style in ((table.head, "bold"), (table.body, "")):
+        for line in lines:
+            console.print(Text(line, style=style), soft_wrap=True)
 
 
 def print_error(error: UserError) -> None:
     """Print an error: ``graftseg: WHERE: FINDING; REMEDY. [CODE]`` or an object with these four fields.
 
-    Of several ranks, only rank 0 prints errors that all ranks have.
+    Errors that all ranks have are printed by rank 0 only.
     """
-    if not is_first() and error.code not in OF_ONE_RANK:
+    if not is_first() and error.code not in MAY_DIFFER_BY_RANK:
         return
     typer.echo(json.dumps(error.to_json()) if _as_json else f"graftseg: {error}", err=True)
 

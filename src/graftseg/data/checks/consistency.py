@@ -1,12 +1,9 @@
-"""Compare cases with one another, and labeled with unlabeled or test scans: axes, channels, intensities, spacing."""
+"""Consistency of the cases of a data set: axes, channels, orientations, intensities and spacing."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from math import inf
 from statistics import multimode
-from typing import Any, Literal
 
 import numpy as np
 
@@ -15,7 +12,7 @@ from graftseg.core.phrases import counted
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding
 from graftseg.data.dataset import Dataset, ScanFiles
-from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint, intensity_shift
+from graftseg.data.fingerprint import CaseFingerprint
 from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grid import grid_difference
 
@@ -27,20 +24,6 @@ AIR_LIMIT = -200.0  # HU; a CT scan with a lower value contains air, as ``offset
 ZERO_TOLERANCE = 100.0  # without the rescale intercept, the lowest value of CT is within this distance of 0
 TISSUE_LIMIT = 700.0  # without the rescale intercept, the highest value of CT is above this (water: about 1000)
 MAX_CHANNELS = 8  # more scans with the same name prefix are slices, time frames or visits, not channels
-Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
-Other = Literal["unlabeled", "test"]
-MIN_CASES = 3  # minimum number of cases in each of the two splits to call them similar
-MIN_TOTAL = 4  # minimum number of all cases to report a difference
-SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
-SENTENCES: dict[Kind, str] = {
-    "alike": "Labeled and {other} scans {can}: spacing and intensities are similar.",
-    "scaled": "Labeled and {other} scans {can}. They differ in brightness or intensity range, but "
-    "normalizing each scan corrects this.",
-    "apart": "The {other} scans seem to come from another scanner or protocol: {reasons}.",
-    "too few": "Too few scans to compare labeled with {other} scans: {numbers}.",
-    "alone": "Nothing to compare: {numbers} scans.",
-}
-CAN: dict[Other, str] = {"unlabeled": "can be used together", "test": "fit together"}
 
 
 def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -181,100 +164,3 @@ def _channel_pairs(
         if grid_difference(cases[0][1], cases[1][1]) is None:
             first, second = sorted((case for case, _ in cases), key=lambda case: case.split)
             yield first.name, second.name
-
-
-@dataclass(frozen=True)
-class Likeness:
-    """Similarity of labeled scans and scans of the split ``other``. A shift above 1 is larger than chance explains."""
-
-    kind: Kind
-    sentence: str
-    stored: float = 0.0  # intensity shift before z-score normalization
-    standardised: float = 0.0  # intensity shift after it
-    spacing: tuple[float, ...] = ()  # shift of the voxel spacing along each canonical axis
-    labeled_spacing: tuple[float, ...] = ()  # medians in mm
-    other_spacing: tuple[float, ...] = ()
-    other: Other = "unlabeled"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values. JSON does not support infinite shifts, so they become None."""
-        content = {name: None if value == inf else value for name, value in asdict(self).items()}
-        del content["other"]
-        return content | {f"{self.other}_spacing": content.pop("other_spacing")}
-
-
-def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likeness:
-    """Compare the labeled cases with the cases of another split."""
-    labeled, others = summaries.of("labeled"), summaries.of(other)
-    numbers = f"{len(labeled)} labeled and {len(others)} {other}"
-    if not labeled or not others:
-        return Likeness("alone", SENTENCES["alone"].format(numbers=numbers), other=other)
-    if len({(len(case.shape), len(case.mean)) for case in labeled + others}) > 1:
-        return Likeness("apart", _not_comparable(summaries), other=other)
-    stored, standardized = (intensity_shift(labeled, others, standardized=after) for after in (False, True))
-    spacing, medians = spacing_shift(labeled, others), (_median_spacing(labeled), _median_spacing(others))
-    measured = Likeness("alike", "", stored, standardized, spacing, *medians, other)
-    reasons = ["their contrast differs"] if measured.standardised > SHIFT_LIMIT else []
-    reasons += ["their spacing differs"] if max(measured.spacing) > SHIFT_LIMIT else []
-    kind: Kind = "apart" if reasons else "scaled" if measured.stored > SHIFT_LIMIT else "alike"
-    is_small = min(len(labeled), len(others)) < MIN_CASES
-    if len(labeled) + len(others) < MIN_TOTAL or (kind == "alike" and is_small):
-        kind = "too few"
-    sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons), other=other, can=CAN[other])
-    offset_scans = {finding.where for finding in offset_findings(labeled + others)}
-    if kind == "alike" and offset_scans:
-        scans = counted(len(offset_scans), "scan")
-        sentence = f"Spacing and intensities are similar, except for {scans} that may lack a rescale intercept."
-    return replace(measured, kind=kind, sentence=sentence)
-
-
-def _not_comparable(summaries: Fingerprint) -> str:
-    """Return a sentence on the scans with other numbers of axes or channels. It is the same for all splits."""
-    numbers = [(len(case.shape), len(case.mean)) for case in summaries.cases]
-    usual = min(multimode(numbers))
-    odd = [case.name for case, number in zip(summaries.cases, numbers, strict=True) if number != usual]
-    which = f"{odd[0]} has" if len(odd) == 1 else f"{len(odd)} of {len(numbers)} scans, such as {odd[0]}, have"
-    return f"The splits cannot be compared: {which} another number of axes or channels than the other scans."
-
-
-def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> tuple[float, ...]:
-    r"""Return the spacing shift between two groups along each canonical axis, divided by the tolerated shift.
-
-    .. math:: \frac{|S_L - S_U|}{\log 1.1 + 5 b \sqrt{1/n + 1/m}}
-
-    There are n labeled and m unlabeled cases. :math:`s_i` is the logarithm of the spacing of case i along the axis.
-    :math:`S_L` and :math:`S_U` are the medians of the two groups. b is the sum over all cases of the distance between
-    :math:`s_i` and the median of its group, divided by n + m - 2.
-
-    Differences below 10 %, or within the variation of a group, give a shift below 1.
-    """
-    groups = [np.log([case.canonical_spacing for case in group]) for group in (labeled, unlabeled)]
-    centers = [np.median(group, axis=0) for group in groups]
-    distances = np.concatenate([np.abs(group - center) for group, center in zip(groups, centers, strict=True)])
-    between = distances.sum(axis=0) / max(1, len(distances) - 2)
-    tolerance = np.log(SPACING_SLACK) + 5 * between * np.sqrt(1 / len(labeled) + 1 / len(unlabeled))
-    return tuple(float(shift) for shift in np.abs(centers[0] - centers[1]) / tolerance)
-
-
-def shift_findings(summaries: Fingerprint, likeness: Likeness) -> Iterator[Finding]:
-    """Report intensity and spacing shifts between labeled scans and the compared split."""
-    if not likeness.spacing:
-        return
-    groups = f"labeled and {likeness.other} scans"
-    is_testable = len(summaries.of("labeled") + summaries.of(likeness.other)) >= MIN_TOTAL
-    if is_testable and max(likeness.stored, likeness.standardised) > SHIFT_LIMIT:
-        what = f"{groups} differ in brightness or range; normalizing each scan corrects this"
-        if likeness.standardised > SHIFT_LIMIT:
-            what = f"{groups} differ in contrast; normalizing each scan does not correct this"
-        size = f"shift {likeness.stored:.1f} as stored, {likeness.standardised:.1f} after z-scores (chance: up to 1)"
-        remedy = "check that all scans come from the same scanner type and protocol"
-        yield Finding("warning", what, groups, size, remedy)
-    if max(likeness.spacing) > SHIFT_LIMIT and likeness.kind != "too few":
-        axis = likeness.spacing.index(max(likeness.spacing))
-        size = f"median {likeness.labeled_spacing[axis]:.2f} mm and {likeness.other_spacing[axis]:.2f} mm"
-        remedy = "resample to one spacing when preparing, and check that all scans come from the same protocol"
-        yield Finding("warning", f"{groups} differ in spacing", groups, size, remedy)
-
-
-def _median_spacing(cases: Sequence[CaseFingerprint]) -> tuple[float, ...]:
-    return tuple(float(step) for step in np.median([case.canonical_spacing for case in cases], axis=0))
