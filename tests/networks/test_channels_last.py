@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import NetworkName, NetworkSettings, build_network, dimensions_of
-from graftseg.networks.channels_last import channels_last, with_channels_last_gradient
+from graftseg.networks.channels_last import channels_last, keep_gradient_channels_last
 
 
 def has_channels_last(x: Tensor) -> bool:
@@ -22,10 +22,10 @@ def test_values_stay_and_channels_are_last(channels: int, space: tuple[int, ...]
 
 def test_gradient_has_channels_last() -> None:
     x, gradients = torch.randn(2, 3, 4, 6, 2, requires_grad=True), list[Tensor]()
-    features = x * 1
+    features = keep_gradient_channels_last(x * 1)
     features.register_hook(gradients.append)  # type: ignore[no-untyped-call]
     weight = torch.randn(2, 3, 4, 6, 2)
-    (with_channels_last_gradient(features) * weight).sum().backward()  # type: ignore[no-untyped-call]
+    (features * weight).sum().backward()  # type: ignore[no-untyped-call]
     assert torch.equal(gradients[0], weight) and has_channels_last(gradients[0])
 
 

@@ -5,7 +5,6 @@ channel, whose strides fit both layouts, and the gradient of the logits.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,20 +28,11 @@ def empty_channels_last(like: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.empty(tuple(shape), device=like.device, dtype=like.dtype, memory_format=_layout(len(shape)))
 
 
-def with_channels_last_gradient(x: Tensor) -> Tensor:
-    """Return ``x``, whose gradient will have channels last."""
-    y: Tensor = _ChannelsLastGradient.apply(x)  # type: ignore[no-untyped-call]
-    return y
-
-
-class _ChannelsLastGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return channels_last(gradients[0])
+def keep_gradient_channels_last(x: Tensor) -> Tensor:
+    """Return ``x``, whose gradient on a CPU will have channels last."""
+    if x.requires_grad and not x.is_cuda:
+        x.register_hook(channels_last)  # type: ignore[no-untyped-call]
+    return x
 
 
 def _layout(axes: int) -> torch.memory_format:

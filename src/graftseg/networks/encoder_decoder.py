@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
-from graftseg.networks.channels_last import channels_last, with_channels_last_gradient
+from graftseg.networks.channels_last import channels_last, keep_gradient_channels_last
 from graftseg.networks.interpolation import Upsampling
 from graftseg.networks.layers import replace_relus
 
@@ -129,7 +129,7 @@ class Extensible(EncoderDecoder):
     def decode(self, skips: list[Tensor]) -> Tensor:
         """Return features ``(B, width, *space)`` at full resolution."""
         features = super().decode(skips)
-        return with_channels_last_gradient(features) if self._is_channels_last else features
+        return keep_gradient_channels_last(features) if self._is_channels_last else features
 
     def add_coarse_heads(self) -> None:
         """Add a head at every decoder level below full resolution, for deep supervision."""
