@@ -38,6 +38,7 @@ from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_c
 from graftseg.training.learning_check import check_learned, warnings_of
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
+from graftseg.training.resumed_scans import check_resumed_scans
 from graftseg.training.selection import (
     Selector,
     build_selector,
@@ -201,7 +202,9 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, earlier: Path | None) -> 
     if is_store(data):
         return open_store(data)
     if run.exists:
-        return _own_store(run)
+        store = _own_store(run)
+        check_resumed_scans(recipe, data, run, store)
+        return store
     layout = read_layout(data)
     check_scored(recipe, layout)
     check_training_dice(recipe, None, layout.root)
