@@ -85,6 +85,12 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     return values
 
 
+def turning_condition(image: Geometry, label: Geometry) -> str:
+    """Return when it is right to turn the axes of a label map to those of its image, and the alternative, if any."""
+    condition = "right if the header of the label map is right; compare the picture"
+    return f"{condition}; if it is wrong, copy the header of the image" if image.shape == label.shape else condition
+
+
 def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None:
     """Refuse invalid values of a label map."""
     listed_in = "dataset.json" if isinstance(dataset.reader, ScanFiles) else ""
