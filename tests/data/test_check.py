@@ -362,7 +362,12 @@ def test_orientations_that_are_mixed(root: Path) -> None:
     put(root, "imagesUn/u9", image(40), flipped)
     finding = only(root)
     assert (finding.severity, finding.what, finding.where) == ("note", "orientations are mixed", "u9")
-    assert finding.size == "LAS instead of RAS, in 1 of 7 volumes"
+    assert finding.size == "1 of 7 volumes differs from RAS: 1 LAS"
+    for name, signs in (("v7", (-1.0, -1.0)), ("v8", (-1.0, -1.0)), ("v9", (1.0, -1.0))):
+        rows = ((signs[0], 0.0, 0.0, 0.0), (0.0, signs[1], 0.0, 0.0), *geometry().affine[2:])
+        put(root, f"imagesUn/{name}", image(int(name[1]) + 50), Geometry(SHAPE, rows))
+    finding = only(root)
+    assert finding.size == "4 of 10 volumes differ from RAS: 2 LPS, 1 LAS, 1 RPS"
 
 
 def test_intensities_on_very_different_scales(root: Path) -> None:

@@ -41,6 +41,14 @@ def test_an_image_whose_label_map_is_missing(root: Path) -> None:
     assert finding.cases == ("l3", "l4", "l5")
 
 
+def test_a_label_map_without_an_image_does_not_hide_an_image_without_a_label_map(root: Path) -> None:
+    put(root, "imagesTr/l3", image(3))
+    put(root, "labelsTr/other", label(1, 1, 2))
+    found = check(read_layout(root), workers=1)
+    assert [(one.severity, one.where) for one in found] == [("error", "labelsTr/other.nii.gz"), ("warning", "l3")]
+    assert (found[1].size, found[1].cases) == ("1 of 4 images", ("l3",))
+
+
 def test_a_label_map_of_an_unlabeled_image_does_not_make_the_others_missing(root: Path) -> None:
     put(root, "labelsTr/u0", label(1, 1, 2))
     assert check(read_layout(root), workers=1) == []

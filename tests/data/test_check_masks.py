@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 from check_fakes import check, image, label, make_scans, put
 
-from graftseg.data.check import Finding
+from graftseg.data.check import Finding, examine
 from graftseg.data.checks.labels import SET_TO_ONE
+from graftseg.data.fix import write_fixed_copy
 from graftseg.data.layouts import read_layout
 
 
@@ -21,6 +22,28 @@ def test_one_label_map_with_255_instead_of_1(tmp_path: Path, has_list: bool) -> 
     if not has_list:
         (root / "dataset.json").unlink()
     assert about_value_255(root).remedy == SET_TO_ONE
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+def test_the_fixed_copy_gives_the_same_advice(tmp_path: Path, has_list: bool) -> None:
+    root = make_scans(tmp_path / "data")
+    put(root, "labelsTr/l1", label(255, 2))
+    if not has_list:
+        (root / "dataset.json").unlink()
+    dataset = read_layout(root)
+    done = write_fixed_copy(dataset, examine(dataset, workers=1).fingerprint, tmp_path / "out")
+    (reason,) = done.left
+    assert (done.folder, done.values) == (None, {})
+    assert "set 255 to 1" in reason and "to 0" not in reason
+
+
+def test_255_that_means_1_is_no_class_to_test(tmp_path: Path) -> None:
+    root = make_scans(tmp_path)
+    (root / "dataset.json").unlink()
+    put(root, "labelsTr/l1", label(255, 2))
+    put(root, "imagesTs/t", image(20))
+    put(root, "labelsTs/t", label(1, 2))
+    assert [finding.remedy for finding in check(read_layout(root), workers=1)] == [SET_TO_ONE]
 
 
 @pytest.mark.parametrize("values", [(255, 1, 2), (255,)])

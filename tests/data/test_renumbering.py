@@ -32,6 +32,8 @@ def test_a_mask_of_0_and_255(classes: dict[int, str], found: list[dict[int, int]
     ("classes", "found", "word"),
     [
         ({}, maps({0, 1, 255}), "255 occurs with other label values"),
+        ({}, maps({0, 1, 2}, {0, 2, 255}), "255 probably means 1"),
+        (NAMED, maps({0, 1}, {0, 1}, {0, 255}, {0, 7}), "the label value 7 has no class"),
         ({}, maps({0, 2}, {0, 255}), "255 occurs with other label values"),
         (NAMED, maps({0, 1, 255}), "the label value 255 has no class"),
         (NAMED, maps({0, 7}), "the label value 7 has no class"),

@@ -16,7 +16,8 @@ from graftseg.data.swapped_files import read_label_of
 from user_errors import user_error
 
 WHAT = "the label map looks like an image, and its image looks like a label map"
-REMEDY = "if the folders imagesTr and labelsTr are swapped, exchange their names"
+REMEDY = "exchange these two files, or the names of the folders imagesTr and labelsTr if all pairs are swapped"
+FOLDERS_REMEDY = "if the folders imagesTr and labelsTr are swapped, exchange their names"
 
 
 def findings(root: Path) -> list[Finding]:
@@ -51,6 +52,13 @@ def test_swapped_volumes(tmp_path: Path, scale: float) -> None:
         write_scan(tmp_path / f"labelsTr/l{number}.nii.gz", (image(number) - 100).round() * scale, geometry())
         write_scan(tmp_path / f"imagesTr/l{number}.nii.gz", label(1, 1, 2), geometry())
     assert [finding.what for finding in findings(tmp_path) if finding.severity == "error"] == [WHAT] * 3
+
+
+def test_one_swapped_pair_is_exchanged_before_the_folders(tmp_path: Path) -> None:
+    make_scans(tmp_path)
+    write_scan(tmp_path / "labelsTr/l1.nii.gz", image(1).round(), geometry())
+    write_scan(tmp_path / "imagesTr/l1.nii.gz", label(1, 1, 2), geometry())
+    assert errors(tmp_path) == [("labelsTr/l1.nii.gz", WHAT, REMEDY)]
 
 
 @pytest.fixture
@@ -92,7 +100,7 @@ def test_swapped_test_folders_are_recognized_by_channel_numbers(tested: Path) ->
     """All names are wrong, but there is one error."""
     swap_tests(tested)
     ((where, what, remedy),) = errors(tested)
-    assert (where, remedy) == ("labelsTs/t0_0000.nii.gz", REMEDY.replace("Tr", "Ts"))
+    assert (where, remedy) == ("labelsTs/t0_0000.nii.gz", FOLDERS_REMEDY.replace("Tr", "Ts"))
     assert what.startswith("the label maps have a channel number")
 
 

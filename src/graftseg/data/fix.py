@@ -22,7 +22,7 @@ from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
 from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reorientation, to_grid
 from graftseg.data.grouping import CHANNEL, cases_of_name
-from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
+from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber, turning_condition
 from graftseg.data.layouts import FOLDER_NAMES
 
 CLASS_LIST = "dataset.json"
@@ -76,11 +76,12 @@ class FixedCopy:
 def write_fixed_copy(
     dataset: Dataset, summaries: Fingerprint, out: Path, broken: dict[str, str] | None = None
 ) -> FixedCopy:
-    """Write a copy of a data set with the same layout into ``out``, and fix all unambiguous problems.
+    """Write a copy of a data set with the same layout into ``out``, and fix its geometry and label values.
 
     - A label map or channel whose grid differs from its image by less than a tenth of a voxel gets the geometry of the
       image. Its voxels are unchanged.
     - A label map at the place of its image, but stored in another orientation, gets the orientation of the image.
+      This is right if its header is right.
     - Label values with gaps become 0, 1, 2, ..., also in the class list.
     - Masks of 0 and 255 become masks of 0 and 1.
     - ``broken`` cases and files, given with the reasons, are left out. If there are any, files in the folders of scans
@@ -155,7 +156,8 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering) ->
     grid = lossless_reorientation(label_grid, image, ROUNDING)
     if grid is not None:
         geometry = image
-        descriptions.append(f"axes turned from {axis_codes(label_grid)} to {axis_codes(image)}, as in the image")
+        turned = f"axes turned from {axis_codes(label_grid)} to {axis_codes(image)}, as in the image"
+        descriptions.append(f"{turned} ({turning_condition(image, label_grid)})")
     elif differs_by_rounding(image, label_grid):
         geometry = image
         descriptions.append(_geometry_change("the image", image, label_grid))

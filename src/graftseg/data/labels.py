@@ -19,6 +19,7 @@ LARGEST_VALUE = 254  # the largest label value of a class
 MASK_VALUE = 255  # foreground value of masks from image editors
 FIXABLE_LAYOUTS = ("nnunet", "msd")  # layouts that ``check --fix`` can copy
 GRID_REMEDY = "resample the label to the image's grid or correct the header of the label"
+MEANS_ONE = "255 probably means 1 in the only label map that contains it: set 255 to 1 in this label map"
 EMPTY_LABELS_REMEDY = "check the label maps of the labeled scans"
 
 
@@ -85,6 +86,12 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     return values
 
 
+def turning_condition(image: Geometry, label: Geometry) -> str:
+    """Return when it is right to turn the axes of a label map to those of its image, and the alternative, if any."""
+    condition = "right if the header of the label map is right; compare the picture"
+    return f"{condition}; if it is wrong, copy the header of the image" if image.shape == label.shape else condition
+
+
 def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None:
     """Refuse invalid values of a label map."""
     listed_in = "dataset.json" if isinstance(dataset.reader, ScanFiles) else ""
@@ -97,6 +104,15 @@ def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None
 def is_mask(values: Collection[int]) -> bool:
     """Return whether these are the values of a mask of 0 and 255."""
     return MASK_VALUE in values and set(values) <= {0, MASK_VALUE}
+
+
+def mask_instead_of_one(counts: Sequence[dict[int, int]]) -> int | None:
+    """Return the index of the only label map with 255 and without 1, or None. All others not empty must have 1."""
+    masks = [index for index, label_map in enumerate(counts) if MASK_VALUE in label_map]
+    others = [label_map for label_map in counts if MASK_VALUE not in label_map and set(label_map) != {0}]
+    if len(masks) == 1 and 1 not in counts[masks[0]] and others and all(1 in label_map for label_map in others):
+        return masks[0]
+    return None
 
 
 def mask_remedy(where: str | Path) -> str:
@@ -144,13 +160,18 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     are_masks = set(classes) in (set(), {0, 1}) and all(set(label_map) in masks for label_map in counts)
     if not _consecutive(present | {0}) and MASK_VALUE in present and are_masks:
         return Renumbering({0: 0, 1: 1, MASK_VALUE: 1}, {})
+    is_one = mask_instead_of_one(counts) is not None
     if classes:
         if unlisted := sorted(present - classes.keys()):
+            if unlisted == [MASK_VALUE] and is_one:
+                return MEANS_ONE
             return f"the label value {unlisted[0]} has no class: name it in dataset.json or correct the label maps"
         return None if _consecutive(classes) else _in_order(classes)
     if _consecutive(present | {0}):
         return None
     if MASK_VALUE in present:
+        if is_one:
+            return MEANS_ONE
         return "255 occurs with other label values: name it in dataset.json, or set these voxels to 0"
     return _in_order({value: f"label {value}" if value else "background" for value in present | {0}})
 

@@ -72,7 +72,8 @@ def _sample(voxels: NDArray[Any]) -> NDArray[Any]:
 
 def _swapped(path: Path, image: Path) -> UserError:
     finding = "the label map looks like an image, and its image looks like a label map"
-    remedy = f"if the folders {image.parent.name} and {path.parent.name} are swapped, exchange their names"
+    folders = f"{image.parent.name} and {path.parent.name}"
+    remedy = f"exchange these two files, or the names of the folders {folders} if all pairs are swapped"
     return UserError(Code.LABEL_INVALID, path, finding, remedy)
 
 

@@ -17,6 +17,7 @@ from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grid import grid_difference
 
 SPACING_FACTOR = 2.0  # a spacing that differs from the median by a larger factor is reported
+MAX_CODES = 6  # number of orientations that are listed, the most frequent first
 SCALE_FACTOR = 20.0  # intensity ranges that differ by a larger factor are reported
 THICK_SLICES = 3.0  # volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices
 SLICES_LAST = ("ASR", "RSA", "RAS")  # the last axis is right-left, anterior-posterior and superior-inferior
@@ -61,7 +62,11 @@ def _orientations(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     codes = {case.name: case.orientation for case in cases if len(case.shape) == 3}
     usual = min(multimode(codes.values()), default="")
     if odd := tuple(name for name, code in codes.items() if code != usual):
-        size = f"{codes[odd[0]]} instead of {usual}, in {len(odd)} of {len(codes)} volumes"
+        differ = "differs" if len(odd) == 1 else "differ"
+        others = sorted(Counter(codes[name] for name in odd).items(), key=lambda item: (-item[1], item[0]))
+        counts = ", ".join(f"{count} {code}" for code, count in others[:MAX_CODES])
+        counts += ", ..." if len(others) > MAX_CODES else ""
+        size = f"{len(odd)} of {counted(len(codes), 'volume')} {differ} from {usual}: {counts}"
         remedy = "check one volume of each orientation; if the headers are correct, prepare reorients all volumes"
         yield Finding("note", "orientations are mixed", odd[0], size, remedy, odd)
 

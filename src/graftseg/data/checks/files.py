@@ -59,11 +59,12 @@ def _images_without_label(dataset: Dataset) -> Iterator[Finding]:
     labeled, unlabeled = (
         [case for case in dataset.of(split) if case.images[0].parent == folder] for split in ("labeled", "unlabeled")
     )
-    # a label map without an image, which is an error, may belong to one of these images
-    if unlabeled and not any(problem.code is Code.LABEL_UNMATCHED for problem in dataset.problems):
+    if unlabeled:
         severity: Severity = "warning" if len(unlabeled) < len(labeled) else "note"
         what = "images in imagesTr have no label map, so they are used as unlabeled scans"
         remedy = "if a label map is missing, add it to labelsTr"
+        if any(problem.code is Code.LABEL_UNMATCHED for problem in dataset.problems):
+            remedy += "; a label map without an image may belong to one of them"
         yield _without_label(severity, what, unlabeled, len(labeled) + len(unlabeled), remedy)
 
 

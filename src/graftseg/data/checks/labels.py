@@ -11,7 +11,15 @@ from graftseg.core.phrases import and_more, class_name, counted
 from graftseg.data.checks.findings import FIX, Finding, FixedBy, Severity
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
-from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE, LabelProblem, class_problem, is_mask, value_problems
+from graftseg.data.labels import (
+    LARGEST_VALUE,
+    MASK_VALUE,
+    LabelProblem,
+    class_problem,
+    is_mask,
+    mask_instead_of_one,
+    value_problems,
+)
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20  # if a class has more islands than this in a label map, they are a warning, and otherwise a note
@@ -25,17 +33,15 @@ Centers = Mapping[str, dict[int, float]]  # by case and class
 
 def value_findings(cases: Sequence[CaseFingerprint], classes: dict[int, str]) -> list[list[Finding]]:
     """Report, for each case, an empty label map and values that are not in the class list."""
-    odd = _mask_instead_of_one([case for case in cases if case.label_counts])
+    odd = _mask_instead_of_one(cases)
     return [list(_value_findings(case.name, case.label_counts, classes, is_one=case is odd)) for case in cases]
 
 
-def _mask_instead_of_one(labeled: Sequence[CaseFingerprint]) -> CaseFingerprint | None:
-    """Return the only label map with 255 and without 1, or None. All others that are not empty must have 1."""
-    masks = [case for case in labeled if MASK_VALUE in case.label_counts]
-    others = [case.label_counts for case in labeled if case not in masks and set(case.label_counts) != {0}]
-    if len(masks) == 1 and 1 not in masks[0].label_counts and others and all(1 in counts for counts in others):
-        return masks[0]
-    return None
+def _mask_instead_of_one(cases: Sequence[CaseFingerprint]) -> CaseFingerprint | None:
+    """Return the only case whose label map has 255 and probably means 1, or None."""
+    labeled = [case for case in cases if case.label_counts]
+    index = mask_instead_of_one([case.label_counts for case in labeled])
+    return None if index is None else labeled[index]
 
 
 def _value_findings(name: str, counts: dict[int, int], classes: dict[int, str], *, is_one: bool) -> Iterator[Finding]:
@@ -63,7 +69,8 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1", fixed_by="--fix")
         return
     if not dataset.classes and present != list(range(len(present))):
-        yield from _gaps_between(present, summaries.of("labeled"))
+        is_one = _mask_instead_of_one(summaries.cases) is not None
+        yield from _gaps_between(present, summaries.of("labeled"), is_one=is_one)
         return
     listed = dataset.classes or {value: class_name(value) for value in present}
     values = sorted(listed)
@@ -90,6 +97,8 @@ def tested_label_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[
     if not dataset.classes:
         for case in labeled_tests:
             yield from _untrained_values(case, trained)
+    if _mask_instead_of_one(summaries.cases):
+        trained = trained - {MASK_VALUE} | {1}
     if len(labeled_tests) == sum(case.label is not None for case in dataset.of("test")):
         for value in sorted(trained.difference({0}, *(case.label_counts for case in labeled_tests))):
             what = f"no test label contains {dataset.classes.get(value, f'class {value}')} (value {value})"
@@ -132,8 +141,8 @@ def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
     return Finding(severity, f"islands of a few voxels in {class_name}", name, size, remedy, (name,))
 
 
-def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...]) -> Iterator[Finding]:
-    """Report label values that are not consecutive, in a data set without a class list."""
+def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...], *, is_one: bool) -> Iterator[Finding]:
+    """Report gaps between label values, in a data set without a class list. ``is_one``: 255 probably means 1."""
     first_gap = min(set(range(present[-1])) - set(present))
     cases = tuple(case.name for case in labeled if max(case.label_counts, default=0) > first_gap)
     absent = present[-1] + 1 - len(present)
@@ -143,8 +152,7 @@ def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...]) -> I
     remedy = f"{FIX_VALUES}0, 1, 2, ..., or name the classes in dataset.json"
     fixed_by: FixedBy = "" if MASK_VALUE in present else "--fix"
     if MASK_VALUE in present:
-        remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
-        remedy = SET_TO_ONE if _mask_instead_of_one(labeled) else remedy
+        remedy = SET_TO_ONE if is_one else "name the class 255 in dataset.json, or set unassigned voxels to 0"
     above = [value for value in present if value > first_gap]
     values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
     size = f"{occur} occur, {missing} below {present[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
