@@ -20,6 +20,8 @@ from graftseg.recipes.recipe import load_recipe
 
 CASE_LISTS = ("labeled", "unlabeled", "held_out", "validation", "test")
 LINE_WIDTH = 80
+CLEARER_KEYS = {"labeled_dice": "dice_on_labeled_training_scans"}
+"""Names that the shorter description uses instead, by key of ``run.json``."""
 
 
 def describe(what: str | Path | Sources) -> dict[str, Any]:
@@ -67,7 +69,8 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in facts.items() if key != "kind"}
     if facts.get("kind") != "folds":
         # without dataset.json, the classes of a folder of scans have no names
-        return {key: _counted(key, value) for key, value in facts.items() if (key, value) != ("classes", {})}
+        known = {key: value for key, value in facts.items() if (key, value) != ("classes", {})}
+        return {CLEARER_KEYS.get(key, key): _counted(key, value) for key, value in known.items()}
     left_out = ("format", "version", "figures", "baseline", "beside_baseline", "folds")
     short = {key: value for key, value in facts.items() if key not in left_out}
     sizes = [len(fold["held_out"]) for fold in facts["folds"]]
