@@ -64,7 +64,7 @@ def _classes_without_prediction(subject: str, evaluation: Evaluation) -> Iterato
             first = empty[0]
             example = first.case if len(empty) == 1 else f"such as {first.case}"
             cases = f"in {len(empty)} of the {len(rows)} cases with this class ({example})"
-            yield f"{subject} predicts no {first.name} {cases}, where its distances count as {counted_as}"
+            yield f"{subject} predicts no {first.name} {cases}; its distances there count as {counted_as}"
 
 
 def never_found(evaluation: Evaluation) -> dict[int, str]:
