@@ -130,6 +130,11 @@ def test_classes_without_names_are_left_out() -> None:
     assert brief({"kind": "scans", "classes": {0: "background"}})["classes"] == {0: "background"}
 
 
+def test_the_dice_of_training_scans_is_named_as_such(cli: CommandLine, trained: Path) -> None:
+    facts, short = json.loads(cli.works("info", trained, "--json")), yaml.safe_load(cli.works("info", trained))
+    assert short["dice_on_labeled_training_scans"] == facts["labeled_dice"] and "labeled_dice" not in short
+
+
 def test_describe(cli: CommandLine, trained: Path, scans: Path, store: Store) -> None:
     facts = json.loads(cli("info", trained, "--json")[1])
     assert facts["kind"] == "run" and facts["status"] == "finished" and facts["steps"] == 9

@@ -93,6 +93,8 @@ def test_a_stopped_training_says_how_to_resume(cli: CommandLine, monkeypatch: py
     )
     assert cli(*words) == (143, "", sentence)
     assert json.loads(cli(*words, "--json")[2])["code"] == Code.INTERRUPTED
+    again = json.loads(cli(*words, "--resume", "--json")[2])
+    assert (again["code"], again["remedy"]) == (Code.INTERRUPTED, "run the same command again")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
+from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import Effect
-from graftseg.evaluation.verdicts import SEVERAL_RUNS, UnlabeledUse, never_found, verdict, verdict_between
+from graftseg.evaluation.verdicts import (
+    SEVERAL_RUNS,
+    UnlabeledUse,
+    missed_classes,
+    never_found,
+    verdict,
+    verdict_between,
+)
 
 
 def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:
@@ -115,3 +123,30 @@ def test_no_class_found_by_either_network() -> None:
 def test_classes_that_are_never_found() -> None:
     assert never_found(scored(0.5, 0.0)) == {2: "gallbladder"}
     assert never_found(scored(0.5, math.nan)) == {}, "cases without a score are ignored"
+
+
+def with_volumes(evaluation: Evaluation, predicted: list[float], reference: list[float]) -> Evaluation:
+    """Set the volumes of the liver by case. A volume of 0 has a Dice of 0."""
+    rows = list(evaluation.rows)
+    for number, (volume, expected) in enumerate(zip(predicted, reference, strict=True)):
+        row = rows[2 * number]
+        dice = row.dice if volume else 0.0
+        rows[2 * number] = replace(row, dice=dice, volume_prediction_ml=volume, volume_reference_ml=expected)
+    return replace(evaluation, rows=tuple(rows))
+
+
+@pytest.mark.parametrize(("protocol", "distance"), [("standard", "the diagonal of the image"), ("paper", "0")])
+def test_a_class_that_some_predictions_lack(protocol: Protocol, distance: str) -> None:
+    evaluation = replace(scored(0.8, 0.5, cases=4), protocol=protocol)
+    (told,) = missed_classes("run", with_volumes(evaluation, [5.0, 0.0, 5.0, 0.0], [5.0, 5.0, 5.0, 0.0]))
+    assert told.startswith("run ") and "liver" in told and "1 of the 3 cases" in told and "(case_1)" in told
+    assert told.endswith(f" {distance}")
+    (told,) = missed_classes("run", with_volumes(evaluation, [5.0, 0.0, 0.0, 0.0], [5.0] * 4))
+    assert "3 of the 4 cases" in told and "such as case_1" in told
+
+
+def test_a_class_that_no_prediction_lacks() -> None:
+    assert not [*missed_classes("run", scored(0.8, 0.5))], "2-D images have no volumes"
+    assert not [*missed_classes("run", with_volumes(scored(0.8, 0.5, cases=2), [5.0, 5.0], [5.0, 0.0]))]
+    (told,) = missed_classes("run", with_volumes(scored(0.8, 0.5, cases=2), [0.0, 0.0], [5.0, 5.0]))
+    assert "Dice of 0 for liver in all 2 cases" in told

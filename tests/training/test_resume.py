@@ -1,6 +1,7 @@
 """Resuming: a run accepts its own checkpoints only."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api
 from graftseg.core.errors import Code
-from graftseg.core.files import CHECKSUM, read_json
+from graftseg.core.files import CHECKSUM, read_json, write_checked
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.store import Store
 from graftseg.recipes.reading import CHECKSUM_LINE
+from graftseg.recipes.recipe import load_recipe
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
 from user_errors import user_error
 
@@ -61,6 +64,39 @@ def test_resume_gives_the_same_weights(trained: Path, store: Store, tmp_path: Pa
     run = stopped(trained, tmp_path / "run")
     api.train(tiny_recipe(), store.path, run.path, resume=True, device="cpu")
     assert run.weights_file.read_bytes() == (trained / "model.safetensors").read_bytes()
+
+
+def test_info_shows_the_progress_and_the_command_to_resume(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
+    assert not {"planned_steps", "resume_command"} & api.info(trained).keys(), "a finished run is not resumed"
+    run = stopped(trained, tmp_path / "my run")
+    facts = json.loads(cli.works("info", run.path, "--json"))
+    assert (facts["status"], facts["steps"], facts["planned_steps"]) == ("stopped", 8, 9)
+    text = cli.works("info", run.path)
+    assert yaml.safe_load(text)["steps"] == 8 and text.splitlines()[-1] == f"next: {facts['resume_command']}"
+    command, *words = shlex.split(facts["resume_command"])
+    assert command == "graftseg" and "--baseline" not in words and "--no-baseline" not in words
+    cli.works(*words)
+    assert run.weights_file.read_bytes() == (trained / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_command_to_resume_keeps_the_choice_of_a_baseline(trained: Path, tmp_path: Path, own: bool) -> None:
+    run = stopped(trained, tmp_path / "run")
+    run.update_manifest({"with_baseline": not own, "ranks": 2})
+    load_recipe(run.recipe_file).model_copy(update={"baseline": own, "folds": 3}).save(run.recipe_file)
+    choice = "--no-baseline" if own else "--baseline"
+    assert api.info(run.path)["resume_command"].endswith(f" --resume {choice} --folds 0 --devices 2 --device cpu")
+
+
+def test_part_of_a_folder_has_progress_but_no_command_of_its_own(trained: Path, store: Store, tmp_path: Path) -> None:
+    run = stopped(trained, tmp_path / "seed-1")
+    teacher = [TeacherCheck(1, 5, {"a": "no foreground"}, "skip", added=4).to_json()]
+    write_checked(run.teacher_file, {"checks": teacher})
+    facts = api.info(run.path)
+    assert (facts["steps"], facts["planned_steps"]) == (8, 13) and "resume_command" not in facts
+    lone = stopped(trained, tmp_path / "lone" / "run")
+    lone.update_manifest({"store": lone.manifest()["store"] | {"path": str(tmp_path / "gone")}})
+    assert "resume_command" not in api.info(lone.path) and api.info(lone.path)["planned_steps"] == 9
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Patches of unlabeled scans around what the network of the stage before finds."""
 
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import torch
 from graftseg import api
 from graftseg.core.errors import Code, StoppedError
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.batches import Batches
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import step as stepping
+from graftseg.training import unlabeled_predictions
 from graftseg.training.clock import StageWork
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 from user_errors import user_error
@@ -148,3 +151,24 @@ def test_the_final_check_predicts_every_scan_twice(store: Store, tmp_path: Path)
     recipe = recipe.model_copy(update={"stages": stages})
     predictions = UnlabeledPredictions(recipe, store, batches, RunFolder(tmp_path))
     assert predictions.final_work() == StageWork(0, before=2 * 2.5)
+
+
+@pytest.mark.parametrize("is_extended", [True, False])
+def test_a_check_that_accepts_is_shown_after_one_that_did_not(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_extended: bool
+) -> None:
+    extend, accept = TeacherCheck(1, 5, {"a": "no foreground"}, "extend"), TeacherCheck(2, 5, {}, "continue")
+    checks = [extend, accept] if is_extended else [accept]
+    results = iter(checks)
+    monkeypatch.setattr(unlabeled_predictions, "check_teacher", lambda *arguments, **options: next(results))
+    recipe = tiny.tiny_recipe()
+    first, second = recipe.stages[0], recipe.stages[1].model_copy(update={"check_teacher": True})
+    batches = Batches(store, recipe.batches, seed=0, device="cpu")
+    predictions = UnlabeledPredictions(recipe, store, batches, RunFolder(tmp_path))
+    method: Any = BrightHalf()
+    with caplog.at_level(logging.INFO):
+        for check in checks:
+            predictions.find(method, first, second, check.stage)
+    levels = [record.levelno for record in caplog.records if "graftseg" in record.name]
+    assert levels == ([logging.WARNING, logging.WARNING] if is_extended else [logging.INFO])
+    assert caplog.messages[-1].endswith(accept.sentence)

@@ -293,7 +293,11 @@ def info(
     from graftseg.experiments.description import brief
 
     facts = api.info(what)
+    # YAML would wrap a long command
+    command = None if as_json else facts.pop("resume_command", None)
     output.print_facts(facts if as_json else brief(facts), as_json)
+    if command is not None:
+        say(f"next: {command}")
 
 
 @verb

@@ -136,7 +136,7 @@ def train(
         else:
             _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline}, on)
     except StoppedError as stopped:
-        if not seeds:
+        if not seeds and not resume:
             stopped.remedy = "run the same command with --resume"
         raise
     if strict:

@@ -44,11 +44,27 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN,
 
 
 def missed_classes(subject: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence, which starts with ``subject``, for each class that is never found. A mean may hide it."""
+    """Yield a sentence, which starts with ``subject``, for each class that is never found or not predicted in a case.
+
+    Means may hide both.
+    """
     for label, name in never_found(evaluation).items():
         count = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
         cases = "the only case" if count == 1 else f"all {count} cases"
         yield f"{subject} has a Dice of 0 for {name} in {cases}, so the distances of this class say little"
+    yield from _classes_without_prediction(subject, evaluation)
+
+
+def _classes_without_prediction(subject: str, evaluation: Evaluation) -> Iterator[str]:
+    """Yield a sentence for each class that only some predictions contain. Volumes show this, which 2-D images lack."""
+    counted_as = "0" if evaluation.protocol == "paper" else "the diagonal of the image"
+    for label in sorted({row.label for row in evaluation.rows} - never_found(evaluation).keys()):
+        rows = [row for row in evaluation.rows if row.label == label and row.volume_reference_ml > 0]
+        if empty := [row for row in rows if row.volume_prediction_ml == 0]:
+            first = empty[0]
+            example = first.case if len(empty) == 1 else f"such as {first.case}"
+            cases = f"in {len(empty)} of the {len(rows)} cases with this class ({example})"
+            yield f"{subject} predicts no {first.name} {cases}; its distances there count as {counted_as}"
 
 
 def never_found(evaluation: Evaluation) -> dict[int, str]:

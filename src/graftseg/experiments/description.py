@@ -4,22 +4,27 @@ import shutil
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 from typing import Any
 
 from graftseg.core.devices import devices
+from graftseg.core.errors import UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RESUMABLE, RESUME, RunFolder, fold_states
 from graftseg.core.software import installed_extras, installed_packages
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
-from graftseg.data.store import is_store, open_store
+from graftseg.data.store import find_store, is_store, open_store
 from graftseg.experiments.records import is_record, read_record
 from graftseg.recipes.reading import shipped_recipes
-from graftseg.recipes.recipe import load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe
+from graftseg.training.checkpoint import checkpoints_in, step_of
 
 CASE_LISTS = ("labeled", "unlabeled", "held_out", "validation", "test")
 LINE_WIDTH = 80
+CLEARER_KEYS = {"labeled_dice": "dice_on_labeled_training_scans"}
+"""Names that the shorter description uses instead, by key of ``run.json``."""
 
 
 def describe(what: str | Path | Sources) -> dict[str, Any]:
@@ -38,7 +43,9 @@ def describe(what: str | Path | Sources) -> dict[str, Any]:
     if run.compare_file.is_file():
         return {"kind": "comparison", **read_object(run.compare_file)}
     if run.exists:
-        return {"kind": "run", **run.manifest(), "status": run.status, **_how_to_resume([run.status])}
+        facts, progress = run.manifest() | {"status": run.status}, _progress(run)
+        others = {key: value for key, value in facts.items() if key not in progress}
+        return {"kind": "run", **others, **_how_to_resume([run.status]), **progress}
     if path.is_dir():
         return read_layout(path).description()
     return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
@@ -60,6 +67,46 @@ def _how_to_resume(states: Collection[str]) -> dict[str, str]:
     return {"resume": RESUME} if "running" not in states and set(RESUMABLE) & set(states) else {}
 
 
+def _progress(run: RunFolder) -> dict[str, Any]:
+    """Return saved and planned steps of a single run that was interrupted or stopped, and the command to resume it.
+
+    The command is left out if it is that of another folder, as for folds, or if the store or the earlier run is
+    unknown. If the recipe is damaged, nothing is returned.
+    """
+    if run.status not in RESUMABLE:
+        return {}
+    try:
+        recipe = load_recipe(run.recipe_file)
+        planned = sum(stage.steps for stage in recipe.stages) + sum(check.added for check in run.teacher_checks())
+    except UserError:
+        return {}
+    saved = max(map(step_of, checkpoints_in(run.checkpoints)), default=0)
+    progress: dict[str, Any] = {"steps": saved, "planned_steps": planned}
+    parent = RunFolder(run.path.resolve().parent)
+    is_part = parent.exists or parent.folds_file.is_file() or parent.compare_file.is_file() or bool(parent.seeds)
+    if is_part or "continued_from" in run.manifest():
+        return progress
+    try:
+        return progress | {"resume_command": _resume_command(run, recipe, find_store(run))}
+    except UserError:
+        return progress
+
+
+def _resume_command(run: RunFolder, recipe: Recipe, store: Path) -> str:
+    facts = run.manifest()
+    words = ["graftseg", "train", str(run.recipe_file), "--data", str(store), "--out", str(run.path), "--resume"]
+    with_baseline = facts.get("with_baseline", recipe.baseline)
+    if with_baseline != recipe.baseline:
+        words.append("--baseline" if with_baseline else "--no-baseline")
+    if recipe.folds:
+        words += ["--folds", "0"]
+    if (count := facts.get("ranks", 1)) > 1:
+        words += ["--devices", str(count)]
+    if str(facts.get("device")) == "cpu":
+        words += ["--device", "cpu"]
+    return " ".join(map(quote, words))
+
+
 def brief(facts: dict[str, Any]) -> dict[str, Any]:
     """Return a shorter version of the output of ``info``."""
     if facts.get("kind") == "recipe":
@@ -67,7 +114,8 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in facts.items() if key != "kind"}
     if facts.get("kind") != "folds":
         # without dataset.json, the classes of a folder of scans have no names
-        return {key: _counted(key, value) for key, value in facts.items() if (key, value) != ("classes", {})}
+        known = {key: value for key, value in facts.items() if (key, value) != ("classes", {})}
+        return {CLEARER_KEYS.get(key, key): _counted(key, value) for key, value in known.items()}
     left_out = ("format", "version", "figures", "baseline", "beside_baseline", "folds")
     short = {key: value for key, value in facts.items() if key not in left_out}
     sizes = [len(fold["held_out"]) for fold in facts["folds"]]

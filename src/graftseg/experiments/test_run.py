@@ -42,7 +42,7 @@ class ScoredTest:
     warnings: tuple[str, ...] = ()
 
     def verdict(self) -> Iterator[str]:
-        """Yield warnings, classes that were never found, the shipped network, and whether unlabeled scans helped."""
+        """Yield warnings, classes that were missed, the shipped network, and whether unlabeled scans helped."""
         yield from self.warnings
         for path, evaluation in self.scores.items():
             yield from missed_classes(str(path), evaluation)

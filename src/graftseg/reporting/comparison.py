@@ -54,7 +54,7 @@ def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
 
 
 def missed_classes(results: Results | None) -> Iterator[str]:
-    """Yield a sentence for each class that the run never finds."""
+    """Yield a sentence for each class that the run never finds, or does not predict in some cases."""
     if results is not None:
         yield from (f"{sentence}." for sentence in verdicts.missed_classes("This run", results.evaluation))
 

@@ -131,3 +131,9 @@ def load_latest_of_run(folder: Path, device: torch.device, identity: str | None)
 def checkpoints_in(folder: Path) -> list[Path]:
     """Return the checkpoints of a folder, oldest first."""
     return sorted(folder.glob("step-*.ckpt"))
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the number of steps before a checkpoint, which its name contains; 0 for another name."""
+    number = checkpoint.stem.removeprefix("step-")
+    return int(number) if number.isdecimal() else 0

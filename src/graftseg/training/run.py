@@ -82,7 +82,7 @@ def train_run(
         build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
         stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
         selector, training_dice = build_selector(recipe, store, device), build_training_dice(recipe, store, device)
-        facts = _facts(recipe, store, batches, device)
+        facts = _facts(recipe, store, batches, device) | {"with_baseline": before_baseline}
 
         def begin() -> tuple[str | None, bool] | None:
             lock.enter_context(run.lock())

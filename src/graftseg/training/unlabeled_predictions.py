@@ -160,10 +160,12 @@ class UnlabeledPredictions:
         return check
 
     def _add(self, check: TeacherCheck) -> None:
-        """Save and log a check."""
+        """Save and log a check. A warning about an earlier check is followed by the result of the next check."""
+        was_rejected = any(earlier.decision != "continue" for earlier in self.checks)
         self.checks.append(check)
         self._save_checks()
-        level = logging.WARNING if check.rejected or check.decision != "continue" else logging.INFO
+        is_shown = was_rejected or check.rejected or check.decision != "continue"
+        level = logging.WARNING if is_shown else logging.INFO
         logger.log(level, "%s: %s", in_one_line(str(self._run.path)), check.sentence)
 
     def work(self, stage: StageSettings, index: int) -> StageWork:
