@@ -323,6 +323,15 @@ def test_a_line_counts_later_stages_and_later_runs(
     assert capsys.readouterr().err == expected
 
 
+def test_the_last_run_counts_the_final_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two steps of 60 s are left, and predictions that take as long as three steps."""
+    label = ProgressLabel("the baseline", later=(StageWork(0, before=3.0),))
+    told([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
+    assert capsys.readouterr().err == "the baseline, first: step 2 of 4, loss 0.500, 5 minutes left\n"
+
+
 def test_an_interruption_is_not_part_of_the_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """The shipped network: chosen on held-out labels, and used by ``predict``."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +17,15 @@ from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.core.teacher_checks import Decision, TeacherCheck
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
+from graftseg.data.store import open_store
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.inference.export.weights import load as load_exported
 from graftseg.inference.model import load_network
 from graftseg.reporting.notices import notices_of
-from graftseg.training import shipping, unlabeled_predictions
+from graftseg.training import shipping, unlabeled_predictions, with_baseline
+from graftseg.training.recorder import BASELINE
 from graftseg.training.shipping import FinalCheck, shipped_after_folds, shipped_after_validation
-from graftseg.training.unlabeled_predictions import CasePredictions
+from graftseg.training.unlabeled_predictions import CasePredictions, final_work
 from graftseg.training.unlabeled_use import unlabeled_use
 from scan_summaries import GOOD, LABELED, changed
 
@@ -102,6 +105,23 @@ def test_without_held_out_labels_the_choice_is_unknown(
 ) -> None:
     shipped = choose(RunFolder(tmp_path), monkeypatch, final)
     assert shipped == Shipped("run", shipping.BENEFIT_UNKNOWN) and "--folds" in shipped.reason
+
+
+def test_the_time_of_the_baseline_includes_the_final_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = []
+
+    def complete(*arguments: Any, **options: Any) -> None:
+        labels.append(arguments[4])
+        train_baseline(*arguments, **options)
+
+    train_baseline = with_baseline.complete
+    monkeypatch.setattr(with_baseline, "complete", complete)
+    stages = [STAGES[0], STAGES[1] | {"check_teacher": True}]
+    recipe, scans = tiny.tiny_recipe(stages=stages, baseline=True), tiny.write_scans(tmp_path / "scans")
+    api.train(recipe, scans, tmp_path / "run", device="cpu")
+    store = open_store(RunFolder(tmp_path / "run").store)
+    assert labels == [replace(BASELINE, later=(final_work(recipe, store.of("unlabeled")),))]
+    assert labels[0].later[0].before > 0
 
 
 def write_checks(run: RunFolder, *decisions: Decision) -> None:

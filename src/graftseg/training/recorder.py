@@ -254,7 +254,8 @@ class _Bar:
         self.times.begin(line["stage"], step, now)
         is_due = now - self._reported_at >= REPORT_SECONDS
         if is_due or not self._left:
-            self._left = _format_left(self.times.left(step, now, split.get("batch", 0.0) / total))
+            seconds = self.times.left(step, now, split.get("batch", 0.0) / total)
+            self._left = _format_left(seconds, has_next=bool(self._label.next))
         if is_due:
             self._reported_at = now
             self.times.restart(step, now)
@@ -273,13 +274,14 @@ class _Bar:
         self.progress.update(self._task, note=note)
 
 
-def _format_left(seconds: tuple[float, float] | None) -> str:
-    """Return the remaining time of a run and, if runs follow, of all runs."""
+def _format_left(seconds: tuple[float, float] | None, *, has_next: bool) -> str:
+    """Return the remaining time of a run and, if other runs follow, of all runs."""
     if seconds is None:
         return ""
     own, everything = seconds
-    later = f", {_format_minutes(everything)} with all later runs" if everything > own else ""
-    return f"{_format_minutes(own)} left{later}"
+    if not has_next or everything == own:
+        return f"{_format_minutes(everything)} left"
+    return f"{_format_minutes(own)} left, {_format_minutes(everything)} with all later runs"
 
 
 def _format_minutes(seconds: float) -> str:

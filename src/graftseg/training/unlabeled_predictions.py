@@ -90,6 +90,19 @@ def labeled_summaries(store: Store, cases: Sequence[StoredCase]) -> list[ScanSum
     return [summarize(store.read_label(case), classes, voxel=case.grid.prepared_voxel) for case in cases]
 
 
+def final_work(recipe: Recipe, unlabeled: Sequence[StoredCase]) -> StageWork:
+    """Return the work of the check of both networks after training; see ``shipping.check_networks``."""
+    is_checked = any(stage.check_teacher for stage in recipe.stages)
+    return StageWork(0, before=2 * _cost_of_predicting(recipe, unlabeled[:MAX_COMPARED]) if is_checked else 0.0)
+
+
+def _cost_of_predicting(recipe: Recipe, cases: Sequence[StoredCase]) -> float:
+    """Return the cost to predict some scans, as in ``StageWork``."""
+    batches = recipe.batches
+    windows = sum(window_count(case.shape, batches.patch, recipe.inference, batches.fit) for case in cases)
+    return windows / batches.labeled
+
+
 class UnlabeledPredictions:
     """Predict the unlabeled scans before a stage that learns from them, with the network of the previous stage."""
 
@@ -173,26 +186,20 @@ class UnlabeledPredictions:
         work = work_of(stage, self._recipe.batches)
         if not self._is_needed(stage, index):
             return work
-        work = replace(work, before=self._cost_of_predicting())
+        work = replace(work, before=_cost_of_predicting(self._recipe, self._cases.unlabeled))
         if not stage.check_teacher:
             return work
-        return replace(work, pause=self._cost_of_predicting(MAX_WATCHED), pauses=INTERVALS - 1)
+        pause = _cost_of_predicting(self._recipe, self._cases.unlabeled[:MAX_WATCHED])
+        return replace(work, pause=pause, pauses=INTERVALS - 1)
 
     def final_work(self) -> StageWork:
-        """Return the work of the check of both networks after training; see ``shipping.check_networks``."""
-        is_checked = any(stage.check_teacher for stage in self._recipe.stages)
-        return StageWork(0, before=2 * self._cost_of_predicting(MAX_COMPARED) if is_checked else 0.0)
+        """Return the work of the check of both networks after training."""
+        return final_work(self._recipe, self._cases.unlabeled)
 
     def _added_steps(self, before: StageSettings, skipped: StageSettings) -> int:
         """Return the steps of the stage ``before`` in the time that a skipped stage needs more than this stage."""
         cost, skipped_cost = (work_of(one, self._recipe.batches).cost for one in (before, skipped))
         return max(0, round(skipped.steps * (skipped_cost / cost - 1)))
-
-    def _cost_of_predicting(self, scans: int | None = None) -> float:
-        """Return the cost to predict the first unlabeled scans, as in ``StageWork``; by default of all."""
-        settings, batches, cases = self._recipe.inference, self._recipe.batches, self._cases.unlabeled[:scans]
-        windows = sum(window_count(case.shape, batches.patch, settings, batches.fit) for case in cases)
-        return windows / batches.labeled
 
     def restore(self, stage: StageSettings, index: int) -> None:
         """Use the saved positions and checks in a resumed stage number ``index``."""

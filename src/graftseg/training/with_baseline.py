@@ -8,6 +8,7 @@ import torch
 from graftseg.core import ranks
 from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import SINGLE_RUN, RunFolder
+from graftseg.data.batches import training_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.inference.model import load_network, load_weights
@@ -20,6 +21,7 @@ from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.run import complete, count_unlabeled, train_run
 from graftseg.training.several_ranks import is_restart
 from graftseg.training.shipping import check_average, shipped_without_folds
+from graftseg.training.unlabeled_predictions import final_work
 
 
 def train_with_baseline(
@@ -45,7 +47,9 @@ def train_with_baseline(
             raise StoppedError(outcome.stopped_by, outcome.steps)
         if baseline:
             store = open_store(data if is_store(data) else run.store)
-            complete(baseline_of(recipe), store, run.baseline, device, BASELINE, after=run)
+            check = final_work(recipe, training_cases(store, recipe.batches).unlabeled)
+            label = replace(BASELINE, later=(check,))
+            complete(baseline_of(recipe), store, run.baseline, device, label, after=run)
             ranks.on_main(partial(_ship, recipe, store, run, device))
             if run.weights_file == run.average_file:
                 load_weights(outcome.method, run.average_file, run.manifest()["weights"])
