@@ -265,6 +265,27 @@ def test_layers_on_a_cpu_equal_pytorch(
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(*results, strict=True))
 
 
+@pytest.mark.parametrize(("batch", "grad", "calls"), [(1, False, 1), (1, True, 0), (2, False, 0)])
+def test_one_small_image_without_gradients_uses_onednn(
+    monkeypatch: pytest.MonkeyPatch, batch: int, grad: bool, calls: int
+) -> None:
+    seen = []
+
+    def counted(*arguments: Any) -> Tensor:
+        seen.append(arguments)
+        return onednn(*arguments)
+
+    onednn = torch.mkldnn_convolution
+    monkeypatch.setattr(torch, "mkldnn_convolution", counted)
+    layer, x = Convolution3d(3, 4), torch.randn(batch, 3, 5, 6, 7)
+    with torch.set_grad_enabled(grad):
+        y = layer(x)
+    assert len(seen) == calls
+    weight, bias = (part.detach().double() for part in layer.parameters())
+    expected = F.conv3d(x.double(), weight, bias, padding=1)
+    torch.testing.assert_close(y.double(), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_odd_sizes_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
     monkeypatch.setattr(convolution, "halve", None)

@@ -20,7 +20,7 @@ from graftseg.data.prepare import prepare
 from graftseg.data.store import open_store
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.inference.export.weights import load as load_exported
-from graftseg.inference.model import load_network
+from graftseg.inference.model import build_method, load_network
 from graftseg.reporting.notices import notices_of
 from graftseg.training import shipping, unlabeled_predictions, with_baseline
 from graftseg.training.recorder import BASELINE
@@ -241,8 +241,9 @@ def test_a_network_that_is_not_finite_is_never_shipped(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(shipping, "predict_cases", predict)
     monkeypatch.setattr(shipping, "labeled_summaries", lambda store, cases: LABELED)
-    monkeypatch.setattr(shipping, "load_network", lambda folder, device: SimpleNamespace(method=None))
     recipe = tiny.tiny_recipe(stages=[STAGES[0], {**STAGES[1], "check_teacher": True}])
+    method = build_method(recipe, recipe.stages[0], 1, 2, torch.device("cpu"))
+    monkeypatch.setattr(shipping, "load_network", lambda folder, device: SimpleNamespace(method=method))
     store = tiny.write_scans(tmp_path / "scans")
     prepared = prepare(read_layout(store), tmp_path / "store", recipe.data)
     final = shipping.check_networks(

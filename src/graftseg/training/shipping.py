@@ -33,7 +33,7 @@ from graftseg.methods import Method
 from graftseg.recipes.baseline import baseline_of, shares_first_stage
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.learning_check import class_dice
-from graftseg.training.step import reporting_out_of_memory
+from graftseg.training.step import autocast, effective_precision, reporting_out_of_memory
 from graftseg.training.teacher_check import MAX_COMPARED, implausible
 from graftseg.training.unlabeled_predictions import labeled_summaries, predict_cases
 
@@ -90,7 +90,9 @@ def check_networks(
     def implausible_predictions(folder: RunFolder) -> dict[str, str]:
         try:
             method = load_network(folder, device).method
-            return implausible(labeled, predict_cases(recipe, store, method, unlabeled, device).summaries)
+            with autocast(effective_precision(recipe.loop.precision, type(method), device), device):
+                predicted = predict_cases(recipe, store, method, unlabeled, device)
+            return implausible(labeled, predicted.summaries)
         except UserError as error:
             if error.code is not Code.LOSS_NOT_FINITE:
                 raise
