@@ -18,7 +18,7 @@ from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete,
 from graftseg.data.scans import READABLE, is_dicom_file, is_dicom_scan, is_scan, scan_stem
 from graftseg.data.unsupported_files import unsupported_images_in
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 LIST_SUFFIX = ".txt"
 MAX_LIST_BYTES = 64 * 2**20
 Stems = dict[Path, str]  # names of scans by path, without suffix. A name may end in a channel number
@@ -41,7 +41,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     for scan, original in ((scan, original_name(stem)) for scan, stem in stems.items()):
         if original:
             where = in_one_line(str(scan))
-            log.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
+            logger.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
     if not scans and not absent:
         kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
@@ -74,7 +74,7 @@ def _warn_of_single_slice(path: Path) -> None:
     if others:
         count = "1 other slice" if others == 1 else f"{others} other slices"
         finding = f"predicting a single slice, but {count} of its series are in the same folder"
-        log.warning("%s: %s; pass the folder to predict the volume", in_one_line(str(path)), finding)
+        logger.warning("%s: %s; pass the folder to predict the volume", in_one_line(str(path)), finding)
 
 
 def _prefixes(names: Collection[str]) -> set[str]:
