@@ -18,7 +18,7 @@ from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.store import Store
 from graftseg.training import stopping
-from graftseg.training.stopping import stop_signals
+from graftseg.training.stopping import collecting_stop_signals
 from user_errors import user_error
 
 STEPS = (30, 40)
@@ -98,7 +98,7 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
     again: list[int] = []
     before = signal.signal(number, lambda number, frame: again.append(number))
     try:
-        with stop_signals() as received:
+        with collecting_stop_signals() as received:
             signal.raise_signal(number)
             # the same one, told to the group and to its leader
             signal.raise_signal(number)
