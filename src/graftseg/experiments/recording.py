@@ -1,4 +1,4 @@
-"""Write the record of a tested run, if the record can be averaged with the records of other seeds."""
+"""The record of a tested run, written only if it can be averaged with the records of other seeds."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -101,7 +101,7 @@ def check_same_store(record: Record, identity: str | None, where: str | Path) ->
 
 
 def check_same_cases(first: Record, second: Record) -> None:
-    """Raise if two records differ in test cases, classes, references or the rule for empty masks."""
+    """Raise if two records differ in test cases, classes, references or protocol."""
     matched = match_case_names(first.evaluation, second.evaluation)
     runs = first.scored_run, replace(second.scored_run, evaluation=matched)
     try:
