@@ -101,4 +101,4 @@ def test_labels_supervise_all_heads() -> None:
         parameters = list(method.student.parameters())
         gradients.append(torch.autograd.grad(objective.total, parameters))
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
-    assert all(gradient.abs().sum() > 0 for gradient in gradients[0][-4:])
+    assert all(gradient.abs().sum() > 0 for gradient in gradients[0][-4:])  # weights and biases of both heads
