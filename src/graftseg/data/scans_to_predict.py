@@ -39,10 +39,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     stems, absent = scans_below(path)
     scans = list(stems)
     _warn_of_single_slice(path)
-    for scan, original in ((scan, original_name(stem)) for scan, stem in stems.items()):
-        if original:
-            where = in_one_line(str(scan))
-            logger.warning("%s: predicted as a separate case; remove it if it is a copy of %s", where, original)
+    _warn_of_copies(stems)
     if not scans and not absent:
         kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
@@ -64,6 +61,14 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     complete = {name: by_channel for name, by_channel in files.items() if name not in failures} | unnumbered
     cases = [make_case(name, by_channel, None, "test") for name, by_channel in complete.items()]
     return sorted(cases, key=lambda case: case.name), failures
+
+
+def _warn_of_copies(stems: Stems) -> None:
+    """Warn of scans with the name of a copy, such as ``a (1)``."""
+    for scan, stem in stems.items():
+        if original := original_name(stem):
+            where = in_one_line(str(scan))
+            logger.warning("%s: predicted as a separate case; remove it if it is a copy of %s", where, original)
 
 
 def _warn_of_single_slice(path: Path) -> None:
