@@ -33,7 +33,7 @@ RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 2}], seed=5)
 
 @pytest.fixture(scope="module")
 def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Two seeds, and what was told about them."""
+    """Train two seeds, and return their folder and the printed lines."""
     out, told = tmp_path_factory.mktemp("seeds") / "out", list[str]()
     train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=told.append)
     return out, told

@@ -110,7 +110,7 @@ def test_the_header_names_settings_that_exist(name: str, table: str, row: str, f
 def test_a_jaccard_that_cannot_be_is_noted() -> None:
     for name, _, _, (dice, jaccard, _, _) in ROWS:
         theirs = load_recipe(name).published
-        # for one case Jaccard is D / (2 - D); a mean over cases or classes lies a little beside it
+        # for one case Jaccard is D / (2 - D); a mean over cases or classes differs slightly
         impossible = abs(jaccard - 100 * dice / (200 - dice)) > 6
         assert impossible == (theirs is not None and "contradicts the Dice" in theirs.note), name
 

@@ -1,4 +1,4 @@
-"""The supervised run beside a semi-supervised one: what it is, that it is trained, and that it goes on."""
+"""The supervised baseline of a run: its recipe, its training, and resuming."""
 
 import json
 import logging
@@ -196,7 +196,7 @@ def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: P
     train()
     assert fills(api.report(run)) == [named, f"graftseg train run/recipe.yaml --data DATA {beside}"]
     assert "without test scans, train with --folds" in (run / "report.html").read_text()
-    # what is asked for works
+    # the printed commands work
     train(resume=True, baseline=True)
     assert fills(api.report(run)) == [named]
     api.test(run, scans, device="cpu")

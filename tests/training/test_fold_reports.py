@@ -68,7 +68,7 @@ def test_deviations_are_the_same_everywhere(trained: tuple[RunFolder, CrossValid
     written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
     _, lines = result.table()
     assert ("95HD voxel", name, "4", written) in [line[:4] for line in lines]
-    # once over the classes, once beside the baseline
+    # in the table of classes and in the comparison with the baseline
     assert page.replace("<small>", "").count(written) == 2
     assert page.count("sample standard deviation over cases") >= 3
     assert result.caption().endswith("; ± is the sample standard deviation over cases")

@@ -100,7 +100,7 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
     try:
         with collecting_stop_signals() as received:
             signal.raise_signal(number)
-            # the same one, told to the group and to its leader
+            # the same Ctrl-C arrives twice: for the process and for its group
             signal.raise_signal(number)
             assert received == [number] and not again
             monkeypatch.setattr(stopping, "SAME_SIGNAL_SECONDS", -1.0)
@@ -112,7 +112,7 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
 
 @pytest.mark.slow
 def test_a_closed_terminal_saves_the_run(recipe: Path, store: Store, tmp_path: Path, weights: bytes) -> None:
-    """The program is the leader of the terminal's session. Its output then leads nowhere."""
+    """The program leads the session of the terminal, so its output goes to a closed terminal."""
     run = tmp_path / "run"
     words = [sys.executable, "-m", "graftseg", "train", recipe, "--data", store.path, "--out", run]
     pid, terminal = pty.fork()

@@ -1,4 +1,4 @@
-"""Whole trainings under each protocol: what is reported, what is opened, and that scoring disturbs nothing."""
+"""Runs with each protocol: the reported checkpoint, the labels that are opened, and scoring without side effects."""
 
 import shutil
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_the_oracle_keeps_the_best_on_test_for_the_record(oracle: RunFolder) -> 
     assert facts["store"]["scored"] == {"validation": ["labeled_003"], "test": ["test_000", "test_001"]}
 
 
-def test_nothing_scored_is_nothing_kept(quiet: RunFolder) -> None:
+def test_without_scores_no_best_checkpoint_is_kept(quiet: RunFolder) -> None:
     facts = quiet.manifest()
     assert facts["checkpoint"] == "last" and "best" not in facts and not quiet.best_file.exists()
 
@@ -234,7 +234,7 @@ def test_labels_of_test_cases_are_not_opened(copied: Store, tmp_path: Path, sele
 
 
 @pytest.mark.parametrize("selection", [{"oracle": True}, {"protocol": "paper", "cases": "test"}])
-def test_labels_of_test_cases_are_opened_where_the_recipe_says_so(
+def test_labels_of_test_cases_are_opened_if_the_recipe_scores_them(
     copied: Store, tmp_path: Path, selection: dict[str, Any]
 ) -> None:
     remove_labels(copied, "test")
@@ -262,7 +262,7 @@ def test_a_changed_label_of_a_scored_case_is_noticed(copied: Store, tmp_path: Pa
         train(recipe_with(oracle=True), copied.path, tmp_path / "run")
 
 
-def test_training_from_scans_prepares_test_cases_only_where_they_are_scored(scans: Path, tmp_path: Path) -> None:
+def test_training_from_scans_prepares_test_cases_only_if_they_are_scored(scans: Path, tmp_path: Path) -> None:
     seen = train(recipe_with(oracle=True, every=3), scans, tmp_path / "oracle")
     blind = train(recipe_with(every=3), scans, tmp_path / "blind")
     assert len(list((seen.store / "cases").glob("test*.label.npy"))) == 2
@@ -277,14 +277,14 @@ def test_scoring_needs_cases(store: Store, tmp_path: Path, protocol: str) -> Non
     assert not (tmp_path / "run").exists()
 
 
-def test_scoring_on_test_needs_labels_there(scans: Path, tmp_path: Path) -> None:
+def test_scoring_on_test_cases_needs_their_labels(scans: Path, tmp_path: Path) -> None:
     bare = Path(shutil.copytree(scans, tmp_path / "scans"))
     shutil.rmtree(bare / "labelsTs")
     with user_error(Code.RECIPE_MISMATCH, bare, "test"):
         train(recipe_with(protocol="paper", cases="test", held_out=0), bare, tmp_path / "run")
 
 
-def test_the_oracle_does_without_validation_cases(store: Store) -> None:
+def test_the_oracle_needs_no_validation_cases(store: Store) -> None:
     selector = build_selector(recipe_with(held_out=0, oracle=True), store, CPU)
     assert selector is not None and list(scored_cases(recipe_with(held_out=0, oracle=True), store)) == ["test"]
     assert build_selector(tiny.tiny_recipe(), store, CPU) is None
@@ -344,7 +344,7 @@ def test_an_empty_prediction_of_an_absent_class(store: Store, tmp_path: Path, pr
     assert found[1:] == [0.0, 0.0, score] and found[0] == score / 3
 
 
-def test_the_best_file_holds_the_student_alone(store: Store, oracle: RunFolder) -> None:
+def test_the_best_file_contains_only_the_student(store: Store, oracle: RunFolder) -> None:
     recipe = load_recipe(oracle.recipe_file)
     method = build_method(recipe, recipe.stages[-1], store.channels, len(store.classes), CPU)
     assert load_file(oracle.best_file).keys() == method.student.state_dict().keys()

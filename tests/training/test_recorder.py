@@ -139,7 +139,7 @@ def test_a_resumed_run_forgets_the_lines_after_its_checkpoint(tmp_path: Path) ->
 
 
 class Writer:
-    """Stands for TensorBoard's writer and notes what it is given."""
+    """A replacement for the TensorBoard writer that records its calls."""
 
     def __init__(self, folder: str, **settings: object) -> None:
         self.folder, self.settings = folder, settings
@@ -229,7 +229,7 @@ def test_without_a_terminal_there_is_no_bar(
 Shown = Sequence[tuple[float, int, int]]
 
 
-def told(
+def record_steps(
     shown: Shown,
     work: Sequence[StageWork],
     folder: Path,
@@ -237,7 +237,7 @@ def told(
     label: ProgressLabel = ONLY_RUN,
     done: int = 0,
 ) -> None:
-    """Record steps that end so many seconds after the beginning, as (seconds, stage, step of all)."""
+    """Record steps, given as seconds since the start, stage and global step."""
     times = iter([0.0, *(seconds for seconds, _, _ in shown)])
     monkeypatch.setattr(module, "monotonic", lambda: next(times))
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -278,7 +278,7 @@ def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told(shown, [StageWork(2), StageWork(6)], tmp_path, monkeypatch)
+    record_steps(shown, [StageWork(2), StageWork(6)], tmp_path, monkeypatch)
     names = {step: ("first", "second")[stage] for _, stage, step in shown}
     assert capsys.readouterr().err.splitlines() == [
         f"{names[step]}: step {step} of 8, loss 0.500" + (f", {left} left" if left else "") for step, left in lines
@@ -305,7 +305,7 @@ def test_a_line_that_is_shown_is_not_told_again(
 def test_a_resumed_run_has_no_pace_from_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told([(60.0, 0, 110), (120.0, 0, 120)], [StageWork(140)], tmp_path, monkeypatch, done=100)
+    record_steps([(60.0, 0, 110), (120.0, 0, 120)], [StageWork(140)], tmp_path, monkeypatch, done=100)
     assert capsys.readouterr().err.splitlines() == [
         "first: step 110 of 140, loss 0.500",
         "first: step 120 of 140, loss 0.500, 2 minutes left",
@@ -318,7 +318,7 @@ def test_a_line_counts_later_stages_and_later_runs(
     """A step takes 60 s, a step of the second stage 120 s: 2 + 2 x 2 minutes are left, and 10 for the baseline."""
     label = ProgressLabel(next="the baseline", later=(StageWork(10),))
     work = [StageWork(4), StageWork(2, cost=2.0)]
-    told([(10.0, 0, 1), (70.0, 0, 2)], work, tmp_path, monkeypatch, label)
+    record_steps([(10.0, 0, 1), (70.0, 0, 2)], work, tmp_path, monkeypatch, label)
     expected = "first: step 2 of 6, loss 0.500, 6 minutes left, 16 minutes with all later runs; next: the baseline\n"
     assert capsys.readouterr().err == expected
 
@@ -328,7 +328,7 @@ def test_the_last_run_counts_the_final_check(
 ) -> None:
     """Two steps of 60 s are left, and predictions that take as long as three steps."""
     label = ProgressLabel("the baseline", later=(StageWork(0, before=3.0),))
-    told([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
+    record_steps([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
     assert capsys.readouterr().err == "the baseline, first: step 2 of 4, loss 0.500, 5 minutes left\n"
 
 
@@ -370,7 +370,7 @@ def test_a_line_tells_which_training_it_is_and_what_comes_next(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
+    record_steps([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
     assert capsys.readouterr().err == f"{start} of 4, loss 0.500, 2 minutes left{end}\n"
 
 

@@ -85,7 +85,7 @@ def test_the_loop_passes_on_what_was_set(store: Store, tmp_path: Path, monkeypat
 
 
 class FakeCuda:
-    """A device that does at once what it is told, but while a graph is captured only takes note of it."""
+    """A device that runs calls immediately, but only records them while a graph is captured."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
