@@ -120,7 +120,7 @@ ROWS = st.tuples(st.integers(1, 65535), WORDS).flatmap(lambda of: tables_of(*of)
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, st.sampled_from(["standard", "paper"]))
-def test_a_csv_file_reads_back_as_it_was(tmp_path: Path, rows: list[Row], protocol: Protocol) -> None:
+def test_a_csv_file_is_read_as_it_was_written(tmp_path: Path, rows: list[Row], protocol: Protocol) -> None:
     evaluation = Evaluation(tuple(rows), protocol)
     evaluation.write_csv(tmp_path / "metrics.csv")
     assert read_csv(tmp_path / "metrics.csv") == evaluation

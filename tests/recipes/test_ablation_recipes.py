@@ -131,7 +131,7 @@ def test_one_thing_differs_from_the_full_method(name: str) -> None:
 
 
 @pytest.mark.parametrize("setting", LA)
-def test_a_random_start_is_self_training_alone(setting: str) -> None:
+def test_a_random_start_is_self_training_without_pre_training(setting: str) -> None:
     recipe, full = load_recipe(f"{setting}/bcp-init-random"), load_recipe(f"{setting}/bcp")
     assert recipe.stages == full.stages[1:] and recipe.batches == full.batches
 

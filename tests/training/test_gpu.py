@@ -61,9 +61,9 @@ def store_of(recipe: Recipe, store: Store, volumes: Store) -> Store:
 def test_captured_steps_equal_plain_steps(
     network: str, optimizer: dict[str, Any], store: Store, volumes: Store
 ) -> None:
-    """With dropout, whose random numbers a graph draws as they would be without it.
+    """With dropout: a graph draws the same random numbers.
 
-    Not for long: sums that a GPU makes in another order come to turn a pseudo-label, and from there on all differs.
+    Few steps: a GPU adds in another order, which after some time changes a pseudo-label, and then all losses.
     """
     recipe = wide(network, optimizer, dropout=True)
     data = store_of(recipe, store, volumes)
@@ -85,7 +85,7 @@ def test_compiled_and_captured_steps_equal_plain_steps(network: str, width: int,
 
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
 def test_every_replay_draws_new_dropout(network: str, store: Store, volumes: Store) -> None:
-    """The same batch and, but for a rate of next to nothing, the same weights: what differs is dropout alone."""
+    """The batch is the same, and a tiny learning rate hardly changes the weights, so only dropout differs."""
     recipe = wide(network, SGD | {"learning_rate": 1e-12}, dropout=True)
     supervised = recipe.stages[0].model_copy(update={"method": "supervised", "settings": {}})
     recipe = recipe.model_copy(update={"stages": (supervised,)})
@@ -102,7 +102,7 @@ def test_every_replay_draws_new_dropout(network: str, store: Store, volumes: Sto
 @pytest.mark.usefixtures("_exact")
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
 def test_plain_steps_equal_those_of_a_cpu(network: str, store: Store, volumes: Store) -> None:
-    """With labels alone: the two devices would draw other places for a mask."""
+    """With labeled images only, because the two devices draw different masks."""
     recipe = wide(network)
     supervised = recipe.stages[0].model_copy(update={"method": "supervised", "settings": {}})
     recipe = recipe.model_copy(update={"stages": (supervised,)})
@@ -160,7 +160,7 @@ def test_a_compiled_and_captured_training_resumes(
 
 @pytest.mark.usefixtures("_exact")
 def test_two_dimensional_layers_equal_those_of_a_cpu() -> None:
-    """But the bias before a norm gets no gradient."""
+    """Except that a bias before a norm gets no gradient."""
     torch.manual_seed(0)
     layer, x, results = Convolution2d(3, 16), torch.randn(2, 3, 6, 10), []
     for device in (torch.device("cpu"), GPU):
@@ -195,7 +195,7 @@ def test_the_usual_step_runs_none_of_our_kernels(volumes: Store, monkeypatch: py
 
 
 def test_a_plan_times_replays_of_a_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The capture and the replay after it come first, then those that are timed."""
+    """The capture and one replay come before the timed replays."""
     replays: list[torch.cuda.CUDAGraph] = []
     replay = torch.cuda.CUDAGraph.replay
 

@@ -37,7 +37,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def weights(recipe: Path, store: Store, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The weights of a run that nobody disturbed."""
+    """The weights of an uninterrupted run."""
     run = tmp_path_factory.mktemp("runs") / "run"
     api.train(recipe, store.path, run)
     return (run / "model.safetensors").read_bytes()

@@ -38,7 +38,7 @@ def test_bfloat16_is_used_if_requested_and_supported(
 
 
 class Noting(Bcp):
-    """Notes in which precision its student computes, in steps and in scorings."""
+    """A method that records the precision of its student, in steps and during scoring."""
 
     def __init__(self, config: BcpConfig, networks: Networks) -> None:
         super().__init__(config, networks)
@@ -62,7 +62,7 @@ def test_a_method_that_needs_float32_uses_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Steps and scorings alike, and a line says so once."""
+    """In steps and during scoring, with one message."""
     monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
     monkeypatch.setitem(METHODS, "noting", method)
     recipe = tiny_recipe(stages=[{"method": "noting", "steps": 2}])

@@ -54,7 +54,7 @@ def losses_of(run: RunFolder) -> list[dict[str, float]]:
 
 
 def best_step(scores: dict[int, float], first: int, last: int) -> int:
-    """The first step of a stage with its highest score."""
+    """Return the first step of a stage with its highest score."""
     return max((step for step in scores if first <= step <= last), key=lambda step: (scores[step], -step))
 
 
@@ -114,10 +114,10 @@ def test_paper_reports_the_best_on_test(paper: RunFolder) -> None:
         ({"oracle": True}, False),
     ],
 )
-def test_the_next_stage_begins_with_the_best_student_or_the_last(
+def test_the_next_stage_starts_from_the_best_or_the_last_student(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selection: dict[str, Any], from_best: bool
 ) -> None:
-    """Of the four steps of the first stage the third alone is scored."""
+    """Of the four steps of the first stage, only the third is scored."""
     seen: dict[str, dict[str, Tensor]] = {}
     score, start_from = Selector.score, Method.start_from
 
@@ -168,7 +168,7 @@ class PowerCutError(Exception):
 def test_a_resumed_run_ends_with_the_same_best(
     store: Store, paper: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_at: int
 ) -> None:
-    """The cut comes after the student was scored and before that is saved."""
+    """The run stops after the student is scored and before the score is saved."""
     recipe = recipe_with(protocol="paper", cases="test")
     with monkeypatch.context() as patch:
         looks: list[int] = []
@@ -215,7 +215,7 @@ def test_a_run_too_short_to_be_scored_ships_its_last_student(
 
 @pytest.fixture
 def copied(store: Store, tmp_path: Path) -> Store:
-    """A store of its own, to spoil."""
+    """A copy of the store, which a test may damage."""
     return open_store(Path(shutil.copytree(store.path, tmp_path / "copied")))
 
 
@@ -300,7 +300,7 @@ def volumes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_are_those_of_predicted_label_maps(
     volumes: Path, tmp_path: Path, dimensions: int, stride: int | None
 ) -> None:
-    """Slices or windows of volumes, against the way a prediction takes and the plain definition of Dice."""
+    """Scores of slices and windows equal those of a prediction and the definition of Dice."""
     tree = tiny.recipe_tree(dimensions)
     recipe = tiny.tiny_recipe(
         dimensions,

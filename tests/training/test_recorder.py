@@ -1,4 +1,4 @@
-"""What a training leaves for people: lines in order, in time, and only of finite losses."""
+"""The log of a run: lines in order, on time, and only with finite losses."""
 
 import sys
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
 
 
 def test_steps_with_different_numbers_of_terms_are_read_together(tmp_path: Path) -> None:
-    """As where the steps between two flushes belong to two stages."""
+    """The steps between two flushes belong to two stages."""
     with opened(tmp_path) as recorder:
         add(recorder, 1, L_in=0.5, L_out=0.25)
         add(recorder, 2, L=4.0)
@@ -80,7 +80,7 @@ class SlowTransfer(module._Transfer):
         self.waited_for += 1
 
 
-def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_steps_are_written_with_the_next_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_Transfer", SlowTransfer)
 
     def steps() -> list[int]:
@@ -102,7 +102,7 @@ def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatc
         assert steps() == [1, 2, 3]
 
 
-def test_a_broken_loss_on_its_way_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_loss_that_is_not_finite_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_Transfer", SlowTransfer)
     with opened(tmp_path, every=1) as recorder:
         add(recorder, 1, L=float("nan"))
@@ -115,7 +115,7 @@ def test_a_broken_loss_on_its_way_is_told_once(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_loss_that_is_not_finite_is_told_by_step_and_term(tmp_path: Path, value: float) -> None:
+def test_a_loss_that_is_not_finite_is_reported_with_step_and_term(tmp_path: Path, value: float) -> None:
     with opened(tmp_path) as recorder:
         add(recorder, 1, L_in=0.5, L_out=0.5)
         add(recorder, 2, L_in=0.5, L_out=value)
@@ -159,7 +159,7 @@ WRITERS: list[Writer] = []
 
 @pytest.fixture
 def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
-    """TensorBoard is there, and this is it."""
+    """Replace TensorBoard by ``Writer``."""
     WRITERS.clear()
     for name in ("torch.utils.tensorboard", "torch.utils.tensorboard.writer"):
         fake = ModuleType(name)
@@ -182,7 +182,7 @@ def test_tensorboard_gets_every_term_and_score(tmp_path: Path, writers: list[Wri
     assert writer.scalars == [("bcp/L_in", 0.5, 11), ("bcp/L_out", 0.25, 11), ("bcp/dice", 0.75, 11)]
 
 
-def test_without_tensorboard_nothing_is_missing(
+def test_the_log_is_written_without_tensorboard(
     tmp_path: Path, writers: list[Writer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
@@ -200,7 +200,7 @@ def test_the_setting_leaves_tensorboard_out(tmp_path: Path, writers: list[Writer
     assert writers == []
 
 
-def test_the_bar_tells_loss_and_where_the_time_goes(
+def test_the_bar_shows_the_loss_and_the_time_of_each_phase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -271,7 +271,7 @@ def record_steps(
         ([(30.0, 0, 4), (60.0, 0, 4), (90.0, 0, 8)], [(4, ""), (4, ""), (8, "")]),
     ],
 )
-def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
+def test_without_a_terminal_lines_report_the_progress(
     shown: Shown,
     lines: list[tuple[int, str]],
     tmp_path: Path,
@@ -285,10 +285,10 @@ def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
     ]
 
 
-def test_a_line_that_is_shown_is_not_told_again(
+def test_a_line_is_not_printed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As where the next lines are still on their way from a GPU, which compiles: that is no pace of the last stage."""
+    """While a GPU compiles, no lines arrive. This time does not count for the speed of the last stage."""
     now = [0.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -362,7 +362,7 @@ def test_the_work_of_later_folds() -> None:
         (fold_labels(2, baseline=True)[1], "fold 1 (2 of 4), first: step 2", "; next: fold 0 of the baseline"),
     ],
 )
-def test_a_line_tells_which_training_it_is_and_what_comes_next(
+def test_a_line_names_the_run_and_the_next_run(
     label: ProgressLabel,
     start: str,
     end: str,
@@ -375,7 +375,7 @@ def test_a_line_tells_which_training_it_is_and_what_comes_next(
 
 
 @pytest.mark.parametrize(("columns", "next_is_told"), [("200", True), ("80", False)])
-def test_the_bar_tells_which_training_it_is_and_where_there_is_room_what_comes_next(
+def test_the_bar_names_the_run_and_if_there_is_space_the_next_run(
     columns: str,
     next_is_told: bool,
     tmp_path: Path,
