@@ -61,8 +61,12 @@ def test_paths_in_contributing_exist() -> None:
             folders = (ROOT, SOURCE)
             is_found = any((folder / name).exists() for folder in folders)
             assert is_found or "NAME" in name or "SETTING" in name or "PACKAGE" in name, name
-        for path, function in re.findall(r"`([\w/]+\.py)`: `(\w+)`", row[1]):
-            assert f"def {function}(" in (SOURCE / path).read_text(), function
+        listed = r"((?:`\w+`(?:, | and )?)+)"
+        cells, after = " ".join(row[1:]), re.compile(rf"`([\w/]+\.py)`: {listed}")
+        before = re.compile(rf"{listed} in `([\w/]+\.py)`")
+        for path, names in after.findall(cells) + [found[::-1] for found in before.findall(cells)]:
+            for name in re.findall(r"`(\w+)`", names) if "NAME" not in path else ():
+                assert re.search(rf"^(def |class )?{name}\b", (SOURCE / path).read_text(), re.MULTILINE), name
 
 
 def test_make_help_lists_every_target() -> None:

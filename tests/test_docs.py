@@ -280,7 +280,7 @@ def test_the_picture_is_that_of_its_script() -> None:
         assert (pixels[top : top + side, left : left + side] == tiles[name]).mean() > 0.98
 
 
-def test_the_demo_is_as_it_is_explained() -> None:
+def test_the_demo_matches_its_explanation() -> None:
     page = DOCS / "explanation" / "demo.md"
     near, far = tables(page)["The phantoms"]
     for row, look in ((near, phantom.NEAR_LOOK), (far, phantom.FAR_LOOK)):
@@ -319,6 +319,6 @@ def test_the_changelog_has_this_version() -> None:
     assert f"## [{graftseg.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_licence_is_whole() -> None:
+def test_the_license_is_complete() -> None:
     licence = (ROOT / "LICENSE").read_text()
     assert "Apache License" in licence and "END OF TERMS AND CONDITIONS" in licence

@@ -10,7 +10,7 @@ import pytest
 from rank_kills import command_for, ranks_of
 
 from graftseg.core.errors import Code
-from graftseg.core.launched import TIMEOUT_VARIABLE
+from graftseg.core.torchrun import TIMEOUT_VARIABLE
 
 
 def _started(command: list[str], run: Path) -> "subprocess.Popen[bytes]":

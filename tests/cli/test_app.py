@@ -43,7 +43,7 @@ def trained(scans: Path, store: Store, tmp_path_factory: pytest.TempPathFactory)
     return run
 
 
-def test_the_whole_way(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path) -> None:
+def test_all_commands_in_order(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code, out, _ = cli("check", scans)
     assert code == 0 and "4 labeled, 5 unlabeled, 2 test scans; 0 findings" in out

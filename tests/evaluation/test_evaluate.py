@@ -210,7 +210,7 @@ def test_a_label_value_outside_the_classes_is_an_error(folders: tuple[Path, Path
         evaluate_pair("case 7", labels_of(), labels_of(one=2), geometry_of(), {})
 
 
-def test_references_of_background_alone_are_an_error(tmp_path: Path) -> None:
+def test_references_with_only_background_are_an_error(tmp_path: Path) -> None:
     write_label(tmp_path / "a.nii.gz", labels_of(), geometry_of())
     with user_error(Code.LABELS_EMPTY):
         evaluate_folder(tmp_path, tmp_path)

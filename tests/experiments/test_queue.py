@@ -35,7 +35,7 @@ def test_queued_runs_are_valid_and_not_recorded(run: dict[str, Any]) -> None:
 
 
 @for_each("run", QUEUE["runs"])
-def test_the_variant_fast_changes_only_what_it_says(run: dict[str, Any]) -> None:
+def test_the_variant_fast_changes_only_named_settings(run: dict[str, Any]) -> None:
     overrides, variant = options_of(run)
     differences = metric_differences(
         requested_recipe(run["recipe"], ["fast=true"]), requested_recipe(run["recipe"], overrides)

@@ -173,7 +173,7 @@ def test_a_variant_has_its_own_folder(tested: Path, tmp_path: Path) -> None:
     assert [found.variant for found in read_records(tmp_path, "tiny/bcp")] == ["exact", "other.1"]
 
 
-def test_folders_where_no_table_would_look_are_rejected(tested: Path, tmp_path: Path) -> None:
+def test_folders_that_no_table_reads_are_rejected(tested: Path, tmp_path: Path) -> None:
     for out, variant, where in (
         ("bcp/seed-3", "", "bcp/seed-3"),
         ("tiny/bcp/seed-4", "", "seed-4"),

@@ -1,4 +1,4 @@
-"""Several seeds: each trained and tested once, the mean over all of them, and nothing done twice."""
+"""Several seeds: each is trained and tested once, and their mean is reported."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 2}], seed=5)
 
 @pytest.fixture(scope="module")
 def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Two seeds, and what was told about them."""
+    """Train two seeds, and return their folder and the printed lines."""
     out, told = tmp_path_factory.mktemp("seeds") / "out", list[str]()
     train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=told.append)
     return out, told
@@ -44,7 +44,7 @@ def summary(out: Path) -> dict[str, Any]:
     return content
 
 
-def test_seeds_begin_with_the_one_of_the_recipe(trained: tuple[Path, list[str]]) -> None:
+def test_the_first_seed_is_that_of_the_recipe(trained: tuple[Path, list[str]]) -> None:
     out, _ = trained
     assert sorted(path.name for path in out.iterdir()) == ["seed-5", "seed-6", "summary.json"]
     assert [api.info(out / f"seed-{seed}")["seed"] for seed in (5, 6)] == [5, 6]
@@ -73,7 +73,7 @@ def test_what_is_done_stays(trained: tuple[Path, list[str]], store: Store, monke
     assert (summary(out), again) == (before, told)
 
 
-def test_a_stopped_seed_goes_on_and_an_untested_one_is_tested(
+def test_a_stopped_seed_is_resumed_and_an_untested_seed_is_tested(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, complete = tmp_path / "out", training.complete
@@ -96,7 +96,7 @@ def test_a_stopped_seed_goes_on_and_an_untested_one_is_tested(
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_scores_that_were_cut_are_made_anew(store: Store, tmp_path: Path, told: bool) -> None:
+def test_truncated_scores_are_computed_again(store: Store, tmp_path: Path, told: bool) -> None:
     (before,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
     table = tmp_path / "seed-5" / "predictions" / "metrics.csv"
     described = table.with_suffix(".json")
@@ -110,7 +110,7 @@ def test_scores_that_were_cut_are_made_anew(store: Store, tmp_path: Path, told: 
     assert table.read_text() == whole
 
 
-def test_the_best_checkpoint_is_tested_beside_the_reported_one(store: Store, tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_also_tested(store: Store, tmp_path: Path) -> None:
     run = tmp_path / "seed-5"
     (before,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
     weights = (run / "model.safetensors").read_bytes()
@@ -211,13 +211,13 @@ def check_rejected(out: Path, data: Path, code: Code, keyword: str, *overrides: 
     assert contents(out) == before
 
 
-def test_folds_are_left_alone(scans: Path, tmp_path: Path) -> None:
+def test_a_folder_of_folds_is_rejected(scans: Path, tmp_path: Path) -> None:
     api.train_folds(RECIPE, scans, tmp_path / "out", folds=2, device="cpu")
     check_rejected(tmp_path / "out", scans, Code.TARGET_EXISTS, "folds")
     check_rejected(tmp_path / "out", scans, Code.TARGET_EXISTS, "folds", "data.intensity.rule=none")
 
 
-def test_what_is_no_folder_of_seeds_is_left_alone(scans: Path, store: Store, from_scans: Path, tmp_path: Path) -> None:
+def test_other_folders_are_not_changed(scans: Path, store: Store, from_scans: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(scans, tmp_path / "scans"))
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.txt").write_text("mine")
@@ -271,7 +271,7 @@ def test_a_store_of_other_data_that_was_prepared_beforehand_is_kept(
         check_rejected(tmp_path / "out", other, Code.TARGET_EXISTS, "not from")
 
 
-def test_the_store_of_seeds_stays_as_it_is(from_scans: Path, scans: Path, tmp_path: Path) -> None:
+def test_seeds_do_not_change_their_store(from_scans: Path, scans: Path, tmp_path: Path) -> None:
     out, data = (Path(shutil.copytree(of, tmp_path / of.name)) for of in (from_scans, scans))
     check_rejected(out, scans, Code.RUN_MISMATCH, "data.intensity.rule", "data.intensity.rule=none")
     run = out / "seed-5" / "run.json"
@@ -321,7 +321,7 @@ def test_seeds_of_other_settings_are_not_counted_together(
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_single_run_does_not_begin_among_seeds(
+def test_a_single_run_is_refused_in_a_folder_of_seeds(
     trained: tuple[Path, list[str]], store: Store, tmp_path: Path, resume: bool
 ) -> None:
     out = Path(shutil.copytree(trained[0], tmp_path / "out"))

@@ -152,7 +152,7 @@ def test_the_whole_step_is_timed_between_ends_of_steps_after_the_warm_up(
     assert ended == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_marks_are_as_far_apart_as_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_between_marks_is_that_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 102.5])
     monkeypatch.setattr(instruments, "perf_counter", lambda: next(times))
     begin, end = instruments.Mark(CPU), instruments.Mark(CPU)

@@ -103,7 +103,7 @@ def test_seeds_of_one_kind_share_a_line(shipped: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_the_oracle_is_shown_only_where_every_seed_has_one(shipped: Path, tmp_path: Path) -> None:
+def test_the_oracle_is_shown_only_if_every_seed_has_one(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-4/bcp", 0, 0.5, best=0.7)
     record(tmp_path, "la-4/bcp", 1, 0.5)
     (line,) = [line for line in rows(table("la", tmp_path)) if line[1:2] == ["la-4/bcp"]]

@@ -100,7 +100,7 @@ def test_a_run_without_a_baseline_is_scored_alone(run: Path, scans: Path) -> Non
 
 
 @pytest.mark.slow
-def test_it_can_be_repeated_and_named_in_three_ways(
+def test_a_test_can_be_repeated_and_its_data_named_in_three_ways(
     run: Path, scans: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graftseg = CommandLine(capsys, monkeypatch)
@@ -266,7 +266,7 @@ def test_an_unreadable_scan_leaves_no_scores(run: Path, scans: Path, tmp_path: P
 
 
 def test_missing_training_data_needs_an_argument(run: Path, scans: Path, tmp_path: Path) -> None:
-    """The store that was trained on holds no test cases, so they must be named."""
+    """The training store contains no test cases, so the test must name them."""
     data = Path(shutil.copytree(scans, tmp_path / "data"))
     moved = tmp_path / "moved"
     api.train(tiny_recipe(), data, moved, device="cpu")

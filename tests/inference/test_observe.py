@@ -24,7 +24,7 @@ from graftseg.data.store import Store
 from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.ranking import DEFAULT_ORDER
-from graftseg.inference.ranking.candidates import candidates_in
+from graftseg.inference.ranking.cases import cases_in
 from graftseg.inference.ranking.observe import Prepared, count_parts, near_boundary, observe
 from graftseg.inference.ranking.rank import Ranked, Ranking
 from loops import for_each
@@ -231,7 +231,7 @@ def test_labels_that_the_run_did_not_see_are_never_opened(tmp_path: Path) -> Non
     for path in sorted((data / "labelsTr").iterdir())[1:]:
         path.write_bytes(b"not a label map")
     recipe = tiny.tiny_recipe(batches={"patch": [16, 16], "labeled": 2, "unlabeled": 2, "labeled_cases": 1})
-    labeled, unlabeled = candidates_in(data, recipe)
+    labeled, unlabeled = cases_in(data, recipe)
     assert [case.name for case in labeled] == ["labeled_000"] and len(unlabeled) == 8
     assert all(case.read().label is None for case in unlabeled)
     assert labeled[0].read().label is not None
@@ -267,7 +267,7 @@ def test_voxels_of_a_sheared_grid(tmp_path: Path) -> None:
     recipe = tiny.tiny_recipe(3, data={"dimensions": 3, "spacing": [2.0, None, None]})
     stored = prepare(read_layout(tmp_path / "data"), tmp_path / "store", recipe.data)
     for place in (tmp_path / "data", stored.path):
-        labeled, unlabeled = candidates_in(place, recipe)
+        labeled, unlabeled = cases_in(place, recipe)
         # slices are 4 mm apart and 5 mm along the sheared axis; two voxels along the first axis become one
         assert [case.read().voxel_size for case in (*labeled, *unlabeled)] == pytest.approx([8.0, 8.0])
 

@@ -1,4 +1,4 @@
-"""Values of URPC by hand, and heads that agree."""
+"""URPC: losses computed by hand, and properties of the consistency."""
 
 import math
 
@@ -64,7 +64,7 @@ def test_uncertain_pixels_have_less_weight() -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 999), st.integers(1, 4), st.integers(2, 4), st.integers(2, 3))
 def test_consistency_of_equal_heads_is_zero(seed: int, heads: int, classes: int, dimensions: int) -> None:
-    """Adding a constant to the logits of all classes does not matter."""
+    """Adding a constant to the logits of all classes does not change the probabilities."""
     generator = torch.Generator().manual_seed(seed)
     space = (3,) * dimensions
     z = 3 * torch.randn(2, classes, *space, generator=generator)
@@ -92,13 +92,13 @@ def test_contradicting_certain_heads_give_finite_loss() -> None:
 
 
 def test_labels_supervise_all_heads() -> None:
-    """Without consistency, unlabeled images affect the student only by batch statistics."""
+    """Without consistency and batch statistics, unlabeled images do not affect the gradient."""
     torch.manual_seed(0)
     method, batch = Urpc(UrpcConfig(weight=0), tiny_networks(2)).eval(), tiny_batch(2)
     gradients = []
-    for same_labels in (batch, Batch(batch.labeled, tiny_batch(2, seed=4).unlabeled)):
-        (objective,) = method.objectives(same_labels, Progress(torch.tensor(9), 10))
+    for images in (batch, Batch(batch.labeled, tiny_batch(2, seed=4).unlabeled)):
+        (objective,) = method.objectives(images, Progress(torch.tensor(9), 10))
         parameters = list(method.student.parameters())
         gradients.append(torch.autograd.grad(objective.total, parameters))
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
-    assert all(gradient.abs().sum() > 0 for gradient in gradients[0][-4:])
+    assert all(gradient.abs().sum() > 0 for gradient in gradients[0][-4:])  # weights and biases of both heads

@@ -38,7 +38,6 @@ def test_pieces_and_intensities_of_the_foreground(tmp_path: Path) -> None:
     facts = facts_of(read_layout(tmp_path))
     assert (facts.labeled_count, facts.unlabeled_count, facts.channels, len(facts.classes)) == (2, 1, 1, 3)
     assert facts.pieces == (PieceCount(), PieceCount(1, 0, frozenset({2})), PieceCount(2, 2, frozenset({1})))
-    assert facts.foreground is not None
     assert facts.foreground == Foreground(100, 100, 0)
 
 
@@ -51,7 +50,7 @@ def test_large_pieces(sizes: tuple[int, ...], large: int) -> None:
 
 
 def test_pieces_are_counted_in_slices_of_long_voxels(tmp_path: Path) -> None:
-    """Stacked along the first axis: one slice shows a ring in two parts, two show it whole."""
+    """Slices along the first axis: the class has two pieces in one slice, and one piece in two slices."""
     label = np.zeros((5, 20, 20), np.uint8)
     label[1:4, 4:8, 4:8] = 1
     label[2, 12:16, 4:8] = 1
@@ -59,13 +58,13 @@ def test_pieces_are_counted_in_slices_of_long_voxels(tmp_path: Path) -> None:
     assert facts_of(read_layout(tmp_path)).slice_pieces == (PieceCount(), PieceCount(3, 2, frozenset({1, 2})))
 
 
-def test_folders_named_one_by_one(tmp_path: Path) -> None:
+def test_separate_folders_have_no_layout(tmp_path: Path) -> None:
     scans = tiny.write_scans(tmp_path / "scans")
     assert facts_of(read_layout(scans)).has_layout
     assert not facts_of(read_layout(Sources(scans / "imagesTr", scans / "labelsTr"))).has_layout
 
 
-def test_sampled_voxels_are_the_same_in_every_call(tmp_path: Path) -> None:
+def test_samples_are_the_same_in_every_call(tmp_path: Path) -> None:
     label = np.ones((40, 40, 40), np.uint8)
     assert label.size > MAX_SAMPLES
     write(tmp_path, "a", np.arange(label.size, dtype=np.float32).reshape(label.shape), label)
@@ -79,7 +78,7 @@ def test_test_scans_are_not_read(tmp_path: Path) -> None:
     scans = tiny.write_scans(tmp_path / "scans")
     for folder in ("imagesTs", "labelsTs"):
         for path in (scans / folder).iterdir():
-            path.write_bytes(b"nobody reads this")
+            path.write_bytes(b"not a scan")
     facts = facts_of(read_layout(scans))
     assert facts.has_test and facts.test_count == 2 and len(facts.fingerprint.cases) == 9
 
@@ -108,7 +107,7 @@ def test_empty_labels_are_rejected(tmp_path: Path) -> None:
 
 
 def test_volumes_among_2d_scans_are_rejected(tmp_path: Path) -> None:
-    write(tmp_path, "a", np.zeros((9, 9), np.int16), np.ones((9, 9)), (1.0, 1.0, 1.0))
+    write(tmp_path, "a", np.zeros((9, 9), np.int16), np.ones((9, 9)))
     write(tmp_path, "b", np.zeros((9, 9, 9), np.int16))
     with user_error(Code.DATASET_INVALID, "b.nii", "axes"):
         facts_of(read_layout(tmp_path))

@@ -110,7 +110,7 @@ def test_the_header_names_settings_that_exist(name: str, table: str, row: str, f
 def test_a_jaccard_that_cannot_be_is_noted() -> None:
     for name, _, _, (dice, jaccard, _, _) in ROWS:
         theirs = load_recipe(name).published
-        # for one case Jaccard is D / (2 - D); a mean over cases or classes lies a little beside it
+        # for one case Jaccard is D / (2 - D); a mean over cases or classes differs slightly
         impossible = abs(jaccard - 100 * dice / (200 - dice)) > 6
         assert impossible == (theirs is not None and "contradicts the Dice" in theirs.note), name
 
@@ -131,7 +131,7 @@ def test_one_thing_differs_from_the_full_method(name: str) -> None:
 
 
 @pytest.mark.parametrize("setting", LA)
-def test_a_random_start_is_self_training_alone(setting: str) -> None:
+def test_a_random_start_is_self_training_without_pre_training(setting: str) -> None:
     recipe, full = load_recipe(f"{setting}/bcp-init-random"), load_recipe(f"{setting}/bcp")
     assert recipe.stages == full.stages[1:] and recipe.batches == full.batches
 

@@ -1,4 +1,4 @@
-"""The supervised run beside a semi-supervised one: what it is, that it is trained, and that it goes on."""
+"""The supervised baseline of a run: its recipe, its training, and resuming."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ def test_all_steps_in_one_stage_under_the_last_optimiser() -> None:
 
 
 @pytest.mark.parametrize("setting", ["demo-2d", "demo-3d", "default-2d", "default-3d"])
-def test_it_is_the_shipped_supervised_recipe_where_that_has_as_many_steps(setting: str) -> None:
+def test_the_baseline_is_the_shipped_supervised_recipe_of_equal_length(setting: str) -> None:
     assert training_differences(baseline_of(load_recipe(f"{setting}/bcp")), load_recipe(f"{setting}/supervised")) == []
 
 
@@ -113,7 +113,7 @@ def test_the_command_asks_for_it_or_leaves_it_out(scans: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("cut", ["run", pytest.param("baseline", marks=pytest.mark.slow)])
-def test_whichever_was_cut_goes_on(scans: Path, tmp_path: Path, cut: str) -> None:
+def test_a_stopped_run_or_baseline_is_resumed(scans: Path, tmp_path: Path, cut: str) -> None:
     recipe, whole, again = tiny_recipe(baseline=True), RunFolder(tmp_path / "a"), RunFolder(tmp_path / "b")
     api.train(recipe, scans, whole.path, device="cpu")
     shutil.copytree(whole.path, again.path)
@@ -183,7 +183,7 @@ def test_only_the_baseline_is_trained_without_unlabeled_scans(tmp_path: Path, ca
 
 
 def fills(page: Path) -> list[str]:
-    """What a report says would fill the parts of results, cases and comparison."""
+    """Return the commands that a report suggests for results, cases and comparison."""
     parts = re.findall(r'(?s)<section id="(?:results|cases|comparison)".*?</section>', page.read_text(), re.S)
     return [one for part in parts for one in re.findall("To fill this part, run <code>(.*?)</code>", part)]
 
@@ -196,7 +196,7 @@ def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: P
     train()
     assert fills(api.report(run)) == [named, f"graftseg train run/recipe.yaml --data DATA {beside}"]
     assert "without test scans, train with --folds" in (run / "report.html").read_text()
-    # what is asked for works
+    # the printed commands work
     train(resume=True, baseline=True)
     assert fills(api.report(run)) == [named]
     api.test(run, scans, device="cpu")

@@ -112,7 +112,7 @@ def test_only_labels_and_figures_differ_within_a_data_set(first: str, second: st
 
 
 @pytest.mark.parametrize(("bound", "like"), [("la-80", "la-8"), ("acdc-70", "acdc-7")])
-def test_an_upper_bound_differs_in_the_number_of_labels_alone(bound: str, like: str) -> None:
+def test_an_upper_bound_differs_only_in_the_number_of_labels(bound: str, like: str) -> None:
     one, two = (load_recipe(f"{name}/supervised") for name in (bound, like))
     assert one.stages == two.stages and one.inference == two.inference and one.selection == two.selection
     count = one.batches.labeled_cases
@@ -246,14 +246,14 @@ def test_from_which_step_on_students_are_scored_on_the_left_atrium(name: str) ->
 
 
 @each
-def test_by_default_the_last_checkpoint_is_reported_and_nothing_opened(name: str) -> None:
+def test_by_default_the_last_checkpoint_is_reported_and_no_label_opened(name: str) -> None:
     chosen = load_recipe(name).selection
     assert chosen.protocol == "last" and chosen.selected_on is None
     assert not (chosen.oracle or chosen.reads_test_labels or chosen.needs_validation)
 
 
 @each
-def test_the_papers_protocol_works_as_it_is(name: str) -> None:
+def test_settings_of_the_paper_protocol(name: str) -> None:
     chosen = load_recipe(name, ["selection.protocol=paper"]).selection
     on, every, stride = {
         "la": ("test", 200, None),
@@ -277,7 +277,7 @@ def test_what_a_recipe_for_selection_on_test_scores(
 
 
 @each
-def test_fast_changes_precision_and_joint_alone(name: str) -> None:
+def test_fast_changes_only_precision_and_joint(name: str) -> None:
     usual, fast = plain(load_recipe(name)), plain(load_recipe(name, ["fast=true"]))
     assert fast["fast"] and fast["loop"].pop("precision") == "bf16"
     del fast["fast"], usual["fast"], usual["loop"]["precision"]

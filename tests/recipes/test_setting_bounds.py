@@ -89,7 +89,7 @@ def test_huge_numbers_are_refused_in_a_sentence(setting: str, huge: str) -> None
         ("ua-mt", "threshold_end"),
     ],
 )
-def test_a_number_that_no_loss_can_bear_is_refused(method: str, name: str) -> None:
+def test_numbers_that_overflow_a_loss_are_refused(method: str, name: str) -> None:
     finding = f"settings of {method}: {name}: Input should be less than or equal to 1000000000"
     with pytest.raises(UserError, match=finding):
         tiny.tiny_recipe(stages=[{"method": method, "steps": 2, "settings": {name: 1e39}}])
@@ -121,7 +121,7 @@ def test_a_truth_value_is_no_number(setting: str, place: str, value: str) -> Non
     assert caught.value.finding == f"{place}: should be a number, not {value}"
 
 
-def test_truth_values_stay_where_they_are_meant() -> None:
+def test_booleans_are_accepted_by_boolean_settings() -> None:
     chosen = changed(tiny.tiny_recipe(), ["network.dropout=false", "loop.compiled=false", "baseline=true"])
     assert (chosen.network.dropout, chosen.loop.compiled, chosen.baseline) == (False, False, True)
     assert BcpConfig(largest_component=False).largest_component is False

@@ -27,7 +27,7 @@ def rendered(run: Path, baseline: Path | None = None) -> Page:
     return Page(render_report(run, baseline=baseline).read_text())
 
 
-def test_writes_report_html_into_the_run_or_where_asked(run: Path, tmp_path: Path) -> None:
+def test_the_report_is_written_into_the_run_or_to_a_given_path(run: Path, tmp_path: Path) -> None:
     assert render_report(run) == run / "report.html"
     out = tmp_path / "elsewhere" / "page.html"
     assert render_report(run, out) == out

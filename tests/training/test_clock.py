@@ -9,7 +9,7 @@ from graftseg.training.clock import StepClock
 
 @dataclass
 class Time:
-    """A clock that goes on only when told, and a device that notes when it was waited for."""
+    """A clock that the test advances, and a device that records the times at which the host waits for it."""
 
     now: float = 0.0
     waits: list[float] = field(default_factory=list)

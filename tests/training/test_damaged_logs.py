@@ -1,4 +1,4 @@
-"""A log that does not tell of the whole training is found wherever a run or its record is read, and told once."""
+"""An incomplete log is reported once by every command that reads a run or its record."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def test_a_run_with_a_damaged_log_is_not_recorded(
     assert not results.exists()
 
 
-def test_every_command_advises_the_same(cli: CommandLine, folder: Path, store: Store) -> None:
+def test_every_command_gives_the_same_advice(cli: CommandLine, folder: Path, store: Store) -> None:
     run = folder / "runs/seed-0"
     write(run / "log.jsonl", b"[]\n")
     sentence = cli.fails("report", run, code=Code.DAMAGED_FILE)
@@ -100,7 +100,9 @@ def test_label_maps_and_records_of_the_demo_have_no_log(cli: CommandLine, folder
     assert "first: " in cli.works("compare", kept / "supervised", kept / "bcp")
 
 
-def test_a_log_that_cannot_be_opened_is_told(cli: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_opened_is_reported(
+    cli: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, read = folder / "runs/seed-0", read_bytes
 
     def refuse(path: Path) -> bytes:

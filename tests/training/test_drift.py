@@ -56,7 +56,7 @@ def test_without_a_drift_the_stage_ends(scans: Path, tmp_path: Path) -> None:
     assert checks(tmp_path / "run")[0] == ("continue", 0)
 
 
-def test_a_drift_ends_the_stage_and_training_goes_on_with_labels(
+def test_a_drift_ends_the_stage_and_training_continues_with_labels(
     scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[tuple[int, bool]] = []

@@ -92,7 +92,7 @@ def test_networks_and_hot_functions_are_compiled_once_each(name: str, monkeypatc
     assert {attribute: getattr(method, attribute) for attribute in method.compiled_functions} == compiled_functions
 
 
-def test_small_kernels_are_merged_in_2d_on_a_gpu_by_a_switch_that_the_compiler_knows() -> None:
+def test_small_kernels_are_merged_only_in_2d_on_a_gpu() -> None:
     assert compiler_options(2, torch.device("cuda")) == {"combo_kernels": True}
     assert compiler_options(3, torch.device("cuda")) is compiler_options(2, CPU) is None
     assert "combo_kernels" in torch._inductor.list_options()
@@ -174,7 +174,7 @@ def capture(monkeypatch: pytest.MonkeyPatch, captured: bool) -> None:
 
 @pytest.mark.parametrize("cut", [0, 7, 8])
 @pytest.mark.slow
-def test_resumed_mid_way_on_the_table(
+def test_a_stopped_captured_run_resumes_exactly(
     cut: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:
     capture(monkeypatch, True)
@@ -187,10 +187,10 @@ def test_resumed_mid_way_on_the_table(
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_a_run_goes_on_the_other_way(
+def test_a_run_can_resume_on_the_other_path(
     first: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:
-    """A checkpoint of the fast path serves the plain one, as on another machine, and the other way round."""
+    """A checkpoint of the fast path can be resumed on the plain path, as on another machine, and vice versa."""
     capture(monkeypatch, first)
     run(tmp_path / "whole", store)
     with pytest.raises(PowerCutError):

@@ -1,4 +1,4 @@
-"""The page about folds: what it says first, whose facts it shows, and that its figures are those of the table."""
+"""The page of folds: its headline, its facts, and numbers that equal those of the table."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], page: s
 
 
 def most_varied(evaluation: Evaluation) -> tuple[str, list[float]]:
-    """The class whose distances differ most from case to case, and these."""
+    """Return the class whose distances differ most between cases, and these distances."""
     found = {name: [row.hd95 for row in evaluation.rows if row.name == name] for name in ("crescent", "ring", "core")}
     name = max(found, key=lambda name: stdev(found[name]))
     assert stdev(found[name]) > 0.1
@@ -68,7 +68,7 @@ def test_deviations_are_the_same_everywhere(trained: tuple[RunFolder, CrossValid
     written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
     _, lines = result.table()
     assert ("95HD voxel", name, "4", written) in [line[:4] for line in lines]
-    # once over the classes, once beside the baseline
+    # in the table of classes and in the comparison with the baseline
     assert page.replace("<small>", "").count(written) == 2
     assert page.count("sample standard deviation over cases") >= 3
     assert result.caption().endswith("; ± is the sample standard deviation over cases")
@@ -76,7 +76,7 @@ def test_deviations_are_the_same_everywhere(trained: tuple[RunFolder, CrossValid
     assert kept["hd95"]["std"] == pytest.approx(stdev(distances))
 
 
-def test_facts_of_folds_say_whose_they_are(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+def test_facts_are_of_one_fold_or_of_all_folds(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
     run = RunFolder(Path(shutil.copytree(trained[0].path, tmp_path / "run")))
     for number, seconds in enumerate((30.0, 90.0)):
         run.fold(number).update_manifest({"wall_seconds": seconds, "steps": 9 + number})
@@ -170,9 +170,7 @@ def test_what_folds_found_stands_under_the_title(page: str) -> None:
     assert "This run has a Dice of 0 for core in all 4 cases, so the distances of this class say little." in page
 
 
-def test_what_the_training_says_at_its_end_is_what_the_report_says(
-    trained: tuple[RunFolder, CrossValidation], page: str
-) -> None:
+def test_training_and_report_have_the_same_verdict(trained: tuple[RunFolder, CrossValidation], page: str) -> None:
     *_, last = trained[1].verdict()
     assert last.endswith("neither network is good enough for a meaningful comparison.")
     assert f'<p class="verdict">{typeset(last)}</p>' in page
@@ -198,7 +196,7 @@ def test_folds_that_skipped_self_training_draw_no_conclusion(
     assert f"predict uses the supervised baseline, which has a mean Dice of {dice:.2f} % on the same cases." in page
 
 
-def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValidation]) -> None:
+def test_a_class_that_no_fold_finds_is_reported(trained: tuple[RunFolder, CrossValidation]) -> None:
     run, result = trained
     rows = tuple(replace(row, dice=0.0 if row.name == "ring" else 0.9) for row in result.evaluation.rows)
     alone = CrossValidation(run.path, result.parts, Evaluation(rows, "standard"))
@@ -222,7 +220,7 @@ def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, Cros
     assert '<p class="verdict">Test scans: mean Dice ' in page and not examined.warnings
 
 
-def test_a_test_without_test_scans_tells_of_the_scores_that_are_there(
+def test_a_test_without_test_scans_refers_to_the_report(
     trained: tuple[RunFolder, CrossValidation], tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(trained[0].path, tmp_path / "my run"))
@@ -255,7 +253,7 @@ def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:
         api.report(tmp_path)
 
 
-def test_a_fold_that_is_missing_is_told(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+def test_a_missing_fold_is_reported(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
     copied = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
     shutil.rmtree(copied / "fold-1")
     with user_error(Code.RUN_UNFINISHED, "fold-1", "--resume"):
@@ -263,7 +261,7 @@ def test_a_fold_that_is_missing_is_told(trained: tuple[RunFolder, CrossValidatio
 
 
 @pytest.mark.parametrize("more", [(), ("--resume",), ("--baseline",)])
-def test_the_way_back_to_folds_is_told(
+def test_training_into_a_folder_of_folds_names_the_command_to_resume(
     cli: CommandLine, trained: tuple[RunFolder, CrossValidation], tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     run = Path(shutil.copytree(trained[0].path, tmp_path / "run"))

@@ -63,7 +63,7 @@ def test_the_better_network_of_the_folds_is_shipped(trained: tuple[RunFolder, Cr
 
 
 def plain(evaluation: Evaluation, cases: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Rows that can be compared, though NaN is nothing's equal."""
+    """Return rows in a form in which NaN equals NaN."""
     rows = [asdict(row).values() for row in evaluation.rows if row.case in cases]
     return [tuple(None if value != value else value for value in row) for row in rows]
 
@@ -213,7 +213,7 @@ def test_folds_stand_beside_their_baseline(trained: tuple[RunFolder, CrossValida
     assert "tiny-supervised (labeled scans only)" in api.report(run.fold(1).path, run.path / "page.html").read_text()
 
 
-def test_what_info_says(trained: tuple[RunFolder, CrossValidation]) -> None:
+def test_info_describes_folds(trained: tuple[RunFolder, CrossValidation]) -> None:
     run, _ = trained
     said = yaml.safe_load(CliRunner().invoke(app, ["info", str(run.path)]).stdout)
     assert (said["kind"], said["folds"], said["held_out_by_fold"]) == ("folds", 2, [2, 2])

@@ -1,4 +1,4 @@
-"""The fast path on a GPU: captured and compiled steps against plain ones, and what they leave to resume from."""
+"""The fast path on a GPU: captured and compiled steps equal plain steps, and training can be resumed."""
 
 from functools import partial
 from pathlib import Path
@@ -58,12 +58,12 @@ def store_of(recipe: Recipe, store: Store, volumes: Store) -> Store:
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM, SGD | {"clip_gradient": 0.1}], ids=["sgd", "adam", "clipped"])
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn", "vnet-in"])
-def test_captured_steps_are_the_plain_ones(
+def test_captured_steps_equal_plain_steps(
     network: str, optimizer: dict[str, Any], store: Store, volumes: Store
 ) -> None:
-    """With dropout, whose random numbers a graph draws as they would be without it.
+    """With dropout: a graph draws the same random numbers.
 
-    Not for long: sums that a GPU makes in another order come to turn a pseudo-label, and from there on all differs.
+    Few steps: a GPU adds in another order, which after some time changes a pseudo-label, and then all losses.
     """
     recipe = wide(network, optimizer, dropout=True)
     data = store_of(recipe, store, volumes)
@@ -75,7 +75,7 @@ def test_captured_steps_are_the_plain_ones(
 @pytest.mark.usefixtures("_exact")
 @pytest.mark.parametrize("width", [3, 4, 16])
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
-def test_compiled_and_captured_steps_are_the_plain_ones(network: str, width: int, store: Store, volumes: Store) -> None:
+def test_compiled_and_captured_steps_equal_plain_steps(network: str, width: int, store: Store, volumes: Store) -> None:
     recipe = wide(network, width=width)
     data = store_of(recipe, store, volumes)
     torch.compiler.reset()
@@ -84,8 +84,8 @@ def test_compiled_and_captured_steps_are_the_plain_ones(network: str, width: int
 
 
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
-def test_every_replay_drops_other_units(network: str, store: Store, volumes: Store) -> None:
-    """The same batch and, but for a rate of next to nothing, the same weights: what differs is dropout alone."""
+def test_every_replay_draws_new_dropout(network: str, store: Store, volumes: Store) -> None:
+    """The batch is the same, and a tiny learning rate hardly changes the weights, so only dropout differs."""
     recipe = wide(network, SGD | {"learning_rate": 1e-12}, dropout=True)
     supervised = recipe.stages[0].model_copy(update={"method": "supervised", "settings": {}})
     recipe = recipe.model_copy(update={"stages": (supervised,)})
@@ -101,8 +101,8 @@ def test_every_replay_drops_other_units(network: str, store: Store, volumes: Sto
 
 @pytest.mark.usefixtures("_exact")
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
-def test_plain_steps_are_those_of_a_cpu(network: str, store: Store, volumes: Store) -> None:
-    """With labels alone: the two devices would draw other places for a mask."""
+def test_plain_steps_equal_those_of_a_cpu(network: str, store: Store, volumes: Store) -> None:
+    """With labeled images only, because the two devices draw different masks."""
     recipe = wide(network)
     supervised = recipe.stages[0].model_copy(update={"method": "supervised", "settings": {}})
     recipe = recipe.model_copy(update={"stages": (supervised,)})
@@ -113,7 +113,7 @@ def test_plain_steps_are_those_of_a_cpu(network: str, store: Store, volumes: Sto
 
 
 @pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
-def test_bfloat16_trains_as_float32_does_up_to_its_rounding(network: str, store: Store, volumes: Store) -> None:
+def test_bfloat16_equals_float32_up_to_rounding(network: str, store: Store, volumes: Store) -> None:
     recipe = wide(network)
     data = store_of(recipe, store, volumes)
     ways: list[Precision] = ["float32", "bf16"]
@@ -159,8 +159,8 @@ def test_a_compiled_and_captured_training_resumes(
 
 
 @pytest.mark.usefixtures("_exact")
-def test_two_dimensional_layers_are_those_of_a_cpu() -> None:
-    """But the bias before a norm gets no gradient."""
+def test_two_dimensional_layers_equal_those_of_a_cpu() -> None:
+    """Except that a bias before a norm gets no gradient."""
     torch.manual_seed(0)
     layer, x, results = Convolution2d(3, 16), torch.randn(2, 3, 6, 10), []
     for device in (torch.device("cpu"), GPU):
@@ -175,7 +175,7 @@ def test_two_dimensional_layers_are_those_of_a_cpu() -> None:
     assert of_bias is None
 
 
-def test_the_time_between_marks_is_a_part_of_what_the_host_waits_for() -> None:
+def test_the_time_between_marks_is_part_of_the_waiting_time_of_the_host() -> None:
     x, before = torch.ones(512, 512, device=GPU), perf_counter()
     begin = Mark(GPU)
     for _ in range(10):
@@ -184,7 +184,7 @@ def test_the_time_between_marks_is_a_part_of_what_the_host_waits_for() -> None:
     assert 0 < seconds <= perf_counter() - before
 
 
-def test_the_usual_way_runs_no_kernel_of_ours(volumes: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_step_runs_none_of_our_kernels(volumes: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = wide("vnet-bn")
     way = UsualTrainer(subject_of(recipe, volumes, GPU))
     batches = Batches(volumes, recipe.batches, seed=recipe.seed, device=GPU)
@@ -195,7 +195,7 @@ def test_the_usual_way_runs_no_kernel_of_ours(volumes: Store, monkeypatch: pytes
 
 
 def test_a_plan_times_replays_of_a_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The capture and the replay after it come first, then those that are timed."""
+    """The capture and one replay come before the timed replays."""
     replays: list[torch.cuda.CUDAGraph] = []
     replay = torch.cuda.CUDAGraph.replay
 

@@ -18,7 +18,7 @@ from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.store import Store
 from graftseg.training import stopping
-from graftseg.training.stopping import stop_signals
+from graftseg.training.stopping import collecting_stop_signals
 from user_errors import user_error
 
 STEPS = (30, 40)
@@ -37,7 +37,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def weights(recipe: Path, store: Store, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The weights of a run that nobody disturbed."""
+    """The weights of an uninterrupted run."""
     run = tmp_path_factory.mktemp("runs") / "run"
     api.train(recipe, store.path, run)
     return (run / "model.safetensors").read_bytes()
@@ -98,9 +98,9 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
     again: list[int] = []
     before = signal.signal(number, lambda number, frame: again.append(number))
     try:
-        with stop_signals() as received:
+        with collecting_stop_signals() as received:
             signal.raise_signal(number)
-            # the same one, told to the group and to its leader
+            # the same Ctrl-C arrives twice: for the process and for its group
             signal.raise_signal(number)
             assert received == [number] and not again
             monkeypatch.setattr(stopping, "SAME_SIGNAL_SECONDS", -1.0)
@@ -112,7 +112,7 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
 
 @pytest.mark.slow
 def test_a_closed_terminal_saves_the_run(recipe: Path, store: Store, tmp_path: Path, weights: bytes) -> None:
-    """The program is the leader of the terminal's session. Its output then leads nowhere."""
+    """The program leads the session of the terminal, so its output goes to a closed terminal."""
     run = tmp_path / "run"
     words = [sys.executable, "-m", "graftseg", "train", recipe, "--data", store.path, "--out", run]
     pid, terminal = pty.fork()

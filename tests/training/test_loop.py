@@ -1,4 +1,4 @@
-"""The training loop: what it logs, saves and stops at, and that resuming changes no bit."""
+"""The training loop: what it logs and saves, when it stops, and that resuming is exact."""
 
 import json
 from collections.abc import Iterator
@@ -255,7 +255,7 @@ def test_settings_of_a_stage_take_effect(
     assert not same_bits(run_fit(store, tmp_path, with_stage(stage, **changes)), whole[0])
 
 
-def test_bf16_runs_where_the_device_has_it(store: Store, tmp_path: Path) -> None:
+def test_bf16_runs_if_the_device_supports_it(store: Store, tmp_path: Path) -> None:
     outcome = run_fit(store, tmp_path, with_loop(precision="bf16"))
     assert outcome.steps == 9
     assert all(torch.isfinite(value.float()).all() for value in outcome.method.state_dict().values())

@@ -1,4 +1,4 @@
-"""What networks compute in: what was asked for, where the device has it and the method bears it."""
+"""The precision of networks: the requested one, if the device and the method support it."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from stepping_fakes import CPU, batches_for, stage_recipe, stepper_of
     ("precision", "native", "dtype"),
     [("bf16", True, torch.bfloat16), ("bf16", False, torch.float32), ("float32", True, torch.float32)],
 )
-def test_bfloat16_where_it_is_asked_for_and_native(
+def test_bfloat16_is_used_if_requested_and_supported(
     precision: Precision, native: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stepping, "has_bf16", lambda device: native)
@@ -38,7 +38,7 @@ def test_bfloat16_where_it_is_asked_for_and_native(
 
 
 class Noting(Bcp):
-    """Notes in which precision its student computes, in steps and in scorings."""
+    """A method that records the precision of its student, in steps and during scoring."""
 
     def __init__(self, config: BcpConfig, networks: Networks) -> None:
         super().__init__(config, networks)
@@ -54,7 +54,7 @@ class Exact(Noting):
 
 
 @pytest.mark.parametrize(("method", "dtype"), [(Noting, torch.bfloat16), (Exact, torch.float32)])
-def test_a_method_that_needs_float32_computes_in_it(
+def test_a_method_that_needs_float32_uses_it(
     method: type[Method],
     dtype: torch.dtype,
     store: Store,
@@ -62,7 +62,7 @@ def test_a_method_that_needs_float32_computes_in_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Steps and scorings alike, and a line says so once."""
+    """In steps and during scoring, with one message."""
     monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
     monkeypatch.setitem(METHODS, "noting", method)
     recipe = tiny_recipe(stages=[{"method": "noting", "steps": 2}])
@@ -83,7 +83,7 @@ def test_a_method_that_needs_float32_computes_in_it(
     assert len(caplog.messages) == exact and all("method noting" in message for message in caplog.messages)
 
 
-def test_nothing_is_said_where_float32_was_meant_anyway(
+def test_no_warning_if_float32_was_requested(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ways = ((True, StepMode("float32")), (False, StepMode("bf16")))
@@ -94,7 +94,7 @@ def test_nothing_is_said_where_float32_was_meant_anyway(
 
 
 @pytest.mark.parametrize(("native", "used"), [(True, ["bf16", "float32"]), (False, ["float32", "float32"])])
-def test_a_run_tells_the_precision_that_each_stage_computes_in(
+def test_a_run_records_the_precision_of_each_stage(
     native: bool, used: list[str], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stepping, "has_bf16", lambda device: native)

@@ -1,4 +1,4 @@
-"""Whole trainings under each protocol: what is reported, what is opened, and that scoring disturbs nothing."""
+"""Runs with each protocol: the reported checkpoint, the labels that are opened, and scoring without side effects."""
 
 import shutil
 from pathlib import Path
@@ -54,7 +54,7 @@ def losses_of(run: RunFolder) -> list[dict[str, float]]:
 
 
 def best_step(scores: dict[int, float], first: int, last: int) -> int:
-    """The first step of a stage with its highest score."""
+    """Return the first step of a stage with its highest score."""
     return max((step for step in scores if first <= step <= last), key=lambda step: (scores[step], -step))
 
 
@@ -93,7 +93,7 @@ def test_the_oracle_keeps_the_best_on_test_for_the_record(oracle: RunFolder) -> 
     assert facts["store"]["scored"] == {"validation": ["labeled_003"], "test": ["test_000", "test_001"]}
 
 
-def test_nothing_scored_is_nothing_kept(quiet: RunFolder) -> None:
+def test_without_scores_no_best_checkpoint_is_kept(quiet: RunFolder) -> None:
     facts = quiet.manifest()
     assert facts["checkpoint"] == "last" and "best" not in facts and not quiet.best_file.exists()
 
@@ -114,10 +114,10 @@ def test_paper_reports_the_best_on_test(paper: RunFolder) -> None:
         ({"oracle": True}, False),
     ],
 )
-def test_the_next_stage_begins_with_the_best_student_or_the_last(
+def test_the_next_stage_starts_from_the_best_or_the_last_student(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selection: dict[str, Any], from_best: bool
 ) -> None:
-    """Of the four steps of the first stage the third alone is scored."""
+    """Of the four steps of the first stage, only the third is scored."""
     seen: dict[str, dict[str, Tensor]] = {}
     score, start_from = Selector.score, Method.start_from
 
@@ -168,7 +168,7 @@ class PowerCutError(Exception):
 def test_a_resumed_run_ends_with_the_same_best(
     store: Store, paper: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_at: int
 ) -> None:
-    """The cut comes after the student was scored and before that is saved."""
+    """The run stops after the student is scored and before the score is saved."""
     recipe = recipe_with(protocol="paper", cases="test")
     with monkeypatch.context() as patch:
         looks: list[int] = []
@@ -215,7 +215,7 @@ def test_a_run_too_short_to_be_scored_ships_its_last_student(
 
 @pytest.fixture
 def copied(store: Store, tmp_path: Path) -> Store:
-    """A store of its own, to spoil."""
+    """A copy of the store, which a test may damage."""
     return open_store(Path(shutil.copytree(store.path, tmp_path / "copied")))
 
 
@@ -234,7 +234,7 @@ def test_labels_of_test_cases_are_not_opened(copied: Store, tmp_path: Path, sele
 
 
 @pytest.mark.parametrize("selection", [{"oracle": True}, {"protocol": "paper", "cases": "test"}])
-def test_labels_of_test_cases_are_opened_where_the_recipe_says_so(
+def test_labels_of_test_cases_are_opened_if_the_recipe_scores_them(
     copied: Store, tmp_path: Path, selection: dict[str, Any]
 ) -> None:
     remove_labels(copied, "test")
@@ -262,7 +262,7 @@ def test_a_changed_label_of_a_scored_case_is_noticed(copied: Store, tmp_path: Pa
         train(recipe_with(oracle=True), copied.path, tmp_path / "run")
 
 
-def test_training_from_scans_prepares_test_cases_only_where_they_are_scored(scans: Path, tmp_path: Path) -> None:
+def test_training_from_scans_prepares_test_cases_only_if_they_are_scored(scans: Path, tmp_path: Path) -> None:
     seen = train(recipe_with(oracle=True, every=3), scans, tmp_path / "oracle")
     blind = train(recipe_with(every=3), scans, tmp_path / "blind")
     assert len(list((seen.store / "cases").glob("test*.label.npy"))) == 2
@@ -277,14 +277,14 @@ def test_scoring_needs_cases(store: Store, tmp_path: Path, protocol: str) -> Non
     assert not (tmp_path / "run").exists()
 
 
-def test_scoring_on_test_needs_labels_there(scans: Path, tmp_path: Path) -> None:
+def test_scoring_on_test_cases_needs_their_labels(scans: Path, tmp_path: Path) -> None:
     bare = Path(shutil.copytree(scans, tmp_path / "scans"))
     shutil.rmtree(bare / "labelsTs")
     with user_error(Code.RECIPE_MISMATCH, bare, "test"):
         train(recipe_with(protocol="paper", cases="test", held_out=0), bare, tmp_path / "run")
 
 
-def test_the_oracle_does_without_validation_cases(store: Store) -> None:
+def test_the_oracle_needs_no_validation_cases(store: Store) -> None:
     selector = build_selector(recipe_with(held_out=0, oracle=True), store, CPU)
     assert selector is not None and list(scored_cases(recipe_with(held_out=0, oracle=True), store)) == ["test"]
     assert build_selector(tiny.tiny_recipe(), store, CPU) is None
@@ -300,7 +300,7 @@ def volumes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_are_those_of_predicted_label_maps(
     volumes: Path, tmp_path: Path, dimensions: int, stride: int | None
 ) -> None:
-    """Slices or windows of volumes, against the way a prediction takes and the plain definition of Dice."""
+    """Scores of slices and windows equal those of a prediction and the definition of Dice."""
     tree = tiny.recipe_tree(dimensions)
     recipe = tiny.tiny_recipe(
         dimensions,
@@ -344,7 +344,7 @@ def test_an_empty_prediction_of_an_absent_class(store: Store, tmp_path: Path, pr
     assert found[1:] == [0.0, 0.0, score] and found[0] == score / 3
 
 
-def test_the_best_file_holds_the_student_alone(store: Store, oracle: RunFolder) -> None:
+def test_the_best_file_contains_only_the_student(store: Store, oracle: RunFolder) -> None:
     recipe = load_recipe(oracle.recipe_file)
     method = build_method(recipe, recipe.stages[-1], store.channels, len(store.classes), CPU)
     assert load_file(oracle.best_file).keys() == method.student.state_dict().keys()

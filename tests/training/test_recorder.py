@@ -1,4 +1,4 @@
-"""What a training leaves for people: lines in order, in time, and only of finite losses."""
+"""The log of a run: lines in order, on time, and only with finite losses."""
 
 import sys
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
 
 
 def test_steps_with_different_numbers_of_terms_are_read_together(tmp_path: Path) -> None:
-    """As where the steps between two flushes belong to two stages."""
+    """The steps between two flushes belong to two stages."""
     with opened(tmp_path) as recorder:
         add(recorder, 1, L_in=0.5, L_out=0.25)
         add(recorder, 2, L=4.0)
@@ -80,7 +80,7 @@ class SlowTransfer(module._Transfer):
         self.waited_for += 1
 
 
-def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_steps_are_written_with_the_next_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_Transfer", SlowTransfer)
 
     def steps() -> list[int]:
@@ -102,7 +102,7 @@ def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatc
         assert steps() == [1, 2, 3]
 
 
-def test_a_broken_loss_on_its_way_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_loss_that_is_not_finite_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_Transfer", SlowTransfer)
     with opened(tmp_path, every=1) as recorder:
         add(recorder, 1, L=float("nan"))
@@ -115,7 +115,7 @@ def test_a_broken_loss_on_its_way_is_told_once(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_loss_that_is_not_finite_is_told_by_step_and_term(tmp_path: Path, value: float) -> None:
+def test_a_loss_that_is_not_finite_is_reported_with_step_and_term(tmp_path: Path, value: float) -> None:
     with opened(tmp_path) as recorder:
         add(recorder, 1, L_in=0.5, L_out=0.5)
         add(recorder, 2, L_in=0.5, L_out=value)
@@ -139,7 +139,7 @@ def test_a_resumed_run_forgets_the_lines_after_its_checkpoint(tmp_path: Path) ->
 
 
 class Writer:
-    """Stands for TensorBoard's writer and notes what it is given."""
+    """A replacement for the TensorBoard writer that records its calls."""
 
     def __init__(self, folder: str, **settings: object) -> None:
         self.folder, self.settings = folder, settings
@@ -159,7 +159,7 @@ WRITERS: list[Writer] = []
 
 @pytest.fixture
 def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
-    """TensorBoard is there, and this is it."""
+    """Replace TensorBoard by ``Writer``."""
     WRITERS.clear()
     for name in ("torch.utils.tensorboard", "torch.utils.tensorboard.writer"):
         fake = ModuleType(name)
@@ -182,7 +182,7 @@ def test_tensorboard_gets_every_term_and_score(tmp_path: Path, writers: list[Wri
     assert writer.scalars == [("bcp/L_in", 0.5, 11), ("bcp/L_out", 0.25, 11), ("bcp/dice", 0.75, 11)]
 
 
-def test_without_tensorboard_nothing_is_missing(
+def test_the_log_is_written_without_tensorboard(
     tmp_path: Path, writers: list[Writer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
@@ -200,7 +200,7 @@ def test_the_setting_leaves_tensorboard_out(tmp_path: Path, writers: list[Writer
     assert writers == []
 
 
-def test_the_bar_tells_loss_and_where_the_time_goes(
+def test_the_bar_shows_the_loss_and_the_time_of_each_phase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -229,7 +229,7 @@ def test_without_a_terminal_there_is_no_bar(
 Shown = Sequence[tuple[float, int, int]]
 
 
-def told(
+def record_steps(
     shown: Shown,
     work: Sequence[StageWork],
     folder: Path,
@@ -237,7 +237,7 @@ def told(
     label: ProgressLabel = ONLY_RUN,
     done: int = 0,
 ) -> None:
-    """Record steps that end so many seconds after the beginning, as (seconds, stage, step of all)."""
+    """Record steps, given as seconds since the start, stage and global step."""
     times = iter([0.0, *(seconds for seconds, _, _ in shown)])
     monkeypatch.setattr(module, "monotonic", lambda: next(times))
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -271,24 +271,24 @@ def told(
         ([(30.0, 0, 4), (60.0, 0, 4), (90.0, 0, 8)], [(4, ""), (4, ""), (8, "")]),
     ],
 )
-def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
+def test_without_a_terminal_lines_report_the_progress(
     shown: Shown,
     lines: list[tuple[int, str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told(shown, [StageWork(2), StageWork(6)], tmp_path, monkeypatch)
+    record_steps(shown, [StageWork(2), StageWork(6)], tmp_path, monkeypatch)
     names = {step: ("first", "second")[stage] for _, stage, step in shown}
     assert capsys.readouterr().err.splitlines() == [
         f"{names[step]}: step {step} of 8, loss 0.500" + (f", {left} left" if left else "") for step, left in lines
     ]
 
 
-def test_a_line_that_is_shown_is_not_told_again(
+def test_a_line_is_not_printed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As where the next lines are still on their way from a GPU, which compiles: that is no pace of the last stage."""
+    """While a GPU compiles, no lines arrive. This time does not count for the speed of the last stage."""
     now = [0.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -305,7 +305,7 @@ def test_a_line_that_is_shown_is_not_told_again(
 def test_a_resumed_run_has_no_pace_from_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told([(60.0, 0, 110), (120.0, 0, 120)], [StageWork(140)], tmp_path, monkeypatch, done=100)
+    record_steps([(60.0, 0, 110), (120.0, 0, 120)], [StageWork(140)], tmp_path, monkeypatch, done=100)
     assert capsys.readouterr().err.splitlines() == [
         "first: step 110 of 140, loss 0.500",
         "first: step 120 of 140, loss 0.500, 2 minutes left",
@@ -318,7 +318,7 @@ def test_a_line_counts_later_stages_and_later_runs(
     """A step takes 60 s, a step of the second stage 120 s: 2 + 2 x 2 minutes are left, and 10 for the baseline."""
     label = ProgressLabel(next="the baseline", later=(StageWork(10),))
     work = [StageWork(4), StageWork(2, cost=2.0)]
-    told([(10.0, 0, 1), (70.0, 0, 2)], work, tmp_path, monkeypatch, label)
+    record_steps([(10.0, 0, 1), (70.0, 0, 2)], work, tmp_path, monkeypatch, label)
     expected = "first: step 2 of 6, loss 0.500, 6 minutes left, 16 minutes with all later runs; next: the baseline\n"
     assert capsys.readouterr().err == expected
 
@@ -328,7 +328,7 @@ def test_the_last_run_counts_the_final_check(
 ) -> None:
     """Two steps of 60 s are left, and predictions that take as long as three steps."""
     label = ProgressLabel("the baseline", later=(StageWork(0, before=3.0),))
-    told([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
+    record_steps([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
     assert capsys.readouterr().err == "the baseline, first: step 2 of 4, loss 0.500, 5 minutes left\n"
 
 
@@ -362,7 +362,7 @@ def test_the_work_of_later_folds() -> None:
         (fold_labels(2, baseline=True)[1], "fold 1 (2 of 4), first: step 2", "; next: fold 0 of the baseline"),
     ],
 )
-def test_a_line_tells_which_training_it_is_and_what_comes_next(
+def test_a_line_names_the_run_and_the_next_run(
     label: ProgressLabel,
     start: str,
     end: str,
@@ -370,12 +370,12 @@ def test_a_line_tells_which_training_it_is_and_what_comes_next(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
+    record_steps([(10.0, 0, 1), (70.0, 0, 2)], [StageWork(4)], tmp_path, monkeypatch, label)
     assert capsys.readouterr().err == f"{start} of 4, loss 0.500, 2 minutes left{end}\n"
 
 
 @pytest.mark.parametrize(("columns", "next_is_told"), [("200", True), ("80", False)])
-def test_the_bar_tells_which_training_it_is_and_where_there_is_room_what_comes_next(
+def test_the_bar_names_the_run_and_if_there_is_space_the_next_run(
     columns: str,
     next_is_told: bool,
     tmp_path: Path,

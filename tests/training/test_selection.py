@@ -1,4 +1,4 @@
-"""Which student is kept: exact bests, ties, what a checkpoint carries, and what the settings refuse."""
+"""The kept student: best scores, ties, the content of a checkpoint, and refused settings."""
 
 import logging
 import math
@@ -31,7 +31,7 @@ VAL = SelectionSettings(protocol="val", every=1)
 
 
 class Scripted:
-    """Gives the scores of a list, one after the other, and notes the mode of the method."""
+    """Scores from a list, one per call. The mode of the method is recorded."""
 
     def __init__(self, scores: Sequence[float]) -> None:
         self.left, self.modes = list(scores), list[bool]()
@@ -47,7 +47,7 @@ def selector_of(settings: SelectionSettings, carried: Sequence[int] = (), **scor
 
 
 def student_after(method: Method, step: int) -> None:
-    """Make the student tell which step it is of."""
+    """Set all weights of the student to its step."""
     with torch.no_grad():
         for parameter in method.student.parameters():
             parameter.fill_(step)
@@ -141,7 +141,7 @@ def test_what_each_protocol_reports(
     }
 
 
-def test_a_look_names_all_scores_and_leaves_every_mode_as_it_was() -> None:
+def test_scoring_returns_all_scores_and_keeps_all_modes() -> None:
     selector = selector_of(SelectionSettings(every=1, oracle=True), validation=[0.5], test=[0.75])
     method = tiny_method("bcp", 2)
     teacher = method.get_submodule("teacher")
@@ -160,7 +160,7 @@ def test_a_failing_score_leaves_the_mode_too() -> None:
     assert method.training and selector.best == {}
 
 
-def test_a_stage_without_a_score_goes_on_from_its_last_state(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stage_without_a_score_continues_from_its_last_state(caplog: pytest.LogCaptureFixture) -> None:
     selector = selector_of(SelectionSettings(protocol="val", every=5), validation=[])
     method = run(selector, 4)
     with caplog.at_level(logging.WARNING):
@@ -185,7 +185,7 @@ def test_students_of_the_stage_before_do_not_compete() -> None:
 
 
 @pytest.mark.parametrize("cut", range(4))
-def test_a_checkpoint_carries_the_best_so_far(cut: int) -> None:
+def test_a_checkpoint_contains_the_best_student_so_far(cut: int) -> None:
     scores = [0.25, 0.75, 0.5, 0.75]
     before = selector_of(VAL, validation=scores[:cut])
     run(before, cut)
@@ -200,7 +200,7 @@ def test_a_checkpoint_carries_the_best_so_far(cut: int) -> None:
 
 
 @pytest.mark.parametrize(("carried", "momentum"), [((0,), 1.0), ((), 2.0)])
-def test_momenta_go_back_with_the_student_where_the_next_stage_wants_them(
+def test_momenta_are_restored_with_the_student_if_the_next_stage_uses_them(
     carried: tuple[int, ...], momentum: float
 ) -> None:
     selector = selector_of(VAL, carried, validation=[0.9, 0.5])

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tiny import recipe_tree
 
 from graftseg import api
-from graftseg.core import launched, ranks
+from graftseg.core import ranks, torchrun
 from graftseg.core.errors import Code, UserError
 from graftseg.core.heartbeat import Heartbeat
 from graftseg.core.run_folder import LOCK, RunFolder, read_log
@@ -218,7 +218,7 @@ def slow_rank_0() -> str:
 
 def test_silent_and_hanging_ranks_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Rank 0 may work alone for longer than the timeout, but its process must not stop."""
-    monkeypatch.setenv(launched.TIMEOUT_VARIABLE, "2")
+    monkeypatch.setenv(torchrun.TIMEOUT_VARIABLE, "2")
     slow, silent, hanging = on_ranks([slow_rank_0, silent_rank, partial(hanging_rank_0, tmp_path)])
     assert slow == ["slow", "slow"]
     assert silent == ["slow", Code.RANK_LOST]
@@ -246,14 +246,14 @@ def test_rows_of_a_rank_keep_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_rank_0_prints_the_exit_status(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(launched.EXIT_STATUS, str(tmp_path / "status"))
-    assert launched.reported_status(2, is_final=True) == 2
+    monkeypatch.setenv(torchrun.EXIT_STATUS, str(tmp_path / "status"))
+    assert torchrun.reported_status(2, is_final=True) == 2
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    assert launched.reported_status(2, is_final=True) == 0
+    assert torchrun.reported_status(2, is_final=True) == 0
     assert not (tmp_path / "status").exists()
     monkeypatch.setenv("RANK", "0")
-    assert launched.reported_status(2, is_final=False) == 2
-    assert launched.reported_status(2, is_final=True) == 0
+    assert torchrun.reported_status(2, is_final=False) == 2
+    assert torchrun.reported_status(2, is_final=True) == 0
     assert (tmp_path / "status").read_text() == "2"

@@ -24,6 +24,7 @@ from graftseg.inference.model import build_method, load_network
 from graftseg.reporting.notices import notices_of
 from graftseg.training import shipping, unlabeled_predictions, with_baseline
 from graftseg.training.recorder import BASELINE
+from graftseg.training.run import complete as train_baseline
 from graftseg.training.shipping import FinalCheck, shipped_after_folds, shipped_after_validation
 from graftseg.training.unlabeled_predictions import CasePredictions, final_work
 from graftseg.training.unlabeled_use import unlabeled_use
@@ -114,7 +115,6 @@ def test_the_time_of_the_baseline_includes_the_final_check(tmp_path: Path, monke
         labels.append(arguments[4])
         train_baseline(*arguments, **options)
 
-    train_baseline = with_baseline.complete
     monkeypatch.setattr(with_baseline, "complete", complete)
     stages = [STAGES[0], STAGES[1] | {"check_teacher": True}]
     recipe, scans = tiny.tiny_recipe(stages=stages, baseline=True), tiny.write_scans(tmp_path / "scans")

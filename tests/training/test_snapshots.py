@@ -14,7 +14,7 @@ from graftseg.training.snapshots import snapshot, snapshot_steps
 
 
 class Watching(Method):
-    """Takes every voxel above zero for class 2."""
+    """A network that finds class 2 where the image is above zero."""
 
     def __init__(self) -> None:
         super().__init__(Settings(), tiny_networks(2))
@@ -79,7 +79,7 @@ def test_a_method_without_pseudo_labels_is_not_watched() -> None:
     assert snapshot(tiny_method("supervised", 2), {}, torch.zeros(1, 1, 8, 8)) == {}
 
 
-def test_watching_leaves_the_teacher_as_it_was() -> None:
+def test_snapshots_do_not_change_the_teacher() -> None:
     method = tiny_method("bcp", 2)
     before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     pictures = snapshot(method, {}, torch.randn(1, 1, 8, 8))

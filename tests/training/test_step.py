@@ -1,4 +1,4 @@
-"""How a step is run: which way, what travels to the device, when it is captured and replayed."""
+"""How a step runs: its mode, the copies to the device, and when it is captured and replayed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,7 +47,7 @@ CUDA = torch.device("cuda:0")
         (CPU, COMPILE_FROM, False, False, (False, False)),
     ],
 )
-def test_the_way_that_is_chosen(
+def test_the_chosen_mode(
     device: torch.device,
     steps: int,
     compiled: bool | None,
@@ -60,7 +60,7 @@ def test_the_way_that_is_chosen(
     assert (chosen.precision, chosen.compiled, chosen.captured) == ("bf16", *way)
 
 
-def test_without_a_compiler_of_kernels_nothing_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_nothing_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Components would be copied to the host in the middle of a captured step."""
     monkeypatch.setattr(stepping, "has_triton", lambda: False)
     assert StepMode.chosen("bf16", CUDA, COMPILE_FROM, compiled=None, captured=None) == StepMode("bf16")
@@ -85,7 +85,7 @@ def test_the_loop_passes_on_what_was_set(store: Store, tmp_path: Path, monkeypat
 
 
 class FakeCuda:
-    """A device that does at once what it is told, but while a graph is captured only takes note of it."""
+    """A device that runs calls immediately, but only records them while a graph is captured."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
@@ -185,7 +185,7 @@ def test_steps_warm_up_then_one_is_captured_then_all_are_replayed(cuda: FakeCuda
     assert done == warm_up * WARM_UP + ["capture"] + ["replay"] * (20 - WARM_UP)
 
 
-def test_a_table_is_sent_from_a_slot_whose_last_copy_has_arrived(cuda: FakeCuda) -> None:
+def test_a_slot_is_reused_only_after_its_copy_has_finished(cuda: FakeCuda) -> None:
     *_, graph = replayed(cuda, 2 * AHEAD + 3)
     traffic = [line for line in cuda.log if line.startswith(("wait ", "sent "))]
     turns = [step % AHEAD for step in range(2 * AHEAD + 3)]
@@ -201,7 +201,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Duel(Method):
-    """A student and a critic; the name of the critic's term is the test's."""
+    """A student and a critic. The test names the term of the critic."""
 
     trained_modules = ("student", "critic")
     uses_unlabeled = False
@@ -223,7 +223,7 @@ DUEL = StageSettings(
 )
 
 
-def test_the_table_holds_what_was_drawn_the_step_and_the_rates(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_contains_draws_step_and_learning_rates(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch)
     batches = batches_for(tiny_recipe(), store)
     stepper = stepper_for(Duel(Settings(), tiny_networks(2)), DUEL, batches, StepMode(captured=True))
@@ -291,7 +291,7 @@ class Twice(nn.Module):
         return 2 * x
 
 
-def test_uncompiled_runs_the_module_as_it_is_written() -> None:
+def test_uncompiled_runs_the_original_module() -> None:
     compiled: list[Any] = []
     ran: list[str] = []
 

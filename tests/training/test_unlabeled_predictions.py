@@ -66,7 +66,7 @@ def test_scans_are_looked_at_in_bfloat16_too(dimensions: int, tmp_path: Path, mo
 
 
 class BrightHalf(torch.nn.Module):
-    """Finds class 1 wherever the image is above zero."""
+    """A network that finds class 1 where the image is above zero."""
 
     def segment(self, images: torch.Tensor) -> torch.Tensor:
         bright = (images[:, 0] > 0).float()

@@ -21,10 +21,10 @@ from graftseg.cli.train import train
 from graftseg.cli.view import annotate, view
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_working_directory
-from graftseg.core.launched import is_launched, reported_status
 from graftseg.core.phrases import counted
 from graftseg.core.planned_methods import DEFAULT_METHOD, MethodName
 from graftseg.core.reading import read_text
+from graftseg.core.torchrun import is_launched, reported_status
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 

@@ -20,7 +20,7 @@ def export(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="nnunet: folder of the scans, by default those of the run; dicomseg: the DICOM scans of predict."
+            help="nnunet: folder of the scans, by default those of the run; dicomseg: the predicted DICOM scans."
         ),
     ] = None,
     predictions: Annotated[

@@ -13,16 +13,14 @@ from graftseg.core.errors import Code, UserError
 def figure(
     name: Annotated[Literal["density", "dice-over-time", "methods", "masks"], typer.Argument(help="Figure to draw.")],
     runs: Annotated[list[Path], typer.Argument(help="Folders of training runs.")],
-    out: Annotated[
-        Path | None, typer.Option(help="File to write: .svg, .png or .pdf; by default, NAME in this folder.")
-    ] = None,
-    svg: Annotated[bool, typer.Option("--svg", help="Write SVG.")] = False,
-    png: Annotated[bool, typer.Option("--png", help="Write PNG.")] = False,
-    pdf: Annotated[bool, typer.Option("--pdf", help="Write PDF.")] = False,
-    case: Annotated[list[str] | None, typer.Option(help="With methods: test case to show. May be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write: .svg, .png or .pdf.")] = None,
+    svg: Annotated[bool, typer.Option("--svg", help="Write SVG, by default NAME.svg.")] = False,
+    png: Annotated[bool, typer.Option("--png", help="Write PNG, by default NAME.png.")] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Write PDF, by default NAME.pdf.")] = False,
+    case: Annotated[list[str] | None, typer.Option(help="With methods: a test case to show. May be repeated.")] = None,
     view: Annotated[
         Literal["slices", "surfaces", "both"] | None,
-        typer.Option(help="With methods: by default, slices of 2-D scans, and both of volumes."),
+        typer.Option(help="With methods; by default slices for 2-D scans and both for volumes."),
     ] = None,
     hidden_labels: Annotated[
         bool, typer.Option("--hidden-labels", help="With density: read labels of the store that training did not use.")

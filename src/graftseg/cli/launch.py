@@ -11,8 +11,8 @@ from typing import NoReturn
 import typer
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.launched import EXIT_STATUS, timeout_seconds
 from graftseg.core.reading import read_text
+from graftseg.core.torchrun import EXIT_STATUS, timeout_seconds
 
 MAX_RESTARTS = 3  # number of restarts after the death of a rank
 

@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from graftseg.core.errors import Code, StoppedError, UserError, in_one_line, visible
-from graftseg.core.launched import is_first
 from graftseg.core.progress import hide_progress
 from graftseg.core.signals import handling_signals, leave_closed_terminal
+from graftseg.core.torchrun import is_first
 
 try:
     from typer.exceptions import TyperException as UsageError

@@ -13,8 +13,8 @@ from graftseg.cli import arguments, output
 from graftseg.cli.launch import launch
 from graftseg.cli.output import say
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.launched import is_launched
 from graftseg.core.phrases import counted
+from graftseg.core.torchrun import is_launched
 from graftseg.experiments.paper import MAX_SEEDS
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"

@@ -1,4 +1,4 @@
-"""Case names, independent of the Unicode form in which a file system stores them."""
+"""Names of cases and classes: Unicode forms, unprintable characters, copies and suffixes."""
 
 import re
 import unicodedata
@@ -47,7 +47,7 @@ def by_nfc(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def split_suffix(name: str) -> tuple[str, str]:
-    """Split a name at its last separator if a letter follows: ``p1_T2`` has the suffix ``T2``, ``p_01`` has none."""
+    """Split off the last part of a name if it contains a letter: ``T2`` from ``p1_T2``, but nothing from ``p_01``."""
     match = SUFFIX.fullmatch(nfc(name))
     return (match["start"], match["suffix"]) if match else (nfc(name), "")
 

@@ -25,8 +25,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.heartbeat import Heartbeat
-from graftseg.core.launched import TIMEOUT_VARIABLE, is_launched, restarts, timeout_seconds
 from graftseg.core.progress import hide_progress
+from graftseg.core.torchrun import TIMEOUT_VARIABLE, is_launched, restarts, timeout_seconds
 
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=7)

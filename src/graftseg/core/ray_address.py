@@ -10,7 +10,8 @@ from graftseg.core.errors import Code, UserError
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 CLIENT = "ray://"
-CONNECT_SECONDS = 10.0
+WITHOUT_PORT = ("local", "auto")
+CONNECT_SECONDS = 10.0  # time limit for each answer of the server
 HEALTH_SECONDS = 20.0  # time limit of the health check
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """First bytes of an HTTP/2 client, with an empty frame of settings. Ray's servers speak HTTP/2 (gRPC)."""
@@ -19,12 +20,12 @@ FRAME_HEADER, SETTINGS_FRAME = 9, 4
 
 
 def cluster_address(on: str) -> str:
-    """Return the address for ``--on``. ``ray`` means ``RAY_ADDRESS`` if it is set, and else a new ``local`` cluster."""
+    """Return the address for ``--on``. ``ray`` means ``RAY_ADDRESS`` or, if this is unset, a new ``local`` cluster."""
     address, where = on, f"--on {on}"
     if on == "ray":
         address = os.environ.get(ADDRESS_VARIABLE) or "local"
         where = f"{ADDRESS_VARIABLE}={address}"
-    if address not in ("local", "auto") and not _has_port(address):
+    if address not in WITHOUT_PORT and not _has_port(address):
         remedy = "use HOST:PORT in RAY_ADDRESS" if on == "ray" else "use --on ray://HOST:PORT"
         raise UserError(Code.OPTION_INVALID, where, "not the address of a Ray cluster", remedy)
     return address
@@ -37,7 +38,7 @@ def _has_port(address: str) -> bool:
 
 def check_cluster(address: str) -> None:
     """Raise an OSError if no Ray cluster answers at an address."""
-    if address in ("local", "auto"):
+    if address in WITHOUT_PORT:
         return
     host, _, port = address.removeprefix(CLIENT).rpartition(":")
     _greet(host.strip("[]"), int(port))
@@ -46,16 +47,12 @@ def check_cluster(address: str) -> None:
 
 
 def _greet(host: str, port: int) -> None:
-    """Raise an OSError if the program at an address does not speak HTTP/2."""
+    """Raise an OSError if no program listens at an address or, without TLS, if it does not speak HTTP/2."""
     with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
             return
         connection.sendall(GREETING)
-        answer = b""
-        while len(answer) < FRAME_HEADER:
-            if not (part := connection.recv(FRAME_HEADER - len(answer))):
-                break
-            answer += part
+        answer = connection.makefile("rb").read(FRAME_HEADER)
     if len(answer) < FRAME_HEADER or answer[3] != SETTINGS_FRAME:
         raise OSError("another program listens there")
 

@@ -47,7 +47,7 @@ LOCK_SECONDS = 120.0
 """Time that a task waits for a lock. A file server may release the lock of a dead machine with a delay."""
 PROBE_SECONDS = 120.0  # time in which a worker must answer which folders it sees
 POLL_SECONDS = 0.2
-MAX_GROUP = 100
+MAX_GROUP = 100  # items
 TASKS_PER_SLOT = 4
 """Number of groups per slot (a task that can run at the same time as others), so that fast workers take more groups."""
 STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are small, because tasks write files.
@@ -74,7 +74,7 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
     handlers = {number: signal.getsignal(number) for number in stop_signals()}
     try:
         check_cluster(address)
-        with catch_warnings(action="ignore"):  # errors say the same
+        with catch_warnings(action="ignore"):  # the error below repeats them
             ray.init(**options)
     except (OSError, RuntimeError, ValueError) as error:
         finding = f"no answer from a Ray cluster at {address} ({' '.join(str(error).split())[:200]})"
@@ -115,7 +115,8 @@ class _Environment:
     paths: tuple[str, ...]
     threads: int
 
-    def missing(self) -> list[str]:
+    def enter(self) -> list[str]:
+        """Change to the working directory, and return the paths that are missing on this worker."""
         with suppress(OSError):
             os.chdir(self.cwd)
         missing = [Path(path) for path in self.paths if not Path(path).exists()]
@@ -139,11 +140,11 @@ def _run_task(
 def _attempt(
     environment: _Environment, function: Task[Item, Result], item: Item
 ) -> tuple[Result | None, UserError | None]:
-    """Return the result or the error of a task. Wait while its folder is locked, but not too long."""
+    """Return the result or the error of a task. While its folder is locked, wait for at most ``LOCK_SECONDS``."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            if missing := environment.missing():
+            if missing := environment.enter():
                 raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
             hide_progress(True)
             torch.set_num_threads(environment.threads)
@@ -155,7 +156,7 @@ def _attempt(
 
 
 def _inspect_worker(environment: _Environment) -> tuple[list[str], dict[str, str]]:
-    return environment.missing(), versions()
+    return environment.enter(), versions()
 
 
 @dataclass
@@ -219,7 +220,7 @@ class _Tasks:
         try:
             result, error, warnings = ray.get(ref)
         except (WorkerCrashedError, NodeDiedError, OutOfMemoryError) as lost:
-            finding = f"the worker of a task died, also after {RETRIES} restarts ({_first_line(lost)})"
+            finding = f"the worker of a task died, even after {RETRIES} restarts ({_first_line(lost)})"
             remedy = "see the memory and the messages of the machine, then run the same command again"
             raise UserError(Code.WORKER_LOST, "--on ray", finding, remedy) from None
         except (RaySystemError, ConnectionError) as lost:
@@ -299,8 +300,9 @@ def _needs(device: torch.device | None) -> _Needs:
         largest = max((_amount(node, "CPU") for node in nodes), default=0)
         too_few = f"a task needs {cores} cores, but the largest machine of the cluster has {largest} cores"
         finding = "no machine of the cluster has a GPU" if gpus else too_few
-        remedy = "use --device cpu" if gpus else "set OMP_NUM_THREADS to fewer threads"
-        raise UserError(Code.CLUSTER_UNFIT, "--on ray", finding, f"{remedy}, or add a larger machine")
+        on_cpu = "set OMP_NUM_THREADS to fewer threads, or add a larger machine"
+        remedy = "use --device cpu, or add a machine with a GPU" if gpus else on_cpu
+        raise UserError(Code.CLUSTER_UNFIT, "--on ray", finding, remedy)
     return _Needs(cores, gpus, fitting, sum(slots.values()))
 
 

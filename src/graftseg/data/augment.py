@@ -6,7 +6,7 @@ first two axes, ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2`
 rotated plane size. The third axis is only shifted. Voxels outside the scan are zero in image and label map. If a slice
 is stretched to the patch instead of cropped, the patch index is first scaled by ``(n' - 1) / (patch - 1)`` and rounded.
 
-The drawn parameters of a batch are copied to the device as one table, in a single transfer.
+The drawn parameters of a batch are copied to the device in one table.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from graftseg.core.settings import MAX_SIDE, Settings
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
-STRIDES = 10  # first column of a parameter table that contains the memory strides of the scan
+STRIDES = 10  # first of the table columns with the memory strides of the scan
 
 
 class AugmentSettings(Settings):
@@ -84,8 +84,8 @@ def centered_on(
 ) -> Draw:
     """Move the patches of ``samples`` ``(n,)`` so that they are centered on ``voxels`` ``(n, axes)``.
 
-    Near the edge, a patch is moved into the padded scan, but it always contains its voxel of ``voxels``. After a small
-    rotation, the position of this voxel is rounded to the nearest patch voxel.
+    A patch near the edge is moved into the padded scan, but still contains its voxel. After a small rotation, the
+    position of this voxel is rounded to the nearest patch voxel.
     """
     linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
     rotated = size.copy()
@@ -145,7 +145,7 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     for axis in range(2):
         nearest, clipped = columns.voxels(axis, positions)
         inside = inside & (clipped == nearest)
-        rows = rows + clipped * columns.step[:, axis, None, None]
+        rows = rows + clipped * columns.strides[:, axis, None, None]
     if len(patch) == 2:
         return rows, inside
     index = torch.arange(patch[2], device=table.device) + columns.depth
@@ -154,7 +154,7 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """Return first voxel and shape of boxes with the scan voxels of the patches, one voxel larger for rounding."""
+    """Return the first voxel and the shape of the box that each patch reads, one voxel larger because of rounding."""
     columns = _Columns.of(torch.from_numpy(table), len(patch))
     corners = columns.in_plane([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
     # scan positions are monotonic along each patch axis, so their extremes are at the corners
@@ -174,7 +174,7 @@ class _Columns:
     scale: Tensor
     shift: Tensor  # start minus the center of the rotated plane
     center: Tensor  # center of the plane
-    step: Tensor  # strides of the first two axes
+    strides: Tensor  # memory strides of the first two axes
     last: Tensor  # index of the last voxel along each axis
     depth: Tensor  # start along the third axis
 
@@ -182,9 +182,9 @@ class _Columns:
     def of(cls, table: Tensor, axes: int) -> "_Columns":
         """Split a table and convert its columns to the types used in the calculation."""
         columns = table.split_with_sizes([4, 2, 2, 2, 2, axes, axes - 2], dim=1)
-        linear, scale, shift, center, step, last, depth = columns
+        linear, scale, shift, center, strides, last, depth = columns
         A = linear.float().view(-1, 2, 2)
-        return cls(A, scale, shift, center.float(), step.long(), last.long(), depth.long())
+        return cls(A, scale, shift, center.float(), strides.long(), last.long(), depth.long())
 
     def in_plane(self, index: Sequence[Tensor]) -> list[Tensor]:
         """Return positions relative to the center of the rotated plane, from patch indices (float64) along two axes."""

@@ -32,7 +32,7 @@ from graftseg.data.scans import Scan, files_of, is_dicom_scan
 from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 from graftseg.data.swapped_files import read_label_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Millimeters = Annotated[float, Field(le=1e6)]
 
@@ -118,7 +118,7 @@ def prepare(
             prepared = [result for wait in finished for result in wait()]
         cases = tuple(result.case for result in prepared)
         for line in guess_lines(guess for result in prepared for guess in result.guesses):
-            log.warning("%s", line)
+            logger.warning("%s", line)
         store = Store(
             path=out,
             root=str(dataset.root.resolve()),
@@ -132,7 +132,7 @@ def prepare(
         removed = _remove_unused_files(out, cases)
         store.save()
     new = sum(result.is_new for result in prepared)
-    log.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
+    logger.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
     return open_store(out)
 
 

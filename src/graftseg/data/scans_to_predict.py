@@ -1,4 +1,4 @@
-"""Find the scans to predict in a folder or in a text list of paths, and group them into cases."""
+"""The scans to predict in a folder or in a text list of paths, grouped into cases."""
 
 import logging
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.names import nfc, original_name
+from graftseg.core.phrases import counted
 from graftseg.core.reading import read_text
 from graftseg.core.types import Case
 from graftseg.data.folders import visible_entries
@@ -18,10 +19,10 @@ from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete,
 from graftseg.data.scans import READABLE, is_dicom_file, is_dicom_scan, is_scan, scan_stem
 from graftseg.data.unsupported_files import unsupported_images_in
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 LIST_SUFFIX = ".txt"
 MAX_LIST_BYTES = 64 * 2**20
-Stems = dict[Path, str]  # names of scans by path, without suffix. A name may end in a channel number
+Stems = dict[Path, str]  # names of scans without suffix, by path; a name may end in a channel number
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
@@ -38,10 +39,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     stems, absent = scans_below(path)
     scans = list(stems)
     _warn_of_single_slice(path)
-    for scan, original in ((scan, original_name(stem)) for scan, stem in stems.items()):
-        if original:
-            where = in_one_line(str(scan))
-            log.warning("%s: a case of its own; if it is a second copy of %s, remove it", where, original)
+    _warn_of_copies(stems)
     if not scans and not absent:
         kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
@@ -65,6 +63,14 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     return sorted(cases, key=lambda case: case.name), failures
 
 
+def _warn_of_copies(stems: Stems) -> None:
+    """Warn of scans with the name of a copy, such as ``a (1)``."""
+    for scan, stem in stems.items():
+        if original := original_name(stem):
+            where = in_one_line(str(scan))
+            logger.warning("%s: predicted as a separate case; remove it if it is a copy of %s", where, original)
+
+
 def _warn_of_single_slice(path: Path) -> None:
     """Warn if a path is one slice of a DICOM series whose other slices are in the same folder."""
     if not path.is_file() or is_list(path) or not is_dicom_file(path):
@@ -72,9 +78,9 @@ def _warn_of_single_slice(path: Path) -> None:
     files = [file for file in visible_entries(path.parent) if file.is_file()]
     others = next((len(slices) - 1 for slices in series_of_slices(files) if path in slices), 0)
     if others:
-        count = "1 other slice" if others == 1 else f"{others} other slices"
-        finding = f"predicting a single slice, but {count} of its series are in the same folder"
-        log.warning("%s: %s; pass the folder to predict the volume", in_one_line(str(path)), finding)
+        count = counted(others, "other slice")
+        finding = f"predicting a single slice, but {count} of its series in the same folder"
+        logger.warning("%s: %s; pass the folder to predict the volume", in_one_line(str(path)), finding)
 
 
 def _prefixes(names: Collection[str]) -> set[str]:
@@ -112,7 +118,7 @@ def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
 
     ``path`` is a scan, a folder of scans, or a list. A list has one scan or folder of scans per line, relative to the
     folder of the list. Empty lines and lines that start with ``#`` are ignored. If several scans have the same name,
-    the names of their folders are put in front.
+    the names of their folders come first.
 
     A subfolder with DICOM files is one scan. If it contains several series in different folders, each of these folders
     is a scan, which is named after all folders: ``patient-study-series``.
@@ -139,7 +145,7 @@ def _in_folder(folder: Path) -> Stems:
 
 
 def _series_below(scan: Path) -> list[Path]:
-    """Return the folders of the series below a subfolder. Return nothing if it is one scan or cannot be read."""
+    """Return the folders of the series below a subfolder, or none if it is one scan or cannot be read."""
     try:
         return series_folders(scan) if scan.is_dir() else []
     except UserError:

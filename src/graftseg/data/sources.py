@@ -8,7 +8,7 @@ from pathlib import Path
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Split
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Sources:
                 raise UserError(Code.OPTION_CONFLICT, labels, finding, "keep them in two folders")
         if self._is_unlabeled_repeated:
             message = "%s: labeled and unlabeled images are in one folder; images without a label map are unlabeled"
-            log.warning(message, self.unlabeled)
+            logger.warning(message, self.unlabeled)
 
     @property
     def _is_unlabeled_repeated(self) -> bool:

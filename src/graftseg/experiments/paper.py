@@ -19,11 +19,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper. ``compares`` is true if its rows are methods, and false if they vary one method."""
+    """A table of the paper. Its rows are methods or, without ``of_methods``, variants of one method."""
 
     title: str
     rows: tuple[Row, ...]
-    compares: bool = False
+    of_methods: bool = False
 
 
 def benchmark_of(recipe: str) -> str:
@@ -50,12 +50,12 @@ _INIT = {"bcp-init-random": "random", "bcp-init-plain": "w/o CP", "bcp": "with C
 _COMPONENTS = {"bcp-none": "none", "bcp-alone": "BCP", "bcp-components": "BCP, nms", "bcp": "BCP, nms, Pre-Train"}
 TABLES = {
     "la": Table(
-        "Left atrium (LA)", _rows((*_LA, "la-80"), {"supervised": "V-Net"}) + _rows(_LA, _METHODS), compares=True
+        "Left atrium (LA)", _rows((*_LA, "la-80"), {"supervised": "V-Net"}) + _rows(_LA, _METHODS), of_methods=True
     ),
     "acdc": Table(
-        "Heart (ACDC)", _rows((*_ACDC, "acdc-70"), {"supervised": "U-Net"}) + _rows(_ACDC, _METHODS), compares=True
+        "Heart (ACDC)", _rows((*_ACDC, "acdc-70"), {"supervised": "U-Net"}) + _rows(_ACDC, _METHODS), of_methods=True
     ),
-    "pancreas": Table("Pancreas (NIH)", _rows(("pancreas-12",), _PANCREAS), compares=True),
+    "pancreas": Table("Pancreas (NIH)", _rows(("pancreas-12",), _PANCREAS), of_methods=True),
     "directions": Table("Directions of copy-paste", _rows((*_LA, *_ACDC), _DIRECTIONS)),
     "interpolation": Table("Other ways to mix", _rows(_LA, _INTERPOLATION)),
     "masks": Table("Masks", _rows(_LA, _MASKS)),
@@ -65,5 +65,5 @@ TABLES = {
     "components": Table("Parts of the method", _rows(("acdc-3",), _COMPONENTS)),
 }
 """Tables by their names on the command line."""
-ALL = "all"
+ALL = "all"  # all tables, on the command line
 MAX_SEEDS = 100  # upper limit for the number of seeds of a recipe

@@ -1,4 +1,4 @@
-"""Write the record of a tested run, if the record can be averaged with the records of other seeds."""
+"""The record of a tested run, written only if it can be averaged with the records of other seeds."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -101,18 +101,19 @@ def check_same_store(record: Record, identity: str | None, where: str | Path) ->
 
 
 def check_same_cases(first: Record, second: Record) -> None:
-    """Raise if two records differ in test cases, classes, references or the rule for empty masks."""
+    """Raise if two records differ in test cases, classes, references or protocol."""
     matched = match_case_names(first.evaluation, second.evaluation)
     runs = first.scored_run, replace(second.scored_run, evaluation=matched)
+    remedy = f"move the record {first.name} elsewhere, or record {second.name} with another --variant"
     try:
         comparison.check_comparable(*runs)
         comparison.check_same_cases(*runs)
-        if None not in (tested := (first.reported.tested_on, second.reported.tested_on)) and tested[0] != tested[1]:
-            finding = f"not tested on the same scans and labels as {first.name}"
-            raise UserError(Code.NOT_COMPARABLE, second.name, finding, "")
     except UserError as error:
-        remedy = f"move the record {first.name} elsewhere, or record {second.name} with another --variant"
         raise UserError(error.code, error.where, error.finding, remedy) from None
+    tested = first.reported.tested_on, second.reported.tested_on
+    if None not in tested and tested[0] != tested[1]:
+        finding = f"not tested on the same scans and labels as {first.name}"
+        raise UserError(Code.NOT_COMPARABLE, second.name, finding, remedy)
 
 
 def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:

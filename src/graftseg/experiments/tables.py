@@ -80,7 +80,7 @@ def table(name: str, results: Path) -> str:
     text = markdown([HEAD, *lines]) + "".join(
         _store_warning(line) for recorded in records.values() for line in lines_of(recorded)
     )
-    compared = gains(records) if TABLES[name].compares else []
+    compared = gains(records) if TABLES[name].of_methods else []
     return f"{text}\n{BASELINE_TITLE}\n\n{markdown(compared)}" if compared else text
 
 
@@ -89,7 +89,7 @@ def rows_of(name: str) -> list[Row]:
     if name not in TABLES:
         raise UserError(Code.UNKNOWN_NAME, f"table {name}", "unknown", f"choose one of {', '.join([*TABLES, ALL])}")
     rows = list(TABLES[name].rows)
-    if not TABLES[name].compares:
+    if not TABLES[name].of_methods:
         return rows
     in_paper = {row.recipe for entry in TABLES.values() for row in entry.rows}
     extra = [recipe for recipe in shipped_recipes() if benchmark_of(recipe) == name and recipe not in in_paper]

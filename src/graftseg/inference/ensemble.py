@@ -19,8 +19,8 @@ from graftseg.data.formats.scan import Scan
 from graftseg.data.grid import Grid
 from graftseg.data.prepare import prepare_image, prepared_grid
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.bf16 import Bf16Segment
+from graftseg.inference.combined_networks import mean_of, over_flips
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
 from graftseg.inference.model import TrainedNetwork, build_network, load_weights
 from graftseg.inference.predictor import Predictor, check_memory

@@ -20,7 +20,7 @@ from graftseg.data.scans import read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _read_scan(files: tuple[Path, ...], settings: PrepareSettings, channels: int
     except MemoryError:
         raise UserError(Code.OUT_OF_MEMORY, files[0], "does not fit into memory", "use a larger machine") from None
     for line in guess_lines(scan.guesses):
-        log.warning("%s", line)
+        logger.warning("%s", line)
     image, image_grid = prepare_image(scan, settings, where=files[0])
     return Input(torch.from_numpy(image), image_grid, scan.geometry)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from graftseg.core.errors import Code, UserError
 from graftseg.core.memory import free_memory, reused_memory
 from graftseg.data.grid import Grid, to_source_axes
-from graftseg.inference.averaging import over_flips, stack_channels
 from graftseg.inference.bf16 import Bf16RejectedError, Bf16Segment
+from graftseg.inference.combined_networks import over_flips, stack_channels
 from graftseg.inference.label_maps import (
     LABELS_ONLY,
     ExtraMaps,

@@ -16,7 +16,7 @@ from graftseg.recipes.recipe import changes_of, first_few, parse_recipe
 from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results
-from graftseg.reporting.text import counted, folder_name, short_path, shown_text
+from graftseg.reporting.text import folder_name, short_path, shown_text, with_commas
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def run_facts(runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVEN
     yield "Labeled cases", case_span(runs, "labeled")
     unlabeled = case_span(runs, "unlabeled")
     yield "Unlabeled cases", "none" if unlabeled == "0" else unlabeled
-    yield "Channels", counted(channels_of(runs[0]))
+    yield "Channels", with_commas(channels_of(runs[0]))
     yield "Data", names.data or _joined(short_path(str(store.get("path", ""))) for store in stores)
     yield "Test scans", names.scans
     yield "Data identity", _joined(str(store.get("identity", ""))[:16] for store in stores)
@@ -98,7 +98,7 @@ def run_facts(runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVEN
     yield "Steps", _span([int(facts["steps"]) for facts in runs if facts.get("steps") is not None])
     seconds = _seconds(runs)
     yield "Time", duration(sum(seconds)) if seconds else ""
-    yield "Parameters", _joined(counted(facts.get("parameters")) for facts in runs)
+    yield "Parameters", _joined(with_commas(facts.get("parameters")) for facts in runs)
     yield "Device", _distinct(runs, "device")
     versions = [facts.get("versions", {}).items() for facts in runs]
     yield "Versions", _joined(", ".join(f"{name} {number}" for name, number in items) for items in versions)
@@ -112,7 +112,7 @@ def fold_facts(
     yield "Folds", str(len(held_out))
     for name, value in run_facts(folds, names):
         if name == "Labeled cases":
-            yield "Labeled cases in all folds", counted(sum(map(len, held_out)))
+            yield "Labeled cases in all folds", with_commas(sum(map(len, held_out)))
         if name != "Selection protocol":
             yield FOLD_NAMES.get(name, name), value
         if name == "Time" and (seconds := _seconds(folds)):
@@ -139,7 +139,7 @@ def _span(numbers: Sequence[int]) -> str:
     if not numbers:
         return ""
     low, high = min(numbers), max(numbers)
-    return counted(low) if low == high else f"{counted(low)} to {counted(high)}"
+    return with_commas(low) if low == high else f"{with_commas(low)} to {with_commas(high)}"
 
 
 def _distinct(runs: Sequence[dict[str, Any]], name: str) -> str:

@@ -30,7 +30,7 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.globals |= {"color_of": color_of, "deviation": DEVIATION}
-FORMATS = (text.fixed, text.percent, text.metric_text, text.counted, text.joined, text.typeset, text.shown_text)
+FORMATS = (text.fixed, text.percent, text.metric_text, text.with_commas, text.joined, text.typeset, text.shown_text)
 ENVIRONMENT.filters |= {function.__name__: function for function in (*FORMATS, duration)}
 SELF_CONTAINED = "This page is self-contained and loads no other files."
 SECTION = re.compile(r'<section id="([\w-]+)" data-contents="([^"]+)">')

@@ -138,7 +138,7 @@ def _open_snapshot(path: Path) -> Iterator[NpzFile]:
 
 
 def _by_name(lines: list[dict[str, Any]], key: str) -> dict[str, Pairs]:
-    """Return the steps and values of each name in a group of values, such as the terms of the loss."""
+    """Return the pairs of step and value by name, for a group of values such as the terms of the loss."""
     pairs: dict[str, Pairs] = {}
     for line in lines:
         for name, value in line.get(key, {}).items():
@@ -147,7 +147,7 @@ def _by_name(lines: list[dict[str, Any]], key: str) -> dict[str, Pairs]:
 
 
 def _curves(pairs: dict[str, Pairs]) -> dict[str, Curve]:
-    """Return the finite values over ascending steps by name, without names that have none."""
+    """Return the finite values over ascending steps by name. Names without finite values are left out."""
     curves = {}
     for name, points in pairs.items():
         values = np.array(points, dtype=np.float64).reshape(-1, 2)

@@ -42,7 +42,7 @@ def metric_text(value: float, name: str) -> str:
     return percent(value) if name in OVERLAPS else fixed(value)
 
 
-def counted(number: int | None) -> str:
+def with_commas(number: int | None) -> str:
     """Return a number with thousands separators, or an empty string for None."""
     return "" if number is None else f"{number:,}"
 

@@ -28,7 +28,7 @@ from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLab
 from graftseg.training.selection import Selector, TrainingDice, copied_state
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, autocast, uncompiled
-from graftseg.training.stopping import Stop, stop_signals
+from graftseg.training.stopping import Stop, collecting_stop_signals
 from graftseg.training.teacher_check import INTERVALS
 from graftseg.training.unlabeled_predictions import UnlabeledPredictions
 
@@ -125,7 +125,7 @@ def fit(
     if label.final_check and predictions is not None:
         label = replace(label, later=(*label.later, predictions.final_work()))
     recorder = Recorder(run, work(stages), at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
-    with recorder, stop_signals() as received:
+    with recorder, collecting_stop_signals() as received:
         clock, stop = StepClock(device), Stop(received)
         parts = _Parts(batches, run, loop, selector, recorder, clock, stop, predictions, training_dice)
         while True:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from graftseg.core import launched, ranks
+from graftseg.core import ranks, torchrun
 from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import check_target_file, make_folder
 from graftseg.core.reading import read_text
@@ -54,15 +54,15 @@ def is_restart(run: RunFolder) -> bool:
 
 
 def _is_restart(run: RunFolder) -> bool:
-    if launched.restarts():
-        logger.warning("%s: the ranks were restarted (restart %d)", in_one_line(str(run.path)), launched.restarts())
+    if torchrun.restarts():
+        logger.warning("%s: the ranks were restarted (restart %d)", in_one_line(str(run.path)), torchrun.restarts())
     if run.is_free:
         make_folder(run.path)
         check_target_file(run.path / LOCK)
-        (run.path / LOCK).write_text(launched.launch_name())
+        (run.path / LOCK).write_text(torchrun.launch_name())
         return False
     lock = run.path / LOCK
-    return lock.is_file() and read_text(lock) == launched.launch_name()
+    return lock.is_file() and read_text(lock) == torchrun.launch_name()
 
 
 class RankStep:

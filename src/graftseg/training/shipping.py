@@ -145,8 +145,7 @@ def shipped_after_validation(dice: Mapping[Network, float], cases: int, *, both_
     if both_supervised:
         names |= {"run": "run", "baseline": "baseline"}
     scores = ", ".join(f"{100 * value:.2f} % {names[network]}" for network, value in dice.items())
-    scans = "validation case" if cases == 1 else "validation cases"
-    return Shipped(best, f"mean Dice on {cases} {scans}: {scores}", both_supervised)
+    return Shipped(best, f"mean Dice on {counted(cases, 'validation case')}: {scores}", both_supervised)
 
 
 def _networks(run: RunFolder, device: torch.device, *, average: bool) -> dict[Network, Method]:

@@ -15,8 +15,8 @@ SAME_SIGNAL_SECONDS = 1.0
 class Stop:
     """The signal that stops training. Before each step, several ranks agree whether one of them received a signal.
 
-    A signal during the last step of a stage stops a single rank after this step. Several ranks check again only before
-    the first step of the next stage, and finish the run if there is no next stage.
+    A single rank also stops after the last step of a stage. Several ranks stop before the next stage or, if there is
+    none, finish the run.
     """
 
     def __init__(self, received: list[signal.Signals]) -> None:
@@ -38,7 +38,7 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Iterator[list[signal.Signals]]:
+def collecting_stop_signals() -> Iterator[list[signal.Signals]]:
     """Collect Ctrl-C, SIGTERM and SIGHUP, so that the current step can finish; a second signal stops at once.
 
     The second signal is needed if the first one also killed a process that the step waits for, such as a compiler. A

@@ -41,7 +41,7 @@ NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
 SLICE_MODALITIES = ("CT", "MR", "PT")
 SHORT_SERIES = 5  # maximum number of slices of a short series
 VOLUME_RATIO = 4  # a short series is skipped if the longest series has at least ``VOLUME_RATIO`` times as many slices
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
         raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the series to use")
     for files in ranked:
         if files is not largest:
-            log.warning("%s: skipped %s, because another series is the volume", path, _describe(files))
+            logger.warning("%s: skipped %s, because another series is the volume", path, _describe(files))
     return largest
 
 

@@ -13,7 +13,7 @@ from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.tasks import Executor, Work
 from graftseg.inference.model import TrainedNetwork, load_network
-from graftseg.inference.ranking.candidates import Candidate, candidates_in
+from graftseg.inference.ranking.cases import CaseToMeasure, cases_in
 from graftseg.inference.ranking.observe import Observation, observe
 
 
@@ -43,7 +43,7 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
     request = _Request(uuid4().hex, run, str(here))
     try:
         network = _load(request)
-        labeled, unlabeled = candidates_in(data, network.recipe)
+        labeled, unlabeled = cases_in(data, network.recipe)
         start = partial(_measure_all, replace(request, device=str(device)), data, device, executor)
         seen_labeled, labeled_failures = start("labeled", labeled)
         seen_unlabeled, failures = start("unlabeled", unlabeled)
@@ -53,7 +53,7 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
 
 
 def _measure_all(
-    request: _Request, data: Path, device: torch.device, executor: Executor, kind: str, cases: Sequence[Candidate]
+    request: _Request, data: Path, device: torch.device, executor: Executor, kind: str, cases: Sequence[CaseToMeasure]
 ) -> tuple[list[Observation], list[UserError]]:
     """Measure cases, which are sent to the tasks, so that the tasks do not list the scans again."""
     description = f"Measuring {kind} scans"
@@ -68,7 +68,9 @@ def _measure_all(
     return observed, failures
 
 
-def _measure_group(request: _Request, description: str, cases: Sequence[Candidate]) -> list[Observation | UserError]:
+def _measure_group(
+    request: _Request, description: str, cases: Sequence[CaseToMeasure]
+) -> list[Observation | UserError]:
     network = _load(request)
     return [_measure(network, case) for case in track(cases, description, len(cases))]
 
@@ -79,7 +81,7 @@ def _load(request: _Request) -> TrainedNetwork:
     return load_network(request.run, torch.device(request.device))
 
 
-def _measure(network: TrainedNetwork, case: Candidate) -> Observation | UserError:
+def _measure(network: TrainedNetwork, case: CaseToMeasure) -> Observation | UserError:
     try:
         return observe(network, case.name, case.read())
     except UserError as error:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.averaging import flipped, mean_of
+from graftseg.inference.combined_networks import flipped, mean_of
 from graftseg.inference.label_maps import clean_labels, decide_labels, may_be_foreground
 from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.resampling import stretched, stretched_slabs

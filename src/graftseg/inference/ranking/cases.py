@@ -25,14 +25,14 @@ from graftseg.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CaseToMeasure:
     """A labeled or unlabeled case, and the function that reads it. A task on another machine receives it by pickle."""
 
     name: str
     read: Callable[[], Prepared]
 
 
-def candidates_in(data: Path, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
+def cases_in(data: Path, recipe: Recipe) -> tuple[list[CaseToMeasure], list[CaseToMeasure]]:
     """Return the labeled and the unlabeled cases of a store or a folder, divided as in training."""
     labeled: Sequence[Case | StoredCase]
     unlabeled: Sequence[Case | StoredCase]
@@ -51,8 +51,8 @@ def candidates_in(data: Path, recipe: Recipe) -> tuple[list[Candidate], list[Can
     if not labeled:
         raise UserError(Code.TOO_FEW_CASES, data, "no labeled scans to compare with", "put label maps into labelsTr")
     return (
-        [Candidate(case.name, partial(read, case, labeled=True)) for case in labeled],
-        [Candidate(case.name, partial(read, case, labeled=False)) for case in unlabeled],
+        [CaseToMeasure(case.name, partial(read, case, labeled=True)) for case in labeled],
+        [CaseToMeasure(case.name, partial(read, case, labeled=False)) for case in unlabeled],
     )
 
 

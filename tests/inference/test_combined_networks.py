@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graftseg.inference.averaging import mean_of, over_flips, stack_channels, subsets
+from graftseg.inference.combined_networks import mean_of, over_flips, stack_channels, subsets
 
 
 def ramp(images: Tensor) -> Tensor:

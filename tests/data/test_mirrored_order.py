@@ -1,4 +1,4 @@
-"""Mirrored order, and validation cases of the data set."""
+"""Mirrored order of the cases of a batch, and validation cases of the data set."""
 
 from pathlib import Path
 from typing import Any
