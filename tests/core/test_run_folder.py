@@ -184,6 +184,14 @@ def test_entries_that_every_started_run_has(tmp_path: Path, missing: str) -> Non
         run.training_manifest()
 
 
+@pytest.mark.parametrize("store", [None, ["identity"], "x", {"identity": "ab"}])
+def test_a_store_in_the_manifest_that_is_no_description(tmp_path: Path, store: object) -> None:
+    run = RunFolder(tmp_path)
+    run.manifest_file.write_text(json.dumps({**STARTED, "store": store}))
+    with user_error(Code.DAMAGED_FILE, "run.json", "entries are missing"):
+        run.training_manifest()
+
+
 @pytest.mark.parametrize("line", ["[]", "5", '{"total": 1}', '{"global_step": "x"}'])
 def test_a_log_line_without_step(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"global_step": 1}}\n{line}\n')

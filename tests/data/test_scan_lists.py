@@ -63,8 +63,9 @@ def test_channels_of_a_list_are_grouped(tmp_path: Path) -> None:
     assert [(case.name, len(case.images)) for case in cases] == [("p1-scan", 2), ("p2-scan", 2)] and not failures
 
 
-def test_a_list_that_is_not_text(tmp_path: Path) -> None:
-    (tmp_path / "scans.txt").write_bytes(b"\xff\xfe\x00")
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", "a.nii.gz\n".encode("utf-16-le")])
+def test_a_list_that_is_not_text(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "scans.txt").write_bytes(content)
     with user_error(Code.READ_FAILED, tmp_path / "scans.txt", "UTF-8"):
         scans_below(tmp_path / "scans.txt")
 

@@ -190,6 +190,8 @@ def edit(store: Store, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda content: content.pop("classes"), Code.DAMAGED_FILE, "classes"),
         (lambda content: content["cases"][0].update(split="train"), Code.DAMAGED_FILE, "cases.0.split"),
         (lambda content: content["cases"][1].update(shape="x"), Code.DAMAGED_FILE, "cases.1.shape"),
+        (lambda content: content["cases"][1]["grid"].update(flips=[]), Code.DAMAGED_FILE, "cases.1.grid"),
+        (lambda content: content["cases"][1]["grid"].update(order=[0, 0, 1]), Code.DAMAGED_FILE, "cases.1.grid"),
     ],
 )
 def test_invalid_manifests(store: Store, change: Callable[[dict[str, Any]], object], code: Code, keyword: str) -> None:

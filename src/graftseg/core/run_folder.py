@@ -232,8 +232,9 @@ class RunFolder:
     def training_manifest(self) -> dict[str, Any]:
         """Return the manifest. Raise a UserError if store, device, versions or start time is missing."""
         manifest = self.manifest()
-        store = manifest.get("store", {})
-        if {"device", "versions", "started"} - manifest.keys() or {"identity", "classes", "channels"} - store.keys():
+        store = manifest.get("store")
+        has_store = isinstance(store, dict) and {"identity", "classes", "channels"} <= store.keys()
+        if not has_store or {"device", "versions", "started"} - manifest.keys():
             raise _damaged(self.manifest_file, "entries are missing")
         return manifest
 

@@ -32,6 +32,13 @@ class Grid:
     prepared_shape: tuple[int, ...]
     prepared_spacing: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        # the manifest of a store may be edited
+        axes = len(self.source_shape)
+        parts = (self.order, self.flips, self.prepared_shape, self.prepared_spacing)
+        if sorted(self.order) != list(range(axes)) or any(len(part) != axes for part in parts):
+            raise ValueError("the fields have different numbers of axes")
+
     @property
     def oriented_shape(self) -> tuple[int, ...]:
         """Shape of the source with its axes in prepared order, before resampling."""

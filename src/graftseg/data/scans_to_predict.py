@@ -175,8 +175,11 @@ def _listed(path: Path) -> tuple[Stems, dict[str, UserError]]:
 def _paths_in(path: Path) -> list[Path]:
     """Return the absolute paths in a list, without duplicates."""
     try:
-        lines = [line.strip() for line in read_text(path, "utf-8-sig", limit=MAX_LIST_BYTES).splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
+        content = read_text(path, "utf-8-sig", limit=MAX_LIST_BYTES)
+        if "\0" in content:  # as in UTF-16
+            raise ValueError("a null character")
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UserError(Code.READ_FAILED, path, f"cannot be read ({reason})", "write one path per line") from None
+    lines = [line.strip() for line in content.splitlines()]
     return list(dict.fromkeys(path.parent.absolute() / line for line in lines if line and not line.startswith("#")))

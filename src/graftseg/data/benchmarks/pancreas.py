@@ -183,6 +183,7 @@ class PancreasFiles:
         scan = read_label(label)
         oriented = _to_lps(scan.array, scan.geometry)
         shape = _lps_grid(image).prepared_shape
+        # origins are not compared, because those of the released label maps differ from those of their series
         if oriented.shape != shape:
             finding = f"the label map has {oriented.shape} voxels, but the scan {paths[0].name} has {shape}"
             raise UserError(Code.BENCHMARK_MISMATCH, label, finding, "keep the label map of the same scan")
