@@ -1,7 +1,9 @@
 """Scans that changed between the start of a run and its resumption."""
 
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -52,6 +54,34 @@ def test_a_removed_scan_gives_a_warning(run: RunFolder, scans: Path, caplog: pyt
 def test_a_missing_folder_gives_a_warning(run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (warning,) = warnings(run, tmp_path / "missing", caplog)
     assert "missing" in warning
+
+
+def test_moved_scans_give_no_warning(run: RunFolder, scans: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert warnings(run, scans.rename(scans.with_name("moved")), caplog) == []
+
+
+@pytest.mark.parametrize(("owner", "function", "name"), [(Path, "iterdir", "imagesTr"), (os, "open", "labelsTr")])
+def test_unreadable_scans_give_a_warning(
+    run: RunFolder,
+    scans: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    function: str,
+    name: str,
+) -> None:
+    for path in (scans / "labelsTr").iterdir():
+        os.utime(path, ns=(0, 0))  # the content of a file is compared if its time has changed
+    original = getattr(owner, function)
+
+    def denied(path: Path, *args: Any, **options: Any) -> Any:
+        if name in Path(path).parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return original(path, *args, **options)
+
+    monkeypatch.setattr(owner, function, denied)
+    (warning,) = warnings(run, scans, caplog)
+    assert name in warning
 
 
 def test_other_scans_are_refused(run: RunFolder, scans: Path, tmp_path: Path) -> None:

@@ -146,8 +146,11 @@ def link_cases(source: Path, out: Path) -> None:
                 link_or_copy(path, target)
 
 
-def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:
-    """Return the first part of a store that ``prepare`` would change, except for new test cases, or None."""
+def first_change(dataset: Dataset, out: Path, settings: PrepareSettings, root: str | None = None) -> str | None:
+    """Return the first part of a store that ``prepare`` would change, except for new test cases, or None.
+
+    ``root`` is the earlier path of the data, if they were moved.
+    """
     stored = {nfc(path.stem) for path in (out / CASES).glob("*.json")}
     if dataset.problems or not stored:
         return None
@@ -157,7 +160,7 @@ def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str 
     for case in dataset.cases:
         if case.split == "test" and nfc(case.name) not in stored:
             continue
-        recorded = preparer.recorded(case)
+        recorded = preparer.recorded(case, root)
         if recorded is None:
             return f"case {case.name}"
         kept.append(recorded)
@@ -194,8 +197,9 @@ class _CasePreparer:
         refuse_values(self.dataset, case, kept.values)
         return _PreparedCase(kept, is_new=False)
 
-    def recorded(self, case: Case) -> StoredCase | None:
+    def recorded(self, case: Case, root: str | None = None) -> StoredCase | None:
         """Return the case from its record, or None if there is no record or if sources or settings changed."""
+        root = root or str(self.dataset.root.resolve())
         try:
             record = read_json(self.out / CASES / f"{case.name}.json")
             kept = ADAPTER.validate_python(record["case"])
@@ -204,7 +208,7 @@ class _CasePreparer:
         sources = self._sources(case)
         is_same = (
             (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
-            and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key(case))
+            and (record.get("root"), record.get("key")) == (root, self._key(case))
             and kept.sources.keys() == sources.keys()
             and all(unchanged(path, kept.sources[name]) for name, path in sources.items())
         )

@@ -21,14 +21,15 @@ def check_resumed_scans(recipe: Recipe, data: Data, run: RunFolder, store: Store
     try:
         layout = read_layout(data)
         dataset = layout.for_training(*recipe.batches.role_limits)
-    except UserError as error:
+        if recipe.selection.reads_test_labels:
+            dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
+        change = first_change(dataset, run.store, recipe.data, store.root)
+    except (UserError, OSError) as error:
         logger.warning("%s: training continues with the store of the run, because of an error: %s", where, error)
         return
     if {nfc(case.name) for case in store.cases}.isdisjoint(nfc(case.name) for case in layout.cases):
         finding, remedy = f"the run {run.path} was started with other scans", "pass the same --data or another --out"
         raise UserError(Code.RUN_MISMATCH, layout.root, finding, remedy)
-    if recipe.selection.reads_test_labels:
-        dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
-    if change := first_change(dataset, run.store, recipe.data):
+    if change:
         finding = f"training continues with the store of the run, which differs from the scans ({change})"
         logger.warning("%s: %s; to use the scans as they are now, train into another folder", where, finding)
