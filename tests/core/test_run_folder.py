@@ -49,6 +49,11 @@ def test_a_killed_run_is_interrupted(tmp_path: Path) -> None:
     assert run.manifest()["status"] == "running", "the file is not changed"
 
 
+def test_a_run_without_a_recipe_is_described_as_a_run(tmp_path: Path) -> None:
+    RunFolder(tmp_path).update_manifest({"status": "finished"})
+    assert api.info(tmp_path) == {"kind": "run", "status": "finished"}
+
+
 def test_how_to_resume_folds(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     files.write_json(run.folds_file, {"folds": [{"held_out": ["a"]}, {"held_out": ["b"]}]})

@@ -42,7 +42,7 @@ def describe(what: str | Path | Sources) -> dict[str, Any]:
         return {"kind": "folds", **read_object(run.folds_file), "state": states, **_how_to_resume(states.values())}
     if run.compare_file.is_file():
         return {"kind": "comparison", **read_object(run.compare_file)}
-    if run.exists:
+    if run.manifest_file.is_file():
         facts, progress = run.manifest() | {"status": run.status}, _progress(run)
         others = {key: value for key, value in facts.items() if key not in progress}
         return {"kind": "run", **others, **_how_to_resume([run.status]), **progress}
