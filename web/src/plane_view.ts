@@ -50,6 +50,7 @@ export class PlaneView extends Niivue {
   /** The index of the slice in each layer of the texture of the scan. */
   #slices: number[] = [];
   #drawnAt = 0;
+  #isPaused = false;
 
   constructor() {
     super({
@@ -273,6 +274,21 @@ export class PlaneView extends Niivue {
 
   /** A double click must not change the window, which the side panel shows. */
   override resetBriCon(): void {}
+
+  /** Make several changes and draw once, because each picture takes long without a GPU. */
+  drawOnce(change: () => void): void {
+    this.#isPaused = true;
+    try {
+      change();
+    } finally {
+      this.#isPaused = false;
+    }
+    this.drawScene();
+  }
+
+  override drawScene(): string | void {
+    return this.#isPaused ? undefined : super.drawScene();
+  }
 
   override drawSceneCore(): string | void {
     this.#drawnAt = performance.now();

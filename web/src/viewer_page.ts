@@ -200,11 +200,13 @@ export class ViewerPage {
     for (const layer of ["reference", "prediction", "uncertainty", "difference", "draft"] as const) {
       this.stage.view.setLayer(layer, null);
     }
-    this.stage.show(scan, details);
+    this.stage.view.drawOnce(() => {
+      this.stage.show(scan, details);
+      this.layers.setCase(details, this.session.mode === "annotate");
+    });
     this.#window.setCase(details.window);
     this.#scores.setCase(details.scores);
     history.replaceState(null, "", location.pathname + addressOf(details.id));
-    this.layers.setCase(details, this.session.mode === "annotate");
     void this.#stream(scan, details, 0);
     await this.onShown(details);
     this.stage.node.dataset["state"] = "ready";
