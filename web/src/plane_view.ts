@@ -56,7 +56,7 @@ export class PlaneView extends Niivue {
     super({
       backColor: [0, 0, 0, 1],
       crosshairColor: [0.45, 0.72, 1, 0.75],
-      fontColor: [0.75, 0.78, 0.82, 1],
+      fontColor: [1, 0.9, 0.35, 1], // a color, because letters lie on gray slices
       crosshairWidth: 0.3,
       crosshairWidthUnit: "percent",
       crosshairGap: 8,
