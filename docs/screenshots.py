@@ -64,7 +64,7 @@ def correct(context: BrowserContext, demo: Path) -> None:
     tab.wait_ready()
     tab.wait_writable()
     save(tab.page, "loop-before")
-    draw_truth(tab, truth_of(demo, tab.case_name))
+    tab.correct(truth_of(demo, tab.case_name))
     tab.page.mouse.move(0, 0)
     tab.wait_saved()
     save(tab.page, "loop-after")
@@ -79,22 +79,6 @@ def truth_of(demo: Path, name: str) -> NDArray[np.uint8]:
     phantom = make_phantom(SEED, "unlabeled", int(name.rpartition("_")[2]), SHAPE, SHIFT)
     scan = read_scan(demo / "scans" / "imagesUn" / f"{name}_0000.nii.gz")
     return np.asarray(Turn.of(scan.geometry).to_volume(np.asarray(phantom.label)), np.uint8)
-
-
-def draw_truth(tab: ViewerTab, truth: NDArray[np.uint8]) -> None:
-    """Draw every row of voxels that differs from the true label map, each with one stroke."""
-    tab.set_brush(1)
-    draft = tab.draft()
-    for value in np.unique(truth):
-        tab.page.keyboard.press(str(value) if value else "e")
-        if value:
-            tab.page.keyboard.press("b")
-        for y in range(truth.shape[1]):
-            wrong = np.flatnonzero((truth[:, y, 0] == value) & (draft[:, y, 0] != value))
-            for run in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1):
-                if run.size:
-                    tab.draw((int(run[0]), y, 0), (int(run[-1]), y, 0))
-    assert np.array_equal(tab.draft(), truth)
 
 
 def continue_training(context: BrowserContext, demo: Path) -> None:

@@ -38,17 +38,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def tested_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a tiny tested run. Its scans are in the folder ``scans`` next to it. Tests do not change it."""
-    return make_tested_run(tmp_path_factory.mktemp("web"))
-
-
-@pytest.fixture
-def own_run(tmp_path: Path) -> Path:
-    """Return a tiny tested run that a test may change."""
-    return make_tested_run(tmp_path)
-
-
-def make_tested_run(folder: Path) -> Path:
-    """Train and test a tiny recipe on phantoms in ``folder/scans``."""
+    folder = tmp_path_factory.mktemp("web")
     write_scans(folder / "scans", 3)
     run = folder / "run"
     graftseg.train(tiny_recipe(3), folder / "scans", run, device="cpu")

@@ -151,6 +151,19 @@ class ViewerTab:
         for voxel in voxels[1:]:
             self.page.mouse.move(*self.position(voxel, plane))
 
+    def correct(self, truth: NDArray[np.uint8]) -> None:
+        """Draw every row of an axial slice that differs from ``truth``, each class with the brush of one voxel."""
+        self.set_brush(1)
+        draft, z = self.draft(), self.voxel[2]
+        for value in np.unique(truth[:, :, z]).tolist():
+            for key in (str(value), "b") if value else "e":
+                self.page.keyboard.press(key)
+            for y in range(truth.shape[1]):
+                wrong = np.flatnonzero((truth[:, y, z] == value) & (draft[:, y, z] != value))
+                for run in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1):
+                    if run.size:
+                        self.draw((int(run[0]), y, z), (int(run[-1]), y, z))
+
     def set_brush(self, size: int) -> None:
         """Set the size of the brush."""
         self.page.locator("#brush-size").fill(str(size))

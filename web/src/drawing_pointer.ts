@@ -11,7 +11,8 @@ import {
   type Slice,
 } from "./drawing.ts";
 import { Edit, type Change, type Draft } from "./edit.ts";
-import { axisOf, type PlanePoint } from "./plane_view.ts";
+import type { PlanePoint } from "./plane_view.ts";
+import { axisOf } from "./slices.ts";
 import type { Stage } from "./stage.ts";
 import { element } from "./dom.ts";
 import type { ToolPanel } from "./tools.ts";

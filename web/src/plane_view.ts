@@ -5,22 +5,19 @@ import { DRAG_MODE, Niivue, NVImage, SHOW_RENDER, SLICE_TYPE } from "@niivue/nii
 import type { Layer } from "./api.ts";
 import type { Triple, Volume } from "./nifti.ts";
 import { ROWS, sliceShader, UNITS, type ScanSampler } from "./slice_shader.ts";
-import type { Center } from "./scan_stream.ts";
+import { axisOf, middleOf, PLANES, sizeOf, sliceOf, type Plane } from "./slices.ts";
 import { skipUnusedShaders } from "./unused_shaders.ts";
 import {
   createVolume,
   samplerOf,
   updateBox,
   uploadBox,
-  uploadCenter,
   uploadPalette,
   uploadVolume,
 } from "./volume_texture.ts";
 
 export type LabelLayer = Layer | "draft";
 export type LayerStyle = "hidden" | "filled" | "outline" | "both";
-/** A plane in the numbering of NiiVue: 0 axial, 1 coronal, 2 sagittal. */
-export type Plane = 0 | 1 | 2;
 export type Arrangement = Plane | "all";
 
 /** A point on a slice: the plane and the voxel under the pointer. */
@@ -40,11 +37,6 @@ const ALL_PLANES: { sliceType: SLICE_TYPE; position: [number, number, number, nu
   { sliceType: SLICE_TYPE.SAGITTAL, position: [0, 0.506, 0.496, 0.494] },
 ];
 
-/** Return the axis of the volume that is perpendicular to a plane. */
-export function axisOf(plane: Plane): 0 | 1 | 2 {
-  return (2 - plane) as 0 | 1 | 2;
-}
-
 /** NiiVue's slices, crosshair and coordinates, drawn by our slice shader. */
 export class PlaneView extends Niivue {
   onWindow: (window: [number, number]) => void = () => undefined;
@@ -55,15 +47,16 @@ export class PlaneView extends Niivue {
   #textures = new Map<number, WebGLTexture>();
   #opacity = 0.5;
   #isSmooth = true;
-  #center: Center | null = null;
-  #isCenter = false;
+  /** The index of the slice in each layer of the texture of the scan. */
+  #slices: number[] = [];
   #drawnAt = 0;
+  #isPaused = false;
 
   constructor() {
     super({
       backColor: [0, 0, 0, 1],
       crosshairColor: [0.45, 0.72, 1, 0.75],
-      fontColor: [0.75, 0.78, 0.82, 1],
+      fontColor: [1, 0.9, 0.35, 1], // a color, because letters lie on gray slices
       crosshairWidth: 0.3,
       crosshairWidthUnit: "percent",
       crosshairGap: 8,
@@ -103,14 +96,14 @@ export class PlaneView extends Niivue {
     return this.#scan?.shape ?? [1, 1, 1];
   }
 
-  /** Show another scan, or only its middle slices. All layers must be set again. */
-  showScan(scan: Volume, center: Center | null, window: [number, number], isPlaced: boolean): void {
+  /** Show another scan. All layers must be set again. */
+  showScan(scan: Volume, window: [number, number], isPlaced: boolean): void {
     this.#scan = scan;
     this.#window = window;
-    if (center === null) this.#setTexture(UNITS.scan, uploadVolume(this.gl, UNITS.scan, scan.shape, scan.data));
-    else this.#setTexture(UNITS.scan, uploadCenter(this.gl, UNITS.scan, scan, center));
-    this.#center = center;
-    this.#isCenter = center !== null;
+    const [x, y, z] = scan.shape;
+    const layers: Triple = [Math.max(x, y), Math.max(y, z), PLANES.length];
+    this.#setTexture(UNITS.scan, createVolume(this.gl, UNITS.scan, layers, scan.data));
+    this.#slices = [];
     const sampler = samplerOf(scan.data);
     const hasOtherSampler = sampler !== this.#sampler;
     this.#sampler = sampler;
@@ -123,22 +116,20 @@ export class PlaneView extends Niivue {
   }
 
   /** Replace the voxels of the scan by another channel with the same shape. */
-  showChannel(scan: Volume, center: Center | null, window: [number, number]): void {
+  showChannel(scan: Volume, window: [number, number]): void {
     const voxel = this.voxel;
-    this.showScan(scan, center, window, this.opts.isOrientationTextVisible);
+    this.showScan(scan, window, this.opts.isOrientationTextVisible);
     this.goTo(voxel);
   }
 
   /** Show axial slices of the scan that have arrived. */
-  addSlices(first: number, count: number): void {
-    const { shape, data } = this.#scan!;
-    const size = shape[0] * shape[1];
-    if (this.#isCenter) this.#replaceCenter(this.#scan!, this.#center!);
-    this.#bind(UNITS.scan);
-    uploadBox(this.gl, [0, 0, first], [shape[0], shape[1], count], data.subarray(first * size, (first + count) * size));
+  addSlices(loaded: number): void {
+    const { shape } = this.#scan!;
     // The middle slices are shown already. Other slices are not drawn each time, because that takes long without a GPU.
-    const isDue = performance.now() - this.#drawnAt > REDRAW_MS || first + count === shape[2];
-    if (isDue && this.voxel.join() !== middleOf(shape).join()) this.drawScene();
+    const isDue = performance.now() - this.#drawnAt > REDRAW_MS || loaded === shape[2];
+    if (!isDue || this.voxel.join() === middleOf(shape).join()) return;
+    this.#slices = [];
+    this.drawScene();
   }
 
   /** Wait until the GPU has drawn everything. */
@@ -284,20 +275,40 @@ export class PlaneView extends Niivue {
   /** A double click must not change the window, which the side panel shows. */
   override resetBriCon(): void {}
 
+  /** Make several changes and draw once, because each picture takes long without a GPU. */
+  drawOnce(change: () => void): void {
+    this.#isPaused = true;
+    try {
+      change();
+    } finally {
+      this.#isPaused = false;
+    }
+    this.drawScene();
+  }
+
+  override drawScene(): string | void {
+    return this.#isPaused ? undefined : super.drawScene();
+  }
+
   override drawSceneCore(): string | void {
     this.#drawnAt = performance.now();
-    if (this.#scan !== null && this.customSliceShader !== null) this.#setUniforms();
+    if (this.#scan !== null && this.customSliceShader !== null) {
+      this.#uploadSlices(this.#scan);
+      this.#setUniforms();
+    }
     return super.drawSceneCore();
   }
 
-  /** Replace the texture of the middle slices by one for all voxels. */
-  #replaceCenter({ shape, data }: Volume, { axial, coronal, sagittal }: Center): void {
-    const [x, y, z] = middleOf(shape);
-    this.#isCenter = false;
-    this.#setTexture(UNITS.scan, createVolume(this.gl, UNITS.scan, shape, data));
-    uploadBox(this.gl, [0, 0, z], [shape[0], shape[1], 1], axial);
-    uploadBox(this.gl, [0, y, 0], [shape[0], 1, shape[2]], coronal);
-    uploadBox(this.gl, [x, 0, 0], [1, shape[1], shape[2]], sagittal);
+  /** Copy the slices at the crosshair to the GPU, unless they are there already. */
+  #uploadSlices(scan: Volume): void {
+    this.#bind(UNITS.scan);
+    for (const plane of PLANES) {
+      const axis = axisOf(plane);
+      const index = Math.min(scan.shape[axis] - 1, Math.max(0, this.voxel[axis]));
+      if (index === this.#slices[plane]) continue;
+      uploadBox(this.gl, [0, 0, plane], [...sizeOf(scan.shape, plane), 1], sliceOf(scan, plane, index));
+      this.#slices[plane] = index;
+    }
   }
 
   #bind(unit: number): void {
@@ -324,17 +335,12 @@ export class PlaneView extends Niivue {
     gl.uniform2f(uniforms["window"]!, ...this.#window);
     gl.uniform2f(uniforms["scaling"]!, this.#scan!.slope, this.#scan!.intercept);
     gl.uniform3i(uniforms["size"]!, ...this.#scan!.shape);
-    gl.uniform1i(uniforms["isCenter"]!, this.#isCenter ? 1 : 0);
     gl.uniform1i(uniforms["isSmooth"]!, this.#isSmooth ? 1 : 0);
     gl.uniform1f(uniforms["layerOpacity"]!, this.#opacity);
     gl.uniform1f(uniforms["lineWidth"]!, this.uiData.dpr ?? 1);
     gl.uniform3i(uniforms["labelStyles"]!, style("reference"), style("prediction"), style("draft"));
     gl.uniform2i(uniforms["mapStyles"]!, style("uncertainty"), style("difference"));
   }
-}
-
-function middleOf(shape: Triple): Triple {
-  return shape.map((size) => Math.floor(size / 2)) as Triple;
 }
 
 /** Return NiiVue's image of a scan. Its axes are straight, so NiiVue keeps the order of the voxels. */

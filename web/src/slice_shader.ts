@@ -3,7 +3,8 @@
  *
  * NiiVue converts a scan and its overlays to RGBA volumes before it draws a slice, and repeats this for each change of
  * the window. Without a fast GPU, that takes many seconds for a CT. This shader reads the voxels as they are and does
- * the same work for the visible pixels only. Labels are read with texelFetch, so no label is ever interpolated.
+ * the same work for the visible pixels only. Of the scan, it needs only the slices at the crosshair. Labels are read with
+ * texelFetch, so no label is ever interpolated.
  */
 
 /** Texture units of the volumes. NiiVue uses the units 0 to 8 for drawing slices. */
@@ -27,6 +28,7 @@ export function sliceShader(sampler: ScanSampler): string {
   return `#version 300 es
 precision highp float;
 precision highp int;
+// the slices at the crosshair in three layers: axial, coronal, sagittal
 uniform highp ${sampler} scan;
 uniform highp usampler3D reference;
 uniform highp usampler3D prediction;
@@ -36,8 +38,6 @@ uniform highp usampler3D draft;
 uniform highp sampler2D palette;
 uniform int axCorSag;
 uniform ivec3 size;
-// whether scan contains only three slices in its layers: axial, coronal, sagittal
-uniform bool isCenter;
 uniform vec2 window;
 uniform vec2 scaling;
 uniform bool isSmooth;
@@ -54,7 +54,6 @@ ivec3 voxelAt(vec3 position, ivec3 size) {
 }
 
 ivec3 texelOf(ivec3 voxel) {
-  if (!isCenter) return voxel;
   return axCorSag == 0 ? ivec3(voxel.xy, 0) : axCorSag == 1 ? ivec3(voxel.xz, 1) : ivec3(voxel.yz, 2);
 }
 

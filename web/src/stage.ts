@@ -4,9 +4,9 @@ import type { CaseDetails, ClassInfo } from "./api.ts";
 import { button, element } from "./dom.ts";
 import { indexOf } from "./drawing.ts";
 import type { Volume } from "./nifti.ts";
-import { axisOf, PlaneView, type Arrangement, type Plane } from "./plane_view.ts";
+import { PlaneView, type Arrangement } from "./plane_view.ts";
 import { Rendering } from "./rendering.ts";
-import type { Center } from "./scan_stream.ts";
+import { axisOf, type Plane } from "./slices.ts";
 
 const PLANE_NAMES: Record<Plane, string> = { 0: "Axial", 1: "Coronal", 2: "Sagittal" };
 const ARRANGEMENTS: readonly [Arrangement, string][] = [
@@ -89,12 +89,12 @@ export class Stage {
   }
 
   /** Show the scan of a case, or its middle slices until all voxels are there. */
-  show(scan: Volume, center: Center | null, details: CaseDetails): void {
+  show(scan: Volume, details: CaseDetails): void {
     this.#scan = scan;
     this.#loaded = 0;
     this.#is2d = details.is_2d;
     // A 2-D scan is shown as stored, so the sides of the patient are unknown.
-    this.view.showScan(scan, center, details.window, details.is_placed && !details.is_2d);
+    this.view.showScan(scan, details.window, details.is_placed && !details.is_2d);
     this.arrange(details.is_2d ? 0 : this.#arrangement);
     this.#hint.hidden = details.is_placed || details.is_2d;
     this.#hint.textContent = "Left and right are unknown: this scan has no orientation.";
@@ -107,17 +107,17 @@ export class Stage {
   }
 
   /** Show another channel of the same scan. */
-  showChannel(scan: Volume, center: Center | null, window: [number, number]): void {
+  showChannel(scan: Volume, window: [number, number]): void {
     this.#scan = scan;
     this.#loaded = 0;
-    this.view.showChannel(scan, center, window);
+    this.view.showChannel(scan, window);
     this.showPosition();
   }
 
   /** Show axial slices of the scan that have arrived. */
-  addSlices(first: number, count: number): void {
-    this.view.addSlices(first, count);
-    this.#loaded = first + count;
+  addSlices(loaded: number): void {
+    this.view.addSlices(loaded);
+    this.#loaded = loaded;
     this.showPosition();
   }
 

@@ -7,19 +7,15 @@ import { element } from "./dom.ts";
 import { plain, shortcut, type Shortcut } from "./keyboard.ts";
 import { ClassPanel, LayerPanel } from "./layers.ts";
 import { readLabels, readNifti, type Volume } from "./nifti.ts";
-import { emptyScan, isStreamed, loadCenter, streamScan, type Center } from "./scan_stream.ts";
+import { isStreamed, loadMiddle, streamScan } from "./scan_stream.ts";
 import { ScorePanel } from "./scores.ts";
+import { middleOf, sliceOf } from "./slices.ts";
 import { Stage, type NamedLabels } from "./stage.ts";
 import { WindowPanel } from "./window_level.ts";
 
-interface LoadedScan {
-  scan: Volume;
-  /** The middle slices if the other voxels of the scan are not loaded yet, else null. */
-  center: Center | null;
-}
-
-interface LoadedCase extends LoadedScan {
+interface LoadedCase {
   details: CaseDetails;
+  scan: Volume;
 }
 
 interface Loading {
@@ -29,12 +25,13 @@ interface Loading {
 
 async function loadCase(id: number): Promise<LoadedCase> {
   const details = await getCase(id);
-  return { details, ...(await loadScan(details, 0)) };
+  return { details, scan: await loadScan(details, 0) };
 }
 
-async function loadScan(details: CaseDetails, channel: number): Promise<LoadedScan> {
-  if (isStreamed(details)) return { scan: emptyScan(details), center: await loadCenter(details, channel) };
-  return { scan: readNifti(await getVolume(details.id, "image", channel)), center: null };
+/** Load a scan, or only its middle slices if it is large. */
+async function loadScan(details: CaseDetails, channel: number): Promise<Volume> {
+  if (isStreamed(details)) return loadMiddle(details, channel);
+  return readNifti(await getVolume(details.id, "image", channel));
 }
 
 /** Return the case in the address, or the first case of the list. */
@@ -196,18 +193,20 @@ export class ViewerPage {
     return ready?.id === id ? ready.content : loadCase(id);
   }
 
-  async #show({ details, scan, center }: LoadedCase): Promise<void> {
+  async #show({ details, scan }: LoadedCase): Promise<void> {
     this.#details = details;
     this.#labels.clear();
     this.stage.node.dataset["layers"] = "";
     for (const layer of ["reference", "prediction", "uncertainty", "difference", "draft"] as const) {
       this.stage.view.setLayer(layer, null);
     }
-    this.stage.show(scan, center, details);
+    this.stage.view.drawOnce(() => {
+      this.stage.show(scan, details);
+      this.layers.setCase(details, this.session.mode === "annotate");
+    });
     this.#window.setCase(details.window);
     this.#scores.setCase(details.scores);
     history.replaceState(null, "", location.pathname + addressOf(details.id));
-    this.layers.setCase(details, this.session.mode === "annotate");
     void this.#stream(scan, details, 0);
     await this.onShown(details);
     this.stage.node.dataset["state"] = "ready";
@@ -216,10 +215,10 @@ export class ViewerPage {
   async #showChannel(channel: number): Promise<void> {
     const details = this.#details;
     if (details === null) return;
-    const { scan, center } = await loadScan(details, channel);
+    const scan = await loadScan(details, channel);
     if (this.#details !== details) return;
-    const range = channel === 0 ? details.window : robustRange(center?.axial ?? scan.data, scan.slope, scan.intercept);
-    this.stage.showChannel(scan, center, range);
+    const range = channel === 0 ? details.window : robustRange(scan);
+    this.stage.showChannel(scan, range);
     this.#window.setCase(range);
     void this.#stream(scan, details, channel);
   }
@@ -233,8 +232,8 @@ export class ViewerPage {
     if (scan.isComplete) return;
     await this.stage.view.drawn();
     try {
-      await streamScan(scan, details.id, channel, stop.signal, (first, count) => {
-        if (!stop.signal.aborted) this.stage.addSlices(first, count);
+      await streamScan(scan, details.id, channel, stop.signal, (loaded) => {
+        if (!stop.signal.aborted) this.stage.addSlices(loaded);
       });
     } catch (error) {
       if (!stop.signal.aborted) this.notify(error instanceof Error ? error.message : String(error));
@@ -277,8 +276,10 @@ export class ViewerPage {
   }
 }
 
-/** Return the 1st and the 99th percentile of a sample of the intensities. */
-function robustRange(data: ArrayLike<number>, slope: number, intercept: number): [number, number] {
+/** Return the 1st and the 99th percentile of a sample of the intensities that are loaded. */
+function robustRange(scan: Volume): [number, number] {
+  const { slope, intercept } = scan;
+  const data = scan.isComplete ? scan.data : sliceOf(scan, 0, middleOf(scan.shape)[2]);
   const step = Math.max(1, Math.floor(data.length / 20000));
   const sample = Float64Array.from(
     { length: Math.ceil(data.length / step) },

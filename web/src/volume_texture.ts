@@ -1,7 +1,6 @@
 /** Textures of volumes whose voxels the slice shader reads as they are. */
 
-import type { Triple, Volume, Voxels } from "./nifti.ts";
-import type { Center } from "./scan_stream.ts";
+import type { Triple, Voxels } from "./nifti.ts";
 import type { ScanSampler } from "./slice_shader.ts";
 
 interface Format {
@@ -54,20 +53,6 @@ export function uploadBox(gl: WebGL2RenderingContext, low: Triple, size: Triple,
   const { format, type } = formatOf(gl, data);
   gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
   gl.texSubImage3D(gl.TEXTURE_3D, 0, ...low, ...size, format, type, data);
-}
-
-/** Return a texture with the middle slices of a scan in three layers, bound to the texture unit. */
-export function uploadCenter(
-  gl: WebGL2RenderingContext,
-  unit: number,
-  { shape: [x, y, z], data }: Volume,
-  { axial, coronal, sagittal }: Center,
-): WebGLTexture {
-  const texture = createVolume(gl, unit, [Math.max(x, y), Math.max(y, z), 3], data);
-  uploadBox(gl, [0, 0, 0], [x, y, 1], axial);
-  uploadBox(gl, [0, 0, 1], [x, z, 1], coronal);
-  uploadBox(gl, [0, 0, 2], [y, z, 1], sagittal);
-  return texture;
 }
 
 /** Copy the voxels of a box from memory to a label texture that is bound to the unit. */
