@@ -30,8 +30,8 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     ``scans_below`` describes lists, and folders with several DICOM series in a subfolder.
     The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
     If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading.
-    If the network has one channel, the number in ``CASE_0007`` is a part of the case name in two situations: no file
-    name ends in ``_0000``, or the names of the training cases (``trained``) have the same form.
+    The number in ``CASE_0007`` is a part of the case name in two situations: no file name ends in ``_0000``, or the
+    names of the training cases (``trained``) have the same form.
     """
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
@@ -47,11 +47,10 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
     problems: list[UserError] = []
     numbered = [scan for scan in scans if CHANNEL.fullmatch(stems[scan])]
-    if channels == 1:
-        trained_prefixes = _prefixes(trained)
-        numbered = [scan for scan in numbered if not _prefixes([stems[scan]]) & trained_prefixes]
+    trained_prefixes = _prefixes(trained)
+    numbered = [scan for scan in numbered if not _prefixes([stems[scan]]) & trained_prefixes]
     files = group_scans(numbered, problems, is_numbered=True, stem=stems.__getitem__)
-    if channels == 1 and all(0 not in by_channel for by_channel in files.values()):
+    if all(0 not in by_channel for by_channel in files.values()):
         numbered, files = [], {}
     failures = absent | dict(_find_unfit(files, channels))
     others = sorted({*scans} - {*numbered})
@@ -90,11 +89,12 @@ def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
     remedy = "pass a folder that contains exactly the files CASE_0000, CASE_0001, ... of the case"
     for name, error in find_incomplete(files, channels, remedy):
         present = sorted(files[name])
-        if channels == 1 and len(present) > 1:
+        if len(present) > channels:
             numbers = ", ".join(f"{channel:04d}" for channel in present)
-            finding = f"the case has {len(present)} channels ({numbers}), but the network has one"
+            network, kept = ("one", "channel") if channels == 1 else (str(channels), "channels")
+            finding = f"the case has {len(present)} channels ({numbers}), but the network has {network}"
             rename = f"if these are different cases, rename them to {name}-{present[0]:04d} and so on"
-            error = UserError(error.code, error.where, finding, f"keep the channel used in training; {rename}")
+            error = UserError(error.code, error.where, finding, f"keep the {kept} used in training; {rename}")
         yield name, error
 
 
