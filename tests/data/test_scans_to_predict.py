@@ -121,6 +121,7 @@ def test_numbered_color_pictures(tmp_path: Path) -> None:
     assert cases_of(tmp_path, 3) == ({name: [f"{name}.png"] for name in names}, [])
     touch(tmp_path, "polyp_0000.png")
     assert "polyp-0000" in scan_cases(tmp_path, 3)[1]["polyp"].remedy
+    assert cases_of(tmp_path / "polyp_0000.png", 3) == ({"polyp": ["polyp_0000.png"]}, [])
     found, failures = scan_cases(tmp_path, 3, ["polyp_0007"])
     assert [case.name for case in found] == ["polyp_0000", *names] and not failures
 
@@ -128,7 +129,8 @@ def test_numbered_color_pictures(tmp_path: Path) -> None:
 def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "a_0000.nii", "a_0001.nii", "empty/notes.txt")
     assert cases_of(tmp_path / "a_0000.nii", 1) == ({"a": ["a_0000.nii"]}, [])
-    assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii"]}, [])
+    assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii", "a_0001.nii"]}, [])
+    assert cases_of(tmp_path / "a_0000.nii", 3) == ({"a": ["a_0000.nii"]}, [])
     with user_error(Code.FILE_MISSING):
         scan_cases(tmp_path / "absent", 1)
     with user_error(Code.NOT_A_SCAN, keyword="no scan"):
