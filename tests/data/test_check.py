@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from check_fakes import SHAPE, check, geometry, image, label, make_scans, put
 
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data import dataset as module
 from graftseg.data.check import Finding, examine
+from graftseg.data.checks.findings import from_error, grouped
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import Scan, read_case, read_label
 
@@ -411,3 +413,14 @@ def test_an_examination_as_json(root: Path) -> None:
     assert content["likeness"]["kind"] == "alike"
     assert content["scans"][0]["class_sizes"] == {"1": 0.002, "2": 0.001}
     assert content["mended"] is None
+
+
+def test_errors_that_differ_in_numbers_are_one_finding(tmp_path: Path) -> None:
+    errors = [
+        UserError(Code.LABEL_INVALID, tmp_path / f"{n}.nii", f"the label {n}.5 at voxel (1, {n}) is not an integer", "")
+        for n in range(5)
+    ]
+    (finding,) = grouped([from_error(tmp_path, error, str(n)) for n, error in enumerate(errors)])
+    assert (finding.where, finding.size, finding.cases) == ("0.nii and 4 more", "5 files", tuple("01234"))
+    assert "0.5" in finding.what and "first" in finding.what
+    assert len(grouped([from_error(tmp_path, error) for error in errors[:4]])) == 4

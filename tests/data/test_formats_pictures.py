@@ -121,6 +121,14 @@ def test_class_numbers_of_few_bits_and_of_palettes_are_kept(tmp_path: Path) -> N
     np.testing.assert_array_equal(read_label(tmp_path / "b.png").array, labels[:, :2].T % 2)
 
 
+def test_a_label_map_with_equal_colors_has_one_class_number_per_pixel(tmp_path: Path) -> None:
+    labels = np.array([[0, 1, 2], [3, 0, 1]], np.uint8)
+    path = png(tmp_path / "a.png", np.repeat(labels[..., None], 3, axis=2))
+    np.testing.assert_array_equal(read_label(path).array, labels.T)
+    with user_error(Code.LABEL_INVALID, path := png(tmp_path / "b.png", RGB), "colors"):
+        read_label(path)
+
+
 @pytest.mark.parametrize("bits", [2, 4])
 def test_gray_values_of_few_bits(tmp_path: Path, bits: int) -> None:
     """The row contains every value. Pillow stretches values below 8 bits to 0 ... 255."""

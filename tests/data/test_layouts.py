@@ -399,3 +399,15 @@ def test_a_line_break_in_a_name(tmp_path: Path) -> None:
     touch(tmp_path, "imagesTr/a\nb_0000.nii.gz", "imagesTr/a\nb_0001.nii.gz", "labelsTr/a\nb.nii.gz")
     dataset = read_layout(tmp_path)
     assert (dataset.layout, dataset.problems, names(dataset)) == ("nnunet", (), [("a\nb", "labeled")])
+
+
+def test_advice_for_other_arrangements(tmp_path: Path) -> None:
+    root = touch(tmp_path / "pairs", "images/a.png", "masks/a.png")
+    with user_error(Code.LAYOUT_UNKNOWN, root, f"--labeled-images {root / 'images'} --labels {root / 'masks'}"):
+        read_layout(root)
+    root = touch(tmp_path / "cases", "p1/T2.nii.gz", "p1/T2_seg.nii.gz", "p2/T2.nii.gz")
+    with user_error(Code.LAYOUT_UNKNOWN, root, "labelsTr/p1.nii.gz"):
+        read_layout(root)
+    root = touch(tmp_path / "other", "train/a.png", "masks/a.png", "test/b.png")
+    with user_error(Code.LAYOUT_UNKNOWN, root, "arrange"):
+        read_layout(root)

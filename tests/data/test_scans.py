@@ -269,10 +269,18 @@ def test_labels_take_the_smallest_type(tmp_path: Path, dtype: str, top: int, sma
     assert_same(label, Scan(array.astype(small), geometry((2, 3, 4), qform_code=0)))
 
 
+def test_rounding_errors_of_labels_are_removed(tmp_path: Path) -> None:
+    array = np.zeros((2, 3, 4), "f4")
+    array[1, 0, :3] = (1.0000001, 1.9996, -1e-7)
+    label = read_label(saved(tmp_path / "a.nii.gz", nifti(array)))
+    np.testing.assert_array_equal(label.array, np.rint(array).astype(np.uint8))
+
+
 @pytest.mark.parametrize(
     ("value", "dtype", "code", "keyword"),
     [
         (1.5, "f4", Code.LABEL_INVALID, "1.5 at voxel (1, 0, 2)"),
+        (1.002, "f4", Code.LABEL_INVALID, "1.002 at voxel (1, 0, 2)"),
         (-1, "i2", Code.LABEL_INVALID, "-1 at voxel (1, 0, 2)"),
         (-2, "f4", Code.LABEL_INVALID, "-2 at voxel (1, 0, 2)"),
         (70000, "i4", Code.LABEL_INVALID, "70000 at voxel (1, 0, 2)"),

@@ -114,10 +114,23 @@ def test_numbers_have_the_same_meaning_as_in_training(
     assert bool(failures) is not bool(cases)
 
 
+def test_numbered_color_pictures(tmp_path: Path) -> None:
+    """Each picture contains all channels."""
+    touch(tmp_path, *(f"polyp_{number:04d}.png" for number in range(1, 4)))
+    names = ["polyp_0001", "polyp_0002", "polyp_0003"]
+    assert cases_of(tmp_path, 3) == ({name: [f"{name}.png"] for name in names}, [])
+    touch(tmp_path, "polyp_0000.png")
+    assert "polyp-0000" in scan_cases(tmp_path, 3)[1]["polyp"].remedy
+    assert cases_of(tmp_path / "polyp_0000.png", 3) == ({"polyp": ["polyp_0000.png"]}, [])
+    found, failures = scan_cases(tmp_path, 3, ["polyp_0007"])
+    assert [case.name for case in found] == ["polyp_0000", *names] and not failures
+
+
 def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "a_0000.nii", "a_0001.nii", "empty/notes.txt")
     assert cases_of(tmp_path / "a_0000.nii", 1) == ({"a": ["a_0000.nii"]}, [])
-    assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii"]}, [])
+    assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii", "a_0001.nii"]}, [])
+    assert cases_of(tmp_path / "a_0000.nii", 3) == ({"a": ["a_0000.nii"]}, [])
     with user_error(Code.FILE_MISSING):
         scan_cases(tmp_path / "absent", 1)
     with user_error(Code.NOT_A_SCAN, keyword="no scan"):

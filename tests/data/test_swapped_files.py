@@ -12,7 +12,7 @@ from graftseg.data.check import Finding
 from graftseg.data.dataset import Dataset
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import Scan, read_scan, write_scan
-from graftseg.data.swapped_files import read_label_of
+from graftseg.data.swapped_files import looks_like_labels, read_label_of
 from user_errors import user_error
 
 WHAT = "the label map looks like an image, and its image looks like a label map"
@@ -159,6 +159,12 @@ def test_reading_refuses_an_image_in_place_of_a_label_map(tmp_path: Path) -> Non
 def test_many_classes_are_valid(tmp_path: Path, voxels: Array) -> None:
     classes = np.arange(1024).reshape(16, 16, 4) % 105
     assert read_label_of(*one_case(tmp_path, voxels, classes.astype(np.uint8))).array.max() == 104
+
+
+def test_rounding_errors_do_not_hide_a_label_map() -> None:
+    labels = label(1, 2).astype(np.float32)
+    assert looks_like_labels(Scan(labels[None] * np.float32(1.0000001), geometry()))
+    assert not looks_like_labels(Scan(labels[None] * np.float32(1.01), geometry()))
 
 
 def test_an_image_with_few_values_is_valid(tmp_path: Path) -> None:

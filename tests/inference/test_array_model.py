@@ -83,6 +83,11 @@ def test_a_slice_and_its_volume_get_the_label_maps_of_their_files(
     assert model.classes == ("background", "crescent", "ring", "core")
 
 
+def test_a_picture_needs_no_affine(run: Path, tmp_path: Path) -> None:
+    array = noise(20, 17)
+    assert np.array_equal(graftseg.load(run, device="cpu").predict(array), from_file(run, array, np.eye(4), tmp_path))
+
+
 def test_settings_change_the_label_map_as_in_predict(run: Path, tmp_path: Path) -> None:
     array, flips = noise(20, 17), ["inference.flips=true"]
     expected = from_file(run, array, np.eye(4), tmp_path, overrides=flips)
@@ -132,6 +137,7 @@ def test_folds_and_the_shipped_network_are_those_of_predict(run: Path, tmp_path:
         (np.zeros((4, 4)), np.zeros((4, 4)), Code.SCAN_HEADER, "affine"),
         (np.zeros((4, 4)), np.full((4, 4), np.nan), Code.SCAN_HEADER, "affine"),
         (np.zeros((4, 4)), "identity", Code.SCAN_HEADER, "affine"),
+        (np.zeros((5, 4, 4)), None, Code.SCAN_HEADER, "affine"),
     ],
 )
 def test_arrays_that_are_no_scans_are_errors(run: Path, array: Any, affine: Any, code: Code, where: str) -> None:

@@ -174,6 +174,12 @@ def test_missing_reference_leaves_the_picture_out(results: Results) -> None:
     assert page_text(results).count("the reference has been moved or deleted") == 1
 
 
+def test_reference_with_a_label_ending(results: Results) -> None:
+    assert results.references is not None
+    (results.references / "c.nii.gz").rename(results.references / "c_segmentation.nii.gz")
+    assert "No picture" not in page_text(results)
+
+
 def test_damaged_scan_leaves_the_picture_out_without_its_path(results: Results) -> None:
     image = results.folder.parents[1] / "images" / "c.nii.gz"
     image.write_bytes(image.read_bytes()[:-9])

@@ -1,9 +1,11 @@
 """Warnings at the end of training about classes that were not learned and losses that did not fall."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command_line import CommandLine
 from tiny import tiny_recipe
 
@@ -11,8 +13,17 @@ from graftseg.core.errors import Code
 from graftseg.core.files import write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
+from graftseg.inference.model import build_method
+from graftseg.methods import Method
 from graftseg.training import learning_check
-from graftseg.training.learning_check import LearningWarning, learning_warnings, require_learned, warnings_in
+from graftseg.training.learning_check import (
+    LearningWarning,
+    labeled_dice,
+    learning_warnings,
+    require_learned,
+    warnings_in,
+)
+from graftseg.training.selection import CaseScores
 from user_errors import user_error
 
 
@@ -27,6 +38,19 @@ def test_a_lost_class_is_named() -> None:
     assert learning_warnings({"a": 0.9, "b": 0.05}, FALLING) == []
     (warning,) = learning_warnings({"left": 0.9, "right": 0.049}, FALLING)
     assert "right" in warning.finding and "4.9 %" in warning.finding
+
+
+def test_scans_without_a_class_do_not_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, a class that the network never predicts would have a Dice of 1 in these scans."""
+
+    class Scored(CaseScores):
+        def __call__(self, method: Method) -> dict[str, float]:
+            return {"dice": math.nan, "dice a": 0.0, "dice b": math.nan} if math.isnan(self._empty) else {}
+
+    monkeypatch.setattr(learning_check, "CaseScores", Scored)
+    recipe, device = tiny_recipe(), torch.device("cpu")
+    method = build_method(recipe, recipe.stages[-1], store.channels, len(store.classes), device)
+    assert labeled_dice(recipe, store, method, device) == {"a": 0.0}
 
 
 def test_a_flat_loss() -> None:

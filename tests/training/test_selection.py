@@ -324,3 +324,9 @@ def test_scans_that_cannot_be_scored_are_refused_before_they_are_prepared(
     with user_error(Code.RECIPE_MISMATCH, data, keyword):
         train_seeds(recipe, data, tmp_path / "run", 1, device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_two_empty_maps_may_be_left_out() -> None:
+    counts = np.array([[[2, 0, 0], [4, 0, 0]], [[1, 0, 0], [4, 2, 0]]])
+    np.testing.assert_array_equal(mean_dice(counts, empty=1.0), [0.75, 0.5, 1.0])
+    np.testing.assert_array_equal(mean_dice(counts, empty=math.nan), [0.75, 0.0, math.nan])

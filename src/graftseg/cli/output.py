@@ -40,10 +40,12 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     global _as_json
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
-    handler = _JsonLog(logging.WARNING)
+    handler, repeated = _JsonLog(logging.WARNING), _Repeated()
     # without other handlers, logging prints warnings with this one
     last_resort = logging.lastResort or logging.NullHandler()
     last_resort.setFormatter(_VisibleLog())
+    for each in (handler, last_resort):
+        each.addFilter(repeated)
     if as_json:
         logging.captureWarnings(True)
         logging.getLogger().addHandler(handler)
@@ -52,6 +54,7 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     finally:
         logging.getLogger().removeHandler(handler)
         last_resort.setFormatter(None)
+        last_resort.removeFilter(repeated)
         if as_json:
             logging.captureWarnings(False)
         hide_progress(before)
@@ -61,6 +64,20 @@ def stderr_format(as_json: bool) -> Iterator[None]:
 class _JsonLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
+
+
+class _Repeated(logging.Filter):
+    """A filter that drops repeated warnings, because a file may be read several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[tuple[str, str]] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key = record.name, record.getMessage()
+        is_new = key not in self.seen
+        self.seen.add(key)
+        return is_new
 
 
 class _VisibleLog(logging.Formatter):

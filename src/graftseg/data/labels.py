@@ -78,7 +78,7 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
         advice = "`graftseg check` lists all problems of the data"
         if dataset.layout in FIXABLE_LAYOUTS:
             advice = f"`graftseg check {quote(str(dataset.root))}` lists all problems of the data"
-            advice += ", and --fix corrects mirrored or exchanged axes if the header is right"
+            advice += ", and --fix corrects rounding, and mirrored or exchanged axes if the header is right"
         finding = f"image and label lie on different grids: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, path, finding, f"{GRID_REMEDY}; {advice}")
     values = tuple(int(value) for value in np.unique(label.array))

@@ -1,12 +1,13 @@
 """The labeled, unlabeled and test cases of a folder of scans, in any of the known layouts."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import names_extending
+from graftseg.core.names import names_extending, nfc
 from graftseg.core.types import Case, Split
 from graftseg.data import grouping
 from graftseg.data.benchmarks import recognize_benchmark
@@ -15,7 +16,16 @@ from graftseg.data.dataset_json import DatasetJson, case_and_label_names
 from graftseg.data.folders import require_folder, visible_entries
 from graftseg.data.formats.dicom_labels import common_classes
 from graftseg.data.formats.pictures import are_gray
-from graftseg.data.scans import READABLE, files_of, is_dicom_scan, is_header, is_label_map, may_be_dicom, scan_stem
+from graftseg.data.scans import (
+    READABLE,
+    files_of,
+    is_dicom_scan,
+    is_header,
+    is_label_map,
+    is_scan,
+    may_be_dicom,
+    scan_stem,
+)
 from graftseg.data.sources import Data, Sources
 from graftseg.data.unsupported_files import CONVERSION_ADVICE, unsupported_ending, unsupported_images_in
 
@@ -45,7 +55,7 @@ def read_layout(data: Data) -> Dataset:
     content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
     is_incomplete = any((data / name).is_dir() for name in FOLDER_NAMES)
     finding = "imagesTr is missing" if is_incomplete else "unknown layout"
-    remedy = _nearby_folder(data) or f"arrange the scans as {EXPECTED}"
+    remedy = _nearby_folder(data) or _other_arrangement(data) or f"arrange the scans as {EXPECTED}"
     raise UserError(Code.LAYOUT_UNKNOWN, data, f"{finding}, the folder contains {content}", remedy)
 
 
@@ -79,6 +89,21 @@ def _nearby_folder(folder: Path) -> str:
         return f"pass the folder above it, {resolved.parent}"
     inside = [path for path in visible_entries(folder) if path.is_dir() and (path / "imagesTr").is_dir()]
     return f"pass the subfolder that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
+
+
+def _other_arrangement(root: Path) -> str:
+    """Return what to do with a folder of images next to a folder of label maps, or with one folder per case, or ""."""
+    folders = [path for path in visible_entries(root) if path.is_dir() and not is_scan(path)]
+    filled = [path for path in folders if grouping.scans_in(path)]
+    labels = [path for path in filled if re.search("label|mask|seg|annotation|ground|gt", path.name, re.IGNORECASE)]
+    images = [path for path in filled if path not in labels]
+    if len(labels) == len(images) == 1:
+        return f"pass --labeled-images {images[0]} --labels {labels[0]}, or arrange the scans as {EXPECTED}"
+    if len(images) == len(folders) > 1:
+        case = nfc(images[0].name)
+        named = f"imagesTr/{case}.nii.gz and its label map as labelsTr/{case}.nii.gz"
+        return f"if each subfolder is a case, copy the scan of {case} as {named}, and so on"
+    return ""
 
 
 def _image_folders(folder: Path) -> Dataset | None:

@@ -31,6 +31,7 @@ FORMATS: dict[str, Format] = {
     **dict.fromkeys(dicom.SUFFIXES, DICOM),
 }
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
+ROUNDING = 0.001  # largest rounding error of a label, for example by the scale factor of a NIfTI file
 READABLE = "NIfTI, NRRD, MHA, PNG, TIFF or DICOM"
 
 
@@ -132,15 +133,22 @@ def read_label(path: Path, image: Path | None = None, classes: Mapping[int, str]
         raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save it as NIfTI, NRRD or MHA")
     refuse_non_finite(path, scan.array)
     if len(scan.array) != 1:
-        finding = f"a label map with {len(scan.array)} channels"
-        raise UserError(Code.LABEL_INVALID, path, finding, "save one class number per voxel")
+        is_color = _format(path) is PICTURE
+        finding = f"a label map with {'colors' if is_color else f'{len(scan.array)} channels'}"
+        remedy = "save one class number per " + ("pixel, as a gray value or palette index" if is_color else "voxel")
+        raise UserError(Code.LABEL_INVALID, path, finding, remedy)
     return replace(scan, array=class_numbers(path, scan.array[0]))
 
 
 def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
-    """Return labels ``(*space)`` as uint8, or uint16 if a value is above 255. Refuse fractions and negative values."""
+    """Return labels ``(*space)`` as uint8, or uint16 if a value is above 255. Refuse fractions and negative values.
+
+    Values that differ from an integer by at most ``ROUNDING`` become this integer.
+    """
     if labels.dtype.kind == "f":
-        _refuse_labels(path, labels, labels != np.rint(labels), "not an integer", "save class numbers")
+        integers = np.rint(labels)
+        _refuse_labels(path, labels, np.abs(labels - integers) > ROUNDING, "not an integer", "save class numbers")
+        labels = integers
     if labels.min() < 0:
         _refuse_labels(path, labels, labels < 0, "negative", "number the classes from 0, the background")
     top = int(labels.max())

@@ -14,6 +14,7 @@ from graftseg.core.reading import read_text
 from graftseg.core.types import Case
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom import is_dicom_case, series_folders, series_of_slices
+from graftseg.data.formats.pictures import SUFFIXES as PICTURES
 from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case, scans_in
 from graftseg.data.scans import READABLE, is_dicom_file, is_dicom_scan, is_scan, scan_stem
@@ -30,13 +31,17 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
 
     ``scans_below`` describes lists, and folders with several DICOM series in a subfolder.
     The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
-    If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading.
-    If the network has one channel, the number in ``CASE_0007`` is a part of the case name in two situations: no file
-    name ends in ``_0000``, or the names of the training cases (``trained``) have the same form.
+    If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading. If
+    the path is a file ``CASE_0000``, the files of its other channels in the same folder belong to it.
+    The number in ``CASE_0007`` is a part of the case name in two situations: no file name ends in ``_0000``, or the
+    names of the training cases (``trained``) have the same form.
     """
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
     stems, absent = scans_below(path)
+    trained_prefixes = _prefixes(trained)
+    if not _prefixes(stems.values()) & trained_prefixes:
+        stems |= _other_channels(path, channels)
     scans = list(stems)
     _warn_of_single_slice(path)
     _warn_of_copies(stems)
@@ -45,11 +50,9 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
         raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
     problems: list[UserError] = []
     numbered = [scan for scan in scans if CHANNEL.fullmatch(stems[scan])]
-    if channels == 1:
-        trained_prefixes = _prefixes(trained)
-        numbered = [scan for scan in numbered if not _prefixes([stems[scan]]) & trained_prefixes]
+    numbered = [scan for scan in numbered if not _prefixes([stems[scan]]) & trained_prefixes]
     files = group_scans(numbered, problems, is_numbered=True, stem=stems.__getitem__)
-    if channels == 1 and all(0 not in by_channel for by_channel in files.values()):
+    if all(0 not in by_channel for by_channel in files.values()):
         numbered, files = [], {}
     failures = absent | dict(_find_unfit(files, channels))
     others = sorted({*scans} - {*numbered})
@@ -96,18 +99,19 @@ def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
     remedy = "pass a folder that contains exactly the files CASE_0000, CASE_0001, ... of the case"
     for name, error in find_incomplete(files, channels, remedy):
         present = sorted(files[name])
-        if channels == 1 and len(present) > 1:
+        if len(present) > channels:
             numbers = ", ".join(f"{channel:04d}" for channel in present)
-            finding = f"the case has {len(present)} channels ({numbers}), but the network has one"
+            network, kept = ("one", "channel") if channels == 1 else (str(channels), "channels")
+            finding = f"the case has {len(present)} channels ({numbers}), but the network has {network}"
             rename = f"if these are different cases, rename them to {name}-{present[0]:04d} and so on"
-            error = UserError(error.code, error.where, finding, f"keep the channel used in training; {rename}")
+            error = UserError(error.code, error.where, finding, f"keep the {kept} used in training; {rename}")
         yield name, error
 
 
 def check_channels(where: str | Path, count: int, expected: int) -> None:
     """Raise a UserError if a scan has more or fewer channels than the training scans."""
     if count != expected:
-        finding = f"has {count} channels, but the run was trained on {expected}"
+        finding = f"has {counted(count, 'channel')}, but the run was trained on {expected}"
         remedy = "give the same channels as in training: files CASE_0000, CASE_0001, ... or one file"
         remedy += f"; {KEEP_ONE}" if count > expected else ""
         raise UserError(Code.CHANNELS_MISMATCH, where, finding, remedy)
@@ -126,6 +130,17 @@ def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
     if is_list(path):
         return _listed(path)
     return _in_folder(path) if path.is_dir() else {path: scan_stem(path)}, {}
+
+
+def _other_channels(path: Path, channels: int) -> Stems:
+    """Return the files of all other channels next to the file ``CASE_0000``, or nothing if one of them is missing."""
+    match = CHANNEL.fullmatch(scan_stem(path))
+    is_color = channels == 3 and path.name.lower().endswith(PICTURES)  # one picture contains all channels
+    if not path.is_file() or match is None or int(match["channel"]) or is_color:
+        return {}
+    stems = [f"{match['case']}_{channel:04d}" for channel in range(1, channels)]
+    files = {path.with_name(stem + path.name[len(scan_stem(path)) :]): stem for stem in stems}
+    return files if all(map(Path.exists, files)) else {}
 
 
 def is_list(path: Path) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
-from graftseg.data.scans import Scan, read_scan
+from graftseg.data.scans import ROUNDING, Scan, read_scan
 
 GRAY_VALUES = 32
 """A label map with more values may be an image. An image with at most this number of values may be a label map."""
@@ -57,9 +57,10 @@ def looks_like_labels(scan: Scan) -> bool:
 
 
 def _class_numbers(voxels: NDArray[Any]) -> int:
-    """Return the number of values if all are integers from 0, and otherwise 0."""
+    """Return the number of values if all are integers from 0 except for rounding, and otherwise 0."""
     values = np.unique(_sample(voxels))
-    return len(values) if values[0] >= 0 and (values == np.rint(values)).all() else 0
+    integers = np.rint(values)
+    return len(np.unique(integers)) if integers[0] >= 0 and (np.abs(values - integers) <= ROUNDING).all() else 0
 
 
 def _sample(voxels: NDArray[Any]) -> NDArray[Any]:

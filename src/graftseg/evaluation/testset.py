@@ -158,7 +158,8 @@ def _check_case(
         logger.warning("%s", line)
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
         finding = f"not on the grid of its scan {files[0].name}: {difference}"
-        raise UserError(Code.GEOMETRY_MISMATCH, reference.path, finding, "resample the label map to its scan's grid")
+        remedy = "resample the label map to its scan's grid; `graftseg check DATA` says whether --fix can correct it"
+        raise UserError(Code.GEOMETRY_MISMATCH, reference.path, finding, remedy)
     check_label_values(reference.path, label.array, classes)
 
 

@@ -34,16 +34,23 @@ class ArrayModel:
         """Return the class names, background first. The index of a class is its value in the label map."""
         return self.networks.classes
 
-    def predict(self, array: ArrayLike, affine: ArrayLike) -> NDArray[np.uint8]:
+    def predict(self, array: ArrayLike, affine: ArrayLike | None = None) -> NDArray[np.uint8]:
         """Return the label map ``(*space)`` of a scan ``(C, *space)`` or ``(*space)`` on the same voxel grid.
 
         ``affine`` is the 4x4 matrix from voxel index to world coordinates in millimeters (right, anterior, superior),
-        as in NIfTI. The result equals the label map that ``graftseg predict`` writes for the same scan in a NIfTI file.
-        An array with three axes is a 2-D scan with channels if the network takes 2-D scans with as many channels as the
-        first axis has values. Otherwise, it is a volume. The array is not changed.
+        as in NIfTI. A 2-D scan without an affine has pixels of 1 mm, like a picture. The result equals the label map
+        that ``graftseg predict`` writes for the same scan in a NIfTI file. An array with three axes is a
+        2-D scan with channels if the network takes 2-D scans with as many channels as the first axis has values.
+        Otherwise, it is a volume. The array is not changed.
         """
         channels = self._as_channels(np.asarray(array))
         refuse_non_finite(WHERE, channels)
+        if affine is None:
+            if channels.ndim == 4:
+                finding = f"missing, but an array of shape {channels.shape[1:]} is a volume"
+                remedy = "pass the affine of the scan; of a color picture, pass pixels.transpose(2, 1, 0)"
+                raise UserError(Code.SCAN_HEADER, "affine", finding, remedy)
+            affine = np.eye(4)
         scan = Scan(channels, _geometry(channels.shape[1:], np.asarray(affine)))
         return self.networks.predict_scan(scan, WHERE).labels
 

@@ -85,8 +85,8 @@ def share_plan(
     if min(steps.values()) < MIN_UNLABELED_STEPS:
         needed = len(times) * count * max(time.seconds(MIN_UNLABELED_STEPS)[0] for time in times.values())
         finding = (
-            f"{budget / 60:.3g} minutes of training are too short to compare {len(times)} methods on {count} folds "
-            f"with at least {MIN_UNLABELED_STEPS} steps each"
+            f"the steps of the plan take {budget / 60:.3g} minutes here, which is too short to compare {len(times)} "
+            f"methods on {count} folds with at least {MIN_UNLABELED_STEPS} steps each"
         )
         remedy = f"plan with --minutes {ceil(TIME_MARGIN * needed / 60)} or more, or name fewer --methods"
         raise UserError(Code.BUDGET_TOO_SMALL, f"recipe {plan.name}", finding, remedy)

@@ -12,7 +12,8 @@ from graftseg.core.errors import UserError
 from graftseg.core.names import nfc
 from graftseg.core.predictions import PredictedCase, read_manifest
 from graftseg.core.types import Geometry
-from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
+from graftseg.data.grouping import label_maps_by_case, match_labels
+from graftseg.data.scans import VOLUMES_ARE_CHANNELS, read_case, read_label, scan_stem
 from graftseg.data.slices import Window, gray_window
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import stored_image, stored_reference
@@ -66,6 +67,7 @@ class ReportedCase:
     folder: Path  # the folder of the predictions
     case: PredictedCase  # the case in the manifest of the folder
     references: Path | None  # the folder or store of the reference label maps
+    reference: Path | None  # the reference label map in this folder, None for a store
     origin: str = ""  # a phrase about the fold that held out the case, empty without folds
 
 
@@ -75,7 +77,17 @@ def predicted_cases(results: Results, only: Collection[str] | None = None, origi
     manifest = read_manifest(results.folder, "predict again")
     cases = {scan_stem(Path(case.output)): case for case in (manifest.cases if manifest else ())}
     shown = [name for name in cases if names is None or nfc(name) in names]
-    return {name: ReportedCase(results.folder, cases[name], results.references, origin) for name in shown}
+    folder, references = results.folder, results.references
+    label_of = _reference_files(references, cases)
+    return {name: ReportedCase(folder, cases[name], references, label_of.get(name), origin) for name in shown}
+
+
+def _reference_files(folder: Path | None, cases: Collection[str]) -> dict[str, Path]:
+    """Return the label maps of cases in a folder. As in an evaluation, ``a_seg.nii.gz`` belongs to the case ``a``."""
+    if folder is None or not folder.is_dir():
+        return {}
+    files = label_maps_by_case(folder)
+    return {case: files[name] for name, case in match_labels(files, cases).items()}
 
 
 def cases_section(
@@ -198,10 +210,7 @@ def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str
     prediction = predicted.folder / predicted.case.output
     if predicted.references is not None and is_store(predicted.references):
         return _read_stored(case, predicted.references, prediction)
-    folder = predicted.references
-    files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
-    reference = next((path for path in files if is_scan(path) and nfc(scan_stem(path)) == nfc(case)), None)
-    if reference is None:
+    if predicted.reference is None or not predicted.reference.exists():
         return REFERENCE_MISSING
     images = [predicted.folder / path for path in predicted.case.images]
     if not images:
@@ -210,7 +219,7 @@ def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str
         return f"{missing[0]} has been moved or deleted"
     try:
         scan, predicted_labels = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction)
-        expected = read_label(reference, images[0], dict(enumerate(classes)))
+        expected = read_label(predicted.reference, images[0], dict(enumerate(classes)))
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == predicted_labels.array.shape:

@@ -1,6 +1,7 @@
 """Check at the end of training that every class was learned, on the labeled scans, and that the loss fell."""
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
@@ -52,18 +53,28 @@ def warnings_of(run: RunFolder) -> tuple[str, ...]:
 
 @torch.inference_mode()
 def class_dice(
-    recipe: Recipe, store: Store, method: Method, cases: Sequence[StoredCase], device: torch.device
+    recipe: Recipe,
+    store: Store,
+    method: Method,
+    cases: Sequence[StoredCase],
+    device: torch.device,
+    empty: float | None = None,
 ) -> dict[str, float]:
-    """Return the mean Dice of every class on prepared scans, by the name of the class."""
+    """Return the mean Dice of every class on prepared scans, by the name of the class.
+
+    ``empty`` is the Dice of two empty maps. If it is NaN, they do not count, and a class in no map is left out.
+    """
     precision = effective_precision(recipe.loop.precision, type(method), device)
     with eval_mode(method), uncompiled(), autocast(precision, device):
-        scores = CaseScores(recipe, store, cases, device)(method)
-    return {name.removeprefix("dice "): value for name, value in scores.items() if name != "dice"}
+        scores = CaseScores(recipe, store, cases, device, empty=empty)(method)
+    del scores["dice"]
+    return {name.removeprefix("dice "): value for name, value in scores.items() if not math.isnan(value)}
 
 
 def labeled_dice(recipe: Recipe, store: Store, method: Method, device: torch.device) -> dict[str, float]:
-    """Return the mean Dice of every class on the first labeled scans, by the name of the class."""
-    return class_dice(recipe, store, method, training_cases(store, recipe.batches).labeled[:MAX_SCANS], device)
+    """Return the mean Dice of every class on the first labeled scans that contain it, by the name of the class."""
+    labeled = training_cases(store, recipe.batches).labeled[:MAX_SCANS]
+    return class_dice(recipe, store, method, labeled, device, empty=math.nan)
 
 
 def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[LearningWarning]:

@@ -188,14 +188,21 @@ class CaseScores:
     Label maps are predicted as in ``predict``, but keep all components and use ``selection.stride`` if set. Prediction
     and reference are compared on the prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map
     ``(*space)``. Cases that are not ``resident`` are read from disk for every score. Each of several ranks predicts a
-    part of the cases.
+    part of the cases. ``empty`` is the Dice of two empty maps, by default that of the protocol.
     """
 
     def __init__(
-        self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device, *, resident: bool = True
+        self,
+        recipe: Recipe,
+        store: Store,
+        cases: Sequence[StoredCase],
+        device: torch.device,
+        *,
+        resident: bool = True,
+        empty: float | None = None,
     ) -> None:
         self._recipe, self._classes, self._device = recipe, store.classes, device
-        self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
+        self._empty = (0.0 if recipe.selection.protocol == "paper" else 1.0) if empty is None else empty
         self._store, self._cases = store, cases
         self._loaded = [self._read(case) for case in cases] if resident else None
 
@@ -228,10 +235,13 @@ class CaseScores:
 
 
 def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:
-    """Return mean Dice by foreground class from counts ``(cases, 2, classes - 1)``; two empty maps score ``empty``."""
+    """Return mean Dice by foreground class from counts ``(cases, 2, classes - 1)``; two empty maps score ``empty``.
+
+    With ``empty`` NaN, two empty maps do not count.
+    """
     common, total = counts[:, 0].astype(np.float64), counts[:, 1]
     dice = np.where(total > 0, 2 * common / np.maximum(total, 1), empty)
-    mean: npt.NDArray[np.float64] = dice.mean(axis=0)
+    mean: npt.NDArray[np.float64] = np.ma.masked_invalid(dice).mean(axis=0).filled(np.nan)
     return mean
 
 

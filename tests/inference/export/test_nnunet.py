@@ -163,6 +163,8 @@ def test_invalid_arguments(run: RunFolder, data: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert refused(predictions=empty) == Code.PREDICTIONS_MISMATCH
+    with user_error(Code.PREDICTIONS_MISMATCH, empty, f"graftseg predict RUN {data / 'imagesUn'} first"):
+        export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms", predictions=empty))
     large = write_predictions(tmp_path / "large", data, "unlabeled_000", value=4)
     assert refused(predictions=large) == Code.LABEL_INVALID
     shifted = Geometry((16, 16), ((1, 0, 0, 40), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)))

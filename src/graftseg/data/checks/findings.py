@@ -1,5 +1,6 @@
 """A finding, and the grouping of similar findings."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,10 +51,14 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
-    """Combine more than ``MAX_LISTED`` findings of one kind, and errors at the same place in several cases."""
+    """Combine more than ``MAX_LISTED`` findings of one kind, and errors at the same place in several cases.
+
+    Errors in files are of one kind if they differ only in numbers, such as the index of a voxel.
+    """
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in _without_repetitions(findings):
-        groups.setdefault((finding.severity, finding.what, finding.remedy), []).append(finding)
+        kind = re.sub(r"\d[\d.]*", "0", finding.what) if finding.unit == "file" else finding.what
+        groups.setdefault((finding.severity, kind, finding.remedy), []).append(finding)
     listed = (group if len(group) <= MAX_LISTED else [_combined(group)] for group in groups.values())
     return [finding for group in listed for finding in group]
 
@@ -74,7 +79,9 @@ def _combined(group: Sequence[Finding]) -> Finding:
     """Return one finding for several findings of one kind. Files that belong to no case are listed as cases."""
     first, total = group[0], len(group)
     names = [name for finding in group for name in finding.cases or (finding.where,)]
+    is_same = all(finding.what == first.what for finding in group)
+    what = first.what if is_same else f"{first.what} (in the first file)"
     where, size = and_more(first.where, total), f"{first.size}; in {total} cases"
     if first.unit:
         size = counted(total, first.unit)
-    return replace(first, where=where, size=size, cases=tuple(dict.fromkeys(names)))
+    return replace(first, what=what, where=where, size=size, cases=tuple(dict.fromkeys(names)))

@@ -1,6 +1,6 @@
 """PNG and TIFF pictures: 2-D scans with one gray channel or three color channels, without a position.
 
-A picture with three equal colors has one channel if the caller asks for one channel.
+A picture with three equal colors has one channel if the caller asks for one channel, or for a label map.
 As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, and rows toward the patient's back.
 """
 
@@ -46,14 +46,14 @@ def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
 
 
 def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> scan.Scan:
-    """Read ``(C, columns, rows)`` as stored. ``channel_count`` 1 merges equal colors, ``is_label`` reads palettes."""
+    """Read ``(C, columns, rows)``. Merge equal colors of labels, and if ``channel_count`` is 1. Labels use palettes."""
     scan.refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
         raise _unsupported(path, f"unsupported pixel type {channels.dtype}", "save 8-bit or 16-bit gray or RGB pixels")
     height, width, _ = channels.shape
-    if channel_count == 1 and (channels[..., 1:] == channels[..., :1]).all():
+    if (channel_count == 1 or is_label) and (channels[..., 1:] == channels[..., :1]).all():
         channels = channels[..., :1]
     return scan.Scan(channels.transpose(2, 1, 0), _geometry(width, height))
 

@@ -45,7 +45,8 @@ def write(request: Request) -> list[str]:
     pseudo = [case for case in unlabeled if nfc(case.name) in predicted]
     if not pseudo:
         finding = f"none of the {len(unlabeled)} unlabeled cases has a label map"
-        remedy = "run graftseg predict RUN DATA/imagesUn first, and name the folder of the label maps as --predictions"
+        scans = unlabeled[0].images[0].parent if unlabeled else "DATA/imagesUn"
+        remedy = f"run graftseg predict RUN {scans} first, and name the folder of the label maps as --predictions"
         raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
     folds, values = _folds(labeled, pseudo), {0}
     with atomic_folder(request.out) as folder:
