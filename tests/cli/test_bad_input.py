@@ -259,7 +259,7 @@ def test_a_truncated_gzip(cli: CommandLine, data: Path, scans: Path, trained: Pa
     out = recipe.parent / "out"
     words: tuple[object, ...]
     code, said, _ = cli("check", data)
-    assert code == 2 and said.count("Compressed file ended") == 3
+    assert code == 2 and said.count("truncated") == 3
     damaged = Code.SCAN_DAMAGED
     assert f"{first(data, 'imagesTr')}: " in cli.fails("plan", data, "--out", out / "plan.yaml", code=damaged)
     words = ("predict", trained, data / "imagesTs", "--out", out)
