@@ -6,6 +6,7 @@ import time
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.several_ranks import check_batches
 from graftseg.training.step import Stepper, StepResult
+from graftseg.training.stopping import Stop
 from rank_fakes import Task, on_ranks
 from user_errors import user_error
 
@@ -223,6 +225,42 @@ def test_silent_and_hanging_ranks_are_reported(monkeypatch: pytest.MonkeyPatch, 
     assert slow == ["slow", "slow"]
     assert silent == ["slow", Code.RANK_LOST]
     assert hanging[1] == Code.RANK_LOST
+
+
+def test_a_failure_of_rank_0_is_reported_even_if_the_others_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_group", ranks._Group(0, 2, None, 1.0, Heartbeat(None, 0, 1.0)))
+    monkeypatch.setattr(ranks, "broadcast", Mock(side_effect=ranks.lost_rank("ended")))
+    with pytest.raises(KeyboardInterrupt):
+        ranks.on_main(Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        main_first_with_help(Mock(side_effect=KeyboardInterrupt))
+    with user_error(Code.RANK_LOST, "rank"):
+        ranks.on_main(Mock(return_value=1))
+
+
+def test_a_signal_after_the_last_agreement_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    Stop([signal.SIGINT]).raise_late_signal()  # a single rank has stopped
+    monkeypatch.setattr(ranks, "_group", ranks._Group(0, 2, None, 1.0, Heartbeat(None, 0, 1.0)))
+    Stop([]).raise_late_signal()
+    stop = Stop([signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):
+        stop.raise_late_signal()
+    monkeypatch.setattr(ranks, "largest_of_all", lambda number: number)
+    assert stop.agree_to_stop()
+    stop.raise_late_signal()
+
+
+def test_a_late_signal_ends_the_command_and_the_run_can_be_resumed(
+    monkeypatch: pytest.MonkeyPatch, store: Store, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Stop, "raise_late_signal", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        api.train(recipe_for(), store.path, tmp_path / "late", device="cpu")
+    monkeypatch.undo()
+    api.train(recipe_for(), store.path, tmp_path / "late", device="cpu", resume=True)
+    api.train(recipe_for(), store.path, tmp_path / "plain", device="cpu")
+    late, plain = weights(tmp_path / "late"), weights(tmp_path / "plain")
+    assert all(torch.equal(late[name], plain[name]) for name in plain)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -138,26 +138,35 @@ def on_main(function: Callable[[], Any]) -> Any:
     """
     if _group is None:
         return function()
-    outcome: dict[str, Any] = {"failed": "rank 0 failed; see its message"}
-    try:
-        if is_main():
-            with alone():
-                try:
-                    outcome = {"result": function()}
-                except UserError as error:
-                    outcome = {"error": error.to_json()}
-                    raise
-    finally:
-        if is_main():
-            broadcast(json.dumps(outcome).encode())
     if not is_main():
-        outcome = json.loads(broadcast())
+        return _result_of_main(json.loads(broadcast()))
+    try:
+        with alone():
+            result = function()
+    except BaseException as error:
+        failed = (
+            {"error": error.to_json()} if isinstance(error, UserError) else {"failed": "rank 0 failed; see its message"}
+        )
+        announce_failure(json.dumps(failed).encode())
+        raise
+    broadcast(json.dumps({"result": result}).encode())
+    return result
+
+
+def _result_of_main(outcome: dict[str, Any]) -> Any:
+    """Return what a function of rank 0 returned, or raise its UserError."""
     if "error" in outcome:
         cause = outcome["error"]
         raise UserError(Code(cause["code"]), cause["where"], cause["finding"], cause["remedy"])
     if "failed" in outcome:
         raise lost_rank(outcome["failed"])
     return outcome["result"]
+
+
+def announce_failure(content: bytes) -> None:
+    """Send the content to the other ranks, unless they ended: a failure of this rank is more important."""
+    with suppress(UserError):
+        broadcast(content)
 
 
 def main_first(function: Callable[[], Result]) -> Result:

@@ -121,10 +121,14 @@ def main_first_with_help(function: Callable[[Executor], Result]) -> Result:
         return ranks.main_first(partial(function, LOCAL))
 
     def with_help() -> Result:
+        end_of_tasks = b""
         try:
-            return function(RankExecutor(count))
-        finally:
-            ranks.broadcast(b"")  # the end of the tasks
+            result = function(RankExecutor(count))
+        except BaseException:
+            ranks.announce_failure(end_of_tasks)
+            raise
+        ranks.broadcast(end_of_tasks)
+        return result
 
     return ranks.main_first(with_help)
 

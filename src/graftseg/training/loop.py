@@ -143,6 +143,7 @@ def fit(
                 copy_latest(run.checkpoints, run.first_stage_file)
             stages = _start_next_stage(at, stages, selector, predictions)
             recorder.replan(work(stages))
+    stop.raise_late_signal()
     return Outcome(at.method, at.done, stop.stopped_by, at.seconds, clock.split())
 
 

@@ -15,8 +15,7 @@ SAME_SIGNAL_SECONDS = 1.0
 class Stop:
     """The signal that stops training. Before each step, several ranks agree whether one of them received a signal.
 
-    A single rank also stops after the last step of a stage. Several ranks stop before the next stage or, if there is
-    none, finish the run.
+    A single rank also stops after the last step of a stage. Several ranks stop before the next stage.
     """
 
     def __init__(self, received: list[signal.Signals]) -> None:
@@ -35,6 +34,14 @@ class Stop:
         if ranks.count() > 1 and (number := ranks.largest_of_all(self._received[0] if self._received else 0)):
             self._agreed = signal.Signals(number)
         return self.stopped_by is not None
+
+    def raise_late_signal(self) -> None:
+        """Raise the signal that this rank received after the ranks had agreed for the last time, if any.
+
+        The other ranks may have stopped collecting signals, so that the same signal has ended their command.
+        """
+        if self._received and self.stopped_by is None:
+            signal.raise_signal(self._received[0])
 
 
 @contextmanager
