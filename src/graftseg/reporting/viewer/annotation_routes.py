@@ -37,28 +37,28 @@ class _FinishRequest(_TabRequest):
 
 
 class Leases:
-    """The browser tab that may change each case, and the time of its last request. Other tabs only show it."""
+    """The right to change a case. One browser tab at a time has it, and other tabs only show the case."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._lock = clock, Lock()
-        self._holders: dict[int, tuple[str, float]] = {}
-        self._seconds: dict[int, float] = {}
+        self._holders: dict[int, tuple[str, float]] = {}  # tab that has the lease, and time of its last request
+        self._seconds: dict[int, float] = {}  # time with a lease that ``collect_seconds`` has not returned yet
 
     def take(self, case: int, tab: str) -> bool:
-        """Give the lease of a case to a tab, unless another tab has it. Return whether the tab has the lease."""
+        """Give or renew the lease of a case, unless another tab has it. Return whether the tab has the lease."""
         with self._lock:
             now = self._clock()
-            holder, last_request = self._holders.get(case, (tab, now))
-            is_held = now - last_request < LEASE_SECONDS
-            if is_held and holder != tab:
-                return False
-            if is_held:
-                self._seconds[case] = self._seconds.get(case, 0.0) + now - last_request
+            holder, last_request = self._holders.get(case, ("", float("-inf")))
+            elapsed = now - last_request
+            if elapsed < LEASE_SECONDS:
+                if holder != tab:
+                    return False
+                self._seconds[case] = self._seconds.get(case, 0.0) + elapsed
             self._holders[case] = tab, now
             return True
 
     def collect_seconds(self, case: int) -> float:
-        """Return the time for which a tab has had the lease of a case, since the last call."""
+        """Return for how long tabs have had the lease of a case since the last call, in seconds."""
         with self._lock:
             return self._seconds.pop(case, 0.0)
 
@@ -87,7 +87,7 @@ class AnnotationRoutes:
         ]
 
     def session(self, description: dict[str, Any]) -> dict[str, Any]:
-        """Add the rank and the state of each case to the description of the session, most useful case first."""
+        """Complete the description of the session: add rank and state of each case, and sort by rank."""
         cases = []
         for number in self._annotator.order():
             entry = description["cases"][number]
@@ -146,7 +146,7 @@ class AnnotationRoutes:
         return JSONResponse(self._retraining.describe())
 
     def _save_time(self, number: int, draft: Draft) -> None:
-        """Add the time since the last call for which a tab could draw."""
+        """Add the time during which a tab could draw, since the last call, to the time of the draft."""
         draft.set_seconds(draft.seconds + self._leases.collect_seconds(number))
 
     def _number(self, request: Request) -> int:
