@@ -156,18 +156,23 @@ def slices_of(
         gray, expected, predicted = (cut.plane(array, index) for array in (image, reference, prediction))
         return CaseSlice(gray, expected, predicted, cut.aspect, cut.axis, marks, window, index + 1, cut.count(image))
 
+    in_reference = _classes(reference)
+    only_predicted = _classes(prediction) - in_reference
+
+    def shown_classes(shown: CaseSlice) -> set[int]:
+        # classes of the reference count where the reference has them, all others where the prediction has them
+        return _classes(shown.reference) | (_classes(shown.prediction) & only_predicted)
+
     first = slice_at(cut.fullest(reference, prediction))
     indices = cut.through(first.number - 1, MAX_SLICES, reference, prediction)
     if len(indices) > 1:
         first = replace(first, neighbors=tuple(map(slice_at, indices)))
-    in_reference = _classes(reference)
-    only_predicted = _classes(prediction) - in_reference
-    missing = in_reference - _classes(first.reference) | only_predicted - _classes(first.prediction)
+    missing = (in_reference | only_predicted) - shown_classes(first)
     if not missing:
         return (first,)
     voxels = np.isin(reference, sorted(missing)), np.isin(prediction, sorted(missing & only_predicted))
     second = slice_at(cut.fullest(*voxels))
-    added = missing & (_classes(second.reference) | only_predicted & _classes(second.prediction))
+    added = missing & shown_classes(second)
     return first, replace(second, added_classes=tuple(sorted(added)), absent_classes=tuple(sorted(missing - added)))
 
 
