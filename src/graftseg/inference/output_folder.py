@@ -49,8 +49,8 @@ class OutputFolder:
 
     path: Path
     new_manifest: Manifest  # manifest of this prediction, without cases
-    names: tuple[str, ...]  # names of the cases to predict
-    files: set[str]  # names of all files to write
+    case_names: tuple[str, ...]  # cases to predict, and cases that cannot be predicted
+    file_names: set[str]  # all files to write
     settings: PredictionSettings = DEFAULT_SETTINGS
 
     def check(self) -> None:
@@ -105,11 +105,11 @@ class OutputFolder:
             write_classes(self.path, manifest.classes)
             if earlier is None:
                 return manifest, False
-            outdated = _possible_files(self.names, manifest) & earlier.outputs
+            outdated = _possible_files(self.case_names, manifest) & earlier.outputs
             if _same_settings(earlier.inference, manifest.inference):
-                outdated -= self.files
-            repeated = same_names((case.case for case in earlier.cases), self.names)
-            renamed = {file for case in earlier.cases if case.case in repeated for file in case.files} - self.files
+                outdated -= self.file_names
+            repeated = same_names((case.case for case in earlier.cases), self.case_names)
+            renamed = {file for case in earlier.cases if case.case in repeated for file in case.files} - self.file_names
             for name in outdated | renamed:  # files of renamed cases may have another Unicode form
                 (self.path / name).unlink(missing_ok=True)
             return manifest, True
@@ -148,13 +148,13 @@ class OutputFolder:
             for journal in self.path.glob(JOURNALS):
                 journal.unlink()
         else:
-            names = same_names((case.case for case in cases), self.names)
+            names = same_names((case.case for case in cases), self.case_names)
             cases = tuple(case for case in cases if case.case in names)
         write_journal(self.journal, cases)
 
     def count_others(self) -> int:
         """Return the number of label maps in the folder that this prediction does not write."""
-        return len({path.name for path in labels_in(self.path)} - extra_files(self.path) - self.files)
+        return len({path.name for path in labels_in(self.path)} - extra_files(self.path) - self.file_names)
 
     def _next_manifest(self) -> tuple[Manifest, Manifest | None]:
         """Return the manifest to start with, which contains earlier cases, and the earlier manifest if one exists."""
@@ -163,15 +163,15 @@ class OutputFolder:
         if earlier is not None and earlier.weights != self.new_manifest.weights:
             finding = f"contains label maps of another network, trained in {earlier.run}"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.settings.remedy)
-        for name in sorted(self.files - (earlier.outputs if earlier else set())):
+        for name in sorted(self.file_names - (earlier.outputs if earlier else set())):
             if (self.path / name).exists():
                 finding = "the file exists and is not a label map of this run"
                 raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.settings.remedy)
-        manifest = replace(self.new_manifest, unfinished=tuple(sorted(self.files)))
+        manifest = replace(self.new_manifest, unfinished=tuple(sorted(self.file_names)))
         return (manifest if earlier is None else self._with_earlier_cases(manifest, earlier)), earlier
 
     def _with_earlier_cases(self, manifest: Manifest, earlier: Manifest) -> Manifest:
-        repeated = same_names((case.case for case in earlier.cases), self.names)
+        repeated = same_names((case.case for case in earlier.cases), self.case_names)
         present = [case for case in earlier.cases if (self.path / case.output).is_file()]
         cases = [case for case in present if case.case not in repeated]
         has_same_settings = _same_settings(earlier.inference, manifest.inference)
@@ -190,7 +190,7 @@ class OutputFolder:
         failures = {
             name: reason
             for name, reason in earlier.failures.items()
-            if names_of(name, LABELS_ONLY).labels not in self.files
+            if names_of(name, LABELS_ONLY).labels not in self.file_names
         }
         return replace(manifest, cases=tuple(cases), failures=failures, unfinished=unfinished)
 
