@@ -98,21 +98,29 @@ class OutputFolder:
         """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one."""
         with self._manifest_locked():
             manifest, earlier = self._next_manifest()
-            for partial in self.path.glob(f"{PARTIAL}*") if self.settings.shard is None else ():
-                partial.unlink()
+            if self.settings.shard is None:
+                for partial in self.path.glob(f"{PARTIAL}*"):
+                    partial.unlink()
             self._start_journal(manifest)
             manifest.save(self.path)
             write_classes(self.path, manifest.classes)
-            if earlier is None:
-                return manifest, False
-            outdated = _possible_files(self.case_names, manifest) & earlier.outputs
-            if _same_settings(earlier.inference, manifest.inference):
-                outdated -= self.file_names
-            repeated = same_names((case.case for case in earlier.cases), self.case_names)
-            renamed = {file for case in earlier.cases if case.case in repeated for file in case.files} - self.file_names
-            for name in outdated | renamed:  # files of renamed cases may have another Unicode form
-                (self.path / name).unlink(missing_ok=True)
-            return manifest, True
+            if earlier is not None:
+                for name in self._outdated_files(manifest, earlier):
+                    (self.path / name).unlink(missing_ok=True)
+            return manifest, earlier is not None
+
+    def _outdated_files(self, manifest: Manifest, earlier: Manifest) -> set[str]:
+        """Return the files that an earlier prediction wrote for these cases and that ``manifest`` does not keep.
+
+        With the same settings, files that will be replaced stay until then.
+        """
+        outdated = _possible_files(self.case_names, manifest.cases) & earlier.outputs
+        if _same_settings(earlier.inference, manifest.inference):
+            outdated -= self.file_names
+        # if the name of a case has another Unicode form now, its files have new names
+        repeated = same_names((case.case for case in earlier.cases), self.case_names)
+        earlier_files = {file for case in earlier.cases if case.case in repeated for file in case.files}
+        return outdated | (earlier_files - self.file_names)
 
     def end(
         self,
@@ -124,17 +132,17 @@ class OutputFolder:
         """Add the results to the manifest and remove label maps of cases that failed."""
         with self._manifest_locked():
             if self.settings.shard is not None:
+                # other shards may have changed the manifest
                 manifest = read_manifest(self.path, self.settings.remedy) or manifest
             replaced = same_names((case.case for case in manifest.cases), [*failures, *(case.case for case in done)])
-            outputs = manifest.outputs
-            manifest = replace(manifest, cases=tuple(case for case in manifest.cases if case.case not in replaced))
-            removed = _possible_files(failures, manifest) & outputs
+            kept = [case for case in manifest.cases if case.case not in replaced]
+            removed = _possible_files(failures, kept) & manifest.outputs
             for name in removed:
                 (self.path / name).unlink(missing_ok=True)
             finished = removed | {name for case in done for name in case.files}
             replace(
                 manifest,
-                cases=tuple(sorted((*manifest.cases, *done), key=lambda case: case.case)),
+                cases=tuple(sorted((*kept, *done), key=lambda case: case.case)),
                 failures={**manifest.failures, **{name: str(error) for name, error in failures.items()}},
                 unfinished=tuple(name for name in manifest.unfinished if name not in finished),
                 ended=now(),
@@ -171,6 +179,10 @@ class OutputFolder:
         return (manifest if earlier is None else self._with_earlier_cases(manifest, earlier)), earlier
 
     def _with_earlier_cases(self, manifest: Manifest, earlier: Manifest) -> Manifest:
+        """Add the cases and failures of an earlier manifest that this prediction does not replace.
+
+        A resumed prediction also keeps earlier label maps of its own cases, and later replaces those that are outdated.
+        """
         repeated = same_names((case.case for case in earlier.cases), self.case_names)
         present = [case for case in earlier.cases if (self.path / case.output).is_file()]
         cases = [case for case in present if case.case not in repeated]
@@ -252,11 +264,11 @@ def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: st
             raise UserError(Code.UNSAFE_TARGET, place, "the label map would overwrite a scan", remedy)
 
 
-def _possible_files(names: Iterable[str], manifest: Manifest) -> set[str]:
-    """Return all possible files of the cases in ``names``, except the files that ``manifest`` lists for its cases."""
+def _possible_files(names: Iterable[str], kept: Iterable[PredictedCase]) -> set[str]:
+    """Return all files that predictions of the cases in ``names`` may write, except the files of ``kept`` cases."""
     all_extras = ExtraMaps(probabilities=True, uncertainty=True, pictures=True)
-    listed = {file for case in manifest.cases for file in case.files}
-    return {file for name in names for file in names_of(name, all_extras).all} - listed
+    kept_files = {file for case in kept for file in case.files}
+    return {file for name in names for file in names_of(name, all_extras).all} - kept_files
 
 
 def _same_settings(earlier: Mapping[str, object], planned: Mapping[str, object]) -> bool:
