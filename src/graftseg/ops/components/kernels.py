@@ -48,7 +48,7 @@ def _any(lanes):
 
 
 @triton.jit
-def _voxels(voxels, BLOCK: tl.constexpr):
+def _own_voxels(voxels, BLOCK: tl.constexpr):
     """Return the indices of this program's voxels, and a mask of the indices below ``voxels``.
 
     The mask is computed with 64 bits, because indices of the last block may not fit in 32 bits.
@@ -70,7 +70,7 @@ def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slo
     The parent is the first voxel of the run. If the run started in an earlier block, the parent is the last voxel of
     the previous block.
     """
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     class_here = _class_of(labels, voxel, here, classes)
     before = _class_of(labels, voxel - 1, here & (voxel % columns > 0), classes)
     starts = class_here != before
@@ -127,7 +127,7 @@ def merge(
     CONNECTIVITY: tl.constexpr, VOLUME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Join every voxel with its neighbors in earlier rows."""
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     class_here = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
     lanes = class_here > 0
     if _any(lanes):
@@ -149,7 +149,7 @@ def merge(
 @triton.jit
 def count(parents, sizes, voxels, BLOCK: tl.constexpr):
     """Point every voxel to its root and count the voxels of every component."""
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     root = tl.load(parents + voxel, mask=here, other=-1)
     lanes = root >= 0
     walking = lanes
@@ -174,7 +174,7 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
 
     ``best`` only increases. An outdated value is too small and causes only an unnecessary ``atomic_max``.
     """
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     roots = here & (tl.load(parents + voxel, mask=here, other=-1) == voxel)
     if _any(roots):
         size = tl.load(sizes + voxel, mask=roots, other=0).to(tl.int64)
@@ -189,7 +189,7 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
 @triton.jit(do_not_specialize=["space", "classes"])
 def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.constexpr):
     """Write the class of a voxel if its root is the best of this sample and class, else background."""
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     class_here = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
     lanes = class_here > 0
     root = tl.load(parents + voxel, mask=lanes, other=0)
