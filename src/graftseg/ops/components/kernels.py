@@ -75,6 +75,7 @@ def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slo
     before = _class_of(labels, voxel - 1, here & (voxel % columns > 0), classes)
     starts = class_here != before
     lane = tl.arange(0, BLOCK)
+    # the running maximum carries the first voxel of a run to all voxels of the run
     parent = tl.where(starts, voxel, tl.where(lane == 0, voxel - 1, -1))
     parent = tl.associative_scan(parent, 0, _larger)
     tl.store(classes_of + voxel, class_here.to(tl.uint8), mask=here)
@@ -110,6 +111,7 @@ def _join_row(classes_of, parents, voxel, class_here, first, last, offset, lanes
     left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == class_here
     across = tl.load(classes_of + other, mask=lanes, other=0).to(tl.int32) == class_here
     across_left = tl.load(classes_of + other - 1, mask=lanes & ~first, other=0).to(tl.int32) == class_here
+    # where both runs continue from the left, an earlier column has already joined them
     straight = lanes & across & ~(left & across_left)
     if OBLIQUE:
         right = tl.load(classes_of + voxel + 1, mask=lanes & ~last, other=0).to(tl.int32) == class_here
@@ -180,6 +182,7 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
         size = tl.load(sizes + voxel, mask=roots, other=0).to(tl.int64)
         class_here = tl.load(classes_of + voxel, mask=roots, other=0).to(tl.int32)
         sample = voxel // space
+        # the high 32 bits are the size; the low 32 bits are larger for an earlier voxel of the sample
         key = (size << 32) | (sample * space - voxel + MAX_INT32).to(tl.int64)
         slot = sample * classes + class_here
         current = tl.load(best + slot, mask=roots, other=0, volatile=True)
@@ -195,5 +198,6 @@ def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.cons
     root = tl.load(parents + voxel, mask=lanes, other=0)
     sample = voxel // space
     key = tl.load(best + sample * classes + class_here, mask=lanes, other=0)
+    # compare the low bits of the key, computed as in ``choose``, because they identify the root
     kept_here = lanes & (sample * space - root + MAX_INT32 == (key & MAX_INT32))
     tl.store(kept + voxel, tl.where(kept_here, class_here, 0).to(kept.dtype.element_ty), mask=here)
