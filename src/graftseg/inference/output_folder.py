@@ -64,7 +64,7 @@ class OutputFolder:
         return self.path / journal_name(None if self.settings.shard is None else str(self.settings.shard))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder, or only the shard, while this prediction runs."""
         if self.settings.shard is not None:
             with locked(
@@ -79,7 +79,7 @@ class OutputFolder:
             yield
 
     @contextmanager
-    def _manifest_locked(self) -> Iterator[None]:
+    def _lock_manifest(self) -> Iterator[None]:
         """Lock the manifest, so that only one shard at a time changes it."""
         if self.settings.shard is None:
             yield
@@ -96,7 +96,7 @@ class OutputFolder:
 
     def begin(self) -> tuple[Manifest, bool]:
         """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one."""
-        with self._manifest_locked():
+        with self._lock_manifest():
             manifest, earlier = self._next_manifest()
             if self.settings.shard is None:
                 for partial in self.path.glob(f"{PARTIAL}*"):
@@ -130,7 +130,7 @@ class OutputFolder:
         peak_memory: dict[str, int],
     ) -> None:
         """Add the results to the manifest and remove label maps of cases that failed."""
-        with self._manifest_locked():
+        with self._lock_manifest():
             if self.settings.shard is not None:
                 # other shards may have changed the manifest
                 manifest = read_manifest(self.path, self.settings.remedy) or manifest

@@ -122,7 +122,7 @@ class PlannedPrediction:
         skipped: list[PredictedCase] = []
         removed: list[bool] = []
         make_folder(target.path)
-        with target.locked():
+        with target.lock():
             manifest, may_have_scores = target.begin()
             others = target.count_others()
 
