@@ -141,7 +141,7 @@ def test_decoders_print_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_claim_beyond_the_ratio_of_rle(tmp_path: Path) -> None:
+def test_a_header_that_claims_more_pixels_than_rle_can_contain_is_refused(tmp_path: Path) -> None:
     path = rle(tmp_path / "a.dcm")
     one = pydicom.dcmread(path)
     one.Rows = one.Columns = 40000
@@ -150,7 +150,9 @@ def test_a_claim_beyond_the_ratio_of_rle(tmp_path: Path) -> None:
         refused(path, Code.SCAN_DAMAGED, "RLE")
 
 
-def test_deflated_content_beyond_its_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deflated_content_larger_than_its_header_describes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.dcm"
     write_slice(path, PIXELS, (0, 0, 0))
     one = pydicom.dcmread(path)

@@ -187,7 +187,7 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
         api.evaluate(folder, labels)
         results = read_results(folder)
         assert results is not None
-        predicted = cases.predicted_cases(results)
+        predicted = cases.reported_cases(results)
         read = cases.read_arrays("Ts0", predicted["Ts0"])
         assert not isinstance(read, str)
         views.append(cases.slices_of(read.image, read.reference, read.prediction, read.geometry, RAS)[0])

@@ -16,7 +16,7 @@ def build_dual_task(networks: Networks) -> DualTask:
     ("name", "classes", "total"),
     [("vnet-bn", 2, 9_448_866), ("vnet-in", 2, 9_443_266), ("unet-2d", 4, 1_814_344)],
 )
-def test_published_counts(name: NetworkName, classes: int, total: int) -> None:
+def test_networks_have_the_published_number_of_parameters(name: NetworkName, classes: int, total: int) -> None:
     with torch.device("meta"):
         network = build_dual_task(Networks(NetworkSettings(name=name), 1, classes))
     assert parameter_count(network) == total

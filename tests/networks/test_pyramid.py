@@ -35,7 +35,9 @@ def images_for(name: NetworkName, side: int = 16) -> Tensor:
         ("vnet-in", 2, 9_443_266 + 454, 60 + 6),
     ],
 )
-def test_published_counts(name: NetworkName, classes: int, total: int, tensors: int) -> None:
+def test_networks_have_the_published_number_of_parameters(
+    name: NetworkName, classes: int, total: int, tensors: int
+) -> None:
     with torch.device("meta"):
         network = Pyramid(Networks(NetworkSettings(name=name), 1, classes).build())
     assert parameter_count(network) == total

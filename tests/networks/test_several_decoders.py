@@ -31,7 +31,7 @@ def tiny(name: NetworkName, decoders: int = 3) -> MultiDecoder:
         ("unet-2d", 3, 3_210_924),
     ],
 )
-def test_published_counts(name: NetworkName, decoders: int, total: int) -> None:
+def test_networks_have_the_published_number_of_parameters(name: NetworkName, decoders: int, total: int) -> None:
     with torch.device("meta"):
         network = MultiDecoder(Networks(NetworkSettings(name=name), 1, 4 if name == "unet-2d" else 2).build(), decoders)
     assert parameter_count(network) == total

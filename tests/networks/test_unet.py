@@ -35,7 +35,7 @@ def dropouts(network: nn.Module) -> list[float]:
     return [module.p for module in network.modules() if isinstance(module, nn.Dropout)]
 
 
-def test_published_counts() -> None:
+def test_networks_have_the_published_number_of_parameters() -> None:
     with torch.device("meta"):
         network = UNet2d()
     assert parameter_count(network) == 1_813_764
@@ -44,7 +44,7 @@ def test_published_counts() -> None:
     assert sum(buffer.numel() for buffer in network.buffers()) == 2962
 
 
-def test_published_counts_of_each_stage() -> None:
+def test_each_stage_has_the_published_number_of_parameters() -> None:
     with torch.device("meta"):
         network = UNet2d()
     encoder, decoder = network.encoder, network.decoder
@@ -54,7 +54,7 @@ def test_published_counts_of_each_stage() -> None:
     assert parameter_count(network.head) == 580
 
 
-def test_published_shapes() -> None:
+def test_features_have_the_published_shapes() -> None:
     with torch.device("meta"):
         network = UNet2d()
         skips = network.encode(torch.empty(1, 1, 256, 256))
@@ -143,7 +143,7 @@ def test_forward_and_backward_reach_every_parameter() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_stride_and_rejected_sizes() -> None:
+def test_sizes_must_be_multiples_of_the_stride() -> None:
     network = tiny()
     assert network.stride == 4
     with pytest.raises(ValueError, match=r"8x10 .* multiple of 4"):

@@ -14,7 +14,7 @@ def tiny(*, dropout: bool = True) -> UNet3d:
     return UNet3d(1, 3, width=2, levels=3, dropout=dropout)
 
 
-def test_counts_of_each_stage() -> None:
+def test_each_stage_has_the_expected_number_of_parameters() -> None:
     with torch.device("meta"):
         network = UNet3d()
     encoder, decoder = network.encoder, network.decoder
@@ -25,7 +25,7 @@ def test_counts_of_each_stage() -> None:
     assert parameter_count(network) == 5_884_504 - (33 + 65 + 129) * 2
 
 
-def test_published_shapes() -> None:
+def test_features_have_the_published_shapes() -> None:
     with torch.device("meta"):
         network = UNet3d()
         skips = network.encode(torch.empty(1, 1, 112, 112, 80))
@@ -55,7 +55,7 @@ def test_two_levels_equal_the_explicit_formula() -> None:
     torch.testing.assert_close(network(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_of_each_level_and_none() -> None:
+def test_dropout_of_each_level_can_be_disabled() -> None:
     def dropouts(network: nn.Module) -> list[float]:
         return [module.p for module in network.modules() if isinstance(module, nn.Dropout3d)]
 
@@ -93,7 +93,7 @@ def test_forward_and_backward_reach_every_parameter() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_stride_and_rejected_sizes() -> None:
+def test_sizes_must_be_multiples_of_the_stride() -> None:
     network = tiny()
     assert network.stride == 4
     with pytest.raises(ValueError, match=r"8x8x6 .* multiple of 4"):

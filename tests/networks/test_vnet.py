@@ -31,7 +31,9 @@ def tiny(norm: Norm = "batch", dropout: float = 0.0) -> VNet:
     ("norm", "total", "tensors", "buffers", "buffer_elements"),
     [("batch", 9_448_866, 118, 87, 5629), ("instance", 9_443_266, 60, 0, 0)],
 )
-def test_published_counts(norm: Norm, total: int, tensors: int, buffers: int, buffer_elements: int) -> None:
+def test_networks_have_the_published_number_of_parameters(
+    norm: Norm, total: int, tensors: int, buffers: int, buffer_elements: int
+) -> None:
     with torch.device("meta"):
         network = VNet(norm=norm)
     assert parameter_count(network) == total
@@ -41,7 +43,7 @@ def test_published_counts(norm: Norm, total: int, tensors: int, buffers: int, bu
 
 
 @pytest.mark.parametrize("norm", ["batch", "instance"])
-def test_published_counts_of_each_stage(norm: Norm) -> None:
+def test_each_stage_has_the_published_number_of_parameters(norm: Norm) -> None:
     with torch.device("meta"):
         network = VNet(norm=norm)
     for part, (strided, stages) in (
@@ -54,7 +56,7 @@ def test_published_counts_of_each_stage(norm: Norm) -> None:
     assert parameter_count(network.head) == 34
 
 
-def test_published_shapes() -> None:
+def test_features_have_the_published_shapes() -> None:
     with torch.device("meta"):
         network = VNet()
         skips = network.encode(torch.empty(1, 1, 112, 112, 80))
@@ -119,7 +121,7 @@ def test_without_dropout_training_mode_is_deterministic() -> None:
     assert torch.equal(network(images), network(images))
 
 
-def test_stride_and_rejected_sizes() -> None:
+def test_sizes_must_be_multiples_of_the_stride() -> None:
     network = tiny()
     assert network.stride == 4
     with pytest.raises(ValueError, match=r"8x8x6 .* multiple of 4"):

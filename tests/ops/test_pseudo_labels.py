@@ -108,7 +108,8 @@ def test_probabilities_are_compared_in_float32() -> None:
 
 
 def test_confidence_is_1_for_a_certain_label_and_0_at_chance_or_below() -> None:
-    probabilities = torch.tensor([[[1.0, 0.25, 0.0, 0.4]], [[0.0, 0.25, 0.1, 0.3]], [[0.0, 0.5, 0.9, 0.3]]])
+    # one row for each of three classes, one column for each of four voxels
+    probabilities = torch.tensor([[[1.0, 0.25, 0.0, 0.4], [0.0, 0.25, 0.1, 0.3], [0.0, 0.5, 0.9, 0.3]]])
     labels = torch.tensor([[0, 2, 1, 0]])
-    values = confidence(probabilities.transpose(0, 1)[..., :], labels)
+    values = confidence(probabilities, labels)
     assert values.flatten().tolist() == pytest.approx([1.0, 0.25, 0.0, 0.1])

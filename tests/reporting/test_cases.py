@@ -9,7 +9,7 @@ from graftseg.core.predictions import PredictedCase
 from graftseg.core.types import Geometry, Matrix
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.slices import gray_window
-from graftseg.reporting.cases import cases_section, chosen_cases, predicted_cases, slices_of
+from graftseg.reporting.cases import cases_section, chosen_cases, reported_cases, slices_of
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, label_layer
@@ -144,7 +144,7 @@ def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
     evaluation = evaluate_folder(out, labels, classes={1: "ring", 2: "core"})
     results = Results(out, evaluation, labels)
     html = cases_section(results, Gallery(NAMES, Album(), RAS))
-    held_out = predicted_cases(results, origin="held out of fold 0")
+    held_out = reported_cases(results, origin="held out of fold 0")
     assert cases_section(results, Gallery(NAMES, Album(), RAS), held_out).count("most voxels of core") == 1
     assert html.count('class="row"') == 4 and html.count(" hidden>") == 3 and html.count("<figcaption>") == 1
     assert "The slice with most voxels of core" in html and "a second row shows the slice" in html

@@ -49,8 +49,8 @@ class OutputFolder:
 
     path: Path
     new_manifest: Manifest  # manifest of this prediction, without cases
-    names: tuple[str, ...]  # names of the cases to predict
-    files: set[str]  # names of all files to write
+    case_names: tuple[str, ...]  # cases to predict, and cases that cannot be predicted
+    file_names: set[str]  # all files to write
     settings: PredictionSettings = DEFAULT_SETTINGS
 
     def check(self) -> None:
@@ -64,7 +64,7 @@ class OutputFolder:
         return self.path / journal_name(None if self.settings.shard is None else str(self.settings.shard))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder, or only the shard, while this prediction runs."""
         if self.settings.shard is not None:
             with locked(
@@ -79,7 +79,7 @@ class OutputFolder:
             yield
 
     @contextmanager
-    def _manifest_locked(self) -> Iterator[None]:
+    def _lock_manifest(self) -> Iterator[None]:
         """Lock the manifest, so that only one shard at a time changes it."""
         if self.settings.shard is None:
             yield
@@ -96,23 +96,31 @@ class OutputFolder:
 
     def begin(self) -> tuple[Manifest, bool]:
         """Write the manifest and remove outdated files. Return the manifest and whether there was an earlier one."""
-        with self._manifest_locked():
+        with self._lock_manifest():
             manifest, earlier = self._next_manifest()
-            for partial in self.path.glob(f"{PARTIAL}*") if self.settings.shard is None else ():
-                partial.unlink()
+            if self.settings.shard is None:
+                for partial in self.path.glob(f"{PARTIAL}*"):
+                    partial.unlink()
             self._start_journal(manifest)
             manifest.save(self.path)
             write_classes(self.path, manifest.classes)
-            if earlier is None:
-                return manifest, False
-            outdated = _possible_files(self.names, manifest) & earlier.outputs
-            if _same_settings(earlier.inference, manifest.inference):
-                outdated -= self.files
-            repeated = same_names((case.case for case in earlier.cases), self.names)
-            renamed = {file for case in earlier.cases if case.case in repeated for file in case.files} - self.files
-            for name in outdated | renamed:  # files of renamed cases may have another Unicode form
-                (self.path / name).unlink(missing_ok=True)
-            return manifest, True
+            if earlier is not None:
+                for name in self._outdated_files(manifest, earlier):
+                    (self.path / name).unlink(missing_ok=True)
+            return manifest, earlier is not None
+
+    def _outdated_files(self, manifest: Manifest, earlier: Manifest) -> set[str]:
+        """Return the files that an earlier prediction wrote for these cases and that ``manifest`` does not keep.
+
+        With the same settings, files that will be replaced stay until then.
+        """
+        outdated = _possible_files(self.case_names, manifest.cases) & earlier.outputs
+        if _same_settings(earlier.inference, manifest.inference):
+            outdated -= self.file_names
+        # if the name of a case has another Unicode form now, its files have new names
+        repeated = same_names((case.case for case in earlier.cases), self.case_names)
+        earlier_files = {file for case in earlier.cases if case.case in repeated for file in case.files}
+        return outdated | (earlier_files - self.file_names)
 
     def end(
         self,
@@ -122,19 +130,19 @@ class OutputFolder:
         peak_memory: dict[str, int],
     ) -> None:
         """Add the results to the manifest and remove label maps of cases that failed."""
-        with self._manifest_locked():
+        with self._lock_manifest():
             if self.settings.shard is not None:
+                # other shards may have changed the manifest
                 manifest = read_manifest(self.path, self.settings.remedy) or manifest
             replaced = same_names((case.case for case in manifest.cases), [*failures, *(case.case for case in done)])
-            outputs = manifest.outputs
-            manifest = replace(manifest, cases=tuple(case for case in manifest.cases if case.case not in replaced))
-            removed = _possible_files(failures, manifest) & outputs
+            kept = [case for case in manifest.cases if case.case not in replaced]
+            removed = _possible_files(failures, kept) & manifest.outputs
             for name in removed:
                 (self.path / name).unlink(missing_ok=True)
             finished = removed | {name for case in done for name in case.files}
             replace(
                 manifest,
-                cases=tuple(sorted((*manifest.cases, *done), key=lambda case: case.case)),
+                cases=tuple(sorted((*kept, *done), key=lambda case: case.case)),
                 failures={**manifest.failures, **{name: str(error) for name, error in failures.items()}},
                 unfinished=tuple(name for name in manifest.unfinished if name not in finished),
                 ended=now(),
@@ -148,13 +156,13 @@ class OutputFolder:
             for journal in self.path.glob(JOURNALS):
                 journal.unlink()
         else:
-            names = same_names((case.case for case in cases), self.names)
+            names = same_names((case.case for case in cases), self.case_names)
             cases = tuple(case for case in cases if case.case in names)
         write_journal(self.journal, cases)
 
     def count_others(self) -> int:
         """Return the number of label maps in the folder that this prediction does not write."""
-        return len({path.name for path in labels_in(self.path)} - extra_files(self.path) - self.files)
+        return len({path.name for path in labels_in(self.path)} - extra_files(self.path) - self.file_names)
 
     def _next_manifest(self) -> tuple[Manifest, Manifest | None]:
         """Return the manifest to start with, which contains earlier cases, and the earlier manifest if one exists."""
@@ -163,15 +171,19 @@ class OutputFolder:
         if earlier is not None and earlier.weights != self.new_manifest.weights:
             finding = f"contains label maps of another network, trained in {earlier.run}"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.settings.remedy)
-        for name in sorted(self.files - (earlier.outputs if earlier else set())):
+        for name in sorted(self.file_names - (earlier.outputs if earlier else set())):
             if (self.path / name).exists():
                 finding = "the file exists and is not a label map of this run"
                 raise UserError(Code.UNSAFE_TARGET, self.path / name, finding, self.settings.remedy)
-        manifest = replace(self.new_manifest, unfinished=tuple(sorted(self.files)))
+        manifest = replace(self.new_manifest, unfinished=tuple(sorted(self.file_names)))
         return (manifest if earlier is None else self._with_earlier_cases(manifest, earlier)), earlier
 
     def _with_earlier_cases(self, manifest: Manifest, earlier: Manifest) -> Manifest:
-        repeated = same_names((case.case for case in earlier.cases), self.names)
+        """Add the cases and failures of an earlier manifest that this prediction does not replace.
+
+        A resumed prediction also keeps earlier label maps of its own cases, and later replaces those that are outdated.
+        """
+        repeated = same_names((case.case for case in earlier.cases), self.case_names)
         present = [case for case in earlier.cases if (self.path / case.output).is_file()]
         cases = [case for case in present if case.case not in repeated]
         has_same_settings = _same_settings(earlier.inference, manifest.inference)
@@ -190,7 +202,7 @@ class OutputFolder:
         failures = {
             name: reason
             for name, reason in earlier.failures.items()
-            if names_of(name, LABELS_ONLY).labels not in self.files
+            if names_of(name, LABELS_ONLY).labels not in self.file_names
         }
         return replace(manifest, cases=tuple(cases), failures=failures, unfinished=unfinished)
 
@@ -252,11 +264,11 @@ def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: st
             raise UserError(Code.UNSAFE_TARGET, place, "the label map would overwrite a scan", remedy)
 
 
-def _possible_files(names: Iterable[str], manifest: Manifest) -> set[str]:
-    """Return all possible files of the cases in ``names``, except the files that ``manifest`` lists for its cases."""
+def _possible_files(names: Iterable[str], kept: Iterable[PredictedCase]) -> set[str]:
+    """Return all files that predictions of the cases in ``names`` may write, except the files of ``kept`` cases."""
     all_extras = ExtraMaps(probabilities=True, uncertainty=True, pictures=True)
-    listed = {file for case in manifest.cases for file in case.files}
-    return {file for name in names for file in names_of(name, all_extras).all} - listed
+    kept_files = {file for case in kept for file in case.files}
+    return {file for name in names for file in names_of(name, all_extras).all} - kept_files
 
 
 def _same_settings(earlier: Mapping[str, object], planned: Mapping[str, object]) -> bool:

@@ -122,7 +122,7 @@ class PlannedPrediction:
         skipped: list[PredictedCase] = []
         removed: list[bool] = []
         make_folder(target.path)
-        with target.locked():
+        with target.lock():
             manifest, may_have_scores = target.begin()
             others = target.count_others()
 
@@ -130,7 +130,7 @@ class PlannedPrediction:
                 removed.append(may_have_scores and target.remove_scores(names))
 
             # if the cases are predicted elsewhere, it is not known in time which ones are skipped
-            remove_scores(*(failures if is_resumed and predict_cases is None else target.names))
+            remove_scores(*(failures if is_resumed and predict_cases is None else target.case_names))
             earlier = {nfc(case.case): case for case in manifest.cases} if is_resumed else {}
             for name, error in failures.items():
                 self._note_failure(name, error)

@@ -123,9 +123,10 @@ def mixed_loss(
     region is normalized by the size of the region.
     """
     w_b, w_f = weights
-    background, foreground = background_labels, foreground_labels
-    if not legacy_background_mask:
-        # the public code did not mix the labels, which made a difference only because class 0 was not masked
+    if legacy_background_mask:
+        # unmixed as in the public code: the Dice loss of class 0 uses labels outside of the mask, too
+        background, foreground = background_labels, foreground_labels
+    else:
         background = foreground = mix(background_labels, foreground_labels, M)
     seg = partial(segmentation_loss, logits, dice=dice, legacy_background_mask=legacy_background_mask)
     return w_b * seg(background, M) + w_f * seg(foreground, ~M)
@@ -248,11 +249,8 @@ def deep_terms(
 ) -> dict[str, Tensor]:
     """Return the weighted mean of every term of ``terms(logits, labels)`` over the levels; see ``levels``."""
     parts = [(weight, terms(*tensors)) for weight, tensors in levels(logits, labels)]
-    first, found = parts[0]
-    means = {name: first * value for name, value in found.items()}
-    for weight, found in parts[1:]:
-        means = {name: value + weight * found[name] for name, value in means.items()}
-    return means
+    weighted = [{name: weight * value for name, value in values.items()} for weight, values in parts]
+    return {name: sum((level[name] for level in weighted[1:]), start=finest) for name, finest in weighted[0].items()}
 
 
 def levels(logits: Sequence[Tensor], *targets: Tensor) -> Iterator[tuple[float, tuple[Tensor, ...]]]:

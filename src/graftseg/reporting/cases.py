@@ -65,13 +65,13 @@ class ReportedCase:
     """The files of a predicted case."""
 
     folder: Path  # the folder of the predictions
-    case: PredictedCase  # the case in the manifest of the folder
-    references: Path | None  # the folder or store of the reference label maps
-    reference: Path | None  # the reference label map in this folder, None for a store
+    predicted: PredictedCase  # the case in the manifest of the folder
+    reference_source: Path | None  # the folder or store of the reference label maps
+    reference_file: Path | None  # the reference label map in this folder, None for a store
     origin: str = ""  # a phrase about the fold that held out the case, empty without folds
 
 
-def predicted_cases(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, ReportedCase]:
+def reported_cases(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, ReportedCase]:
     """Return the predicted cases of a folder by name. ``only`` limits them to these names."""
     names = None if only is None else {nfc(case) for case in only}
     manifest = read_manifest(results.folder, "predict again")
@@ -93,25 +93,25 @@ def _reference_files(folder: Path | None, cases: Collection[str]) -> dict[str, P
 def cases_section(
     results: Results | None,
     gallery: Gallery,
-    predicted: Mapping[str, ReportedCase] | None = None,
+    reported: Mapping[str, ReportedCase] | None = None,
     baseline: Mapping[str, float] | None = None,
 ) -> Markup:
     """Render one or two rows of pictures for each chosen case: scan, reference and prediction of a slice.
 
-    ``predicted`` are the cases by name, by default all cases in the folder of the scores. ``baseline`` is the Dice of
+    ``reported`` are the cases by name, by default all cases in the folder of the scores. ``baseline`` is the Dice of
     the baseline by case.
     """
     if results is None:
         return render("cases", empty=Missing("There is no evaluated case to show.", see_results=True))
-    predicted = predicted_cases(results) if predicted is None else predicted
+    reported = reported_cases(results) if reported is None else reported
     scores = case_dice(results.evaluation)
     figures: list[dict[str, Any]] = []
     shown: list[CaseSlice] = []
     for case, rank in chosen_cases(results.ranking).items():
-        prediction = predicted.get(case)
+        reported_case = reported.get(case)
         figure = {"case": case, "rank": rank, "dice": scores[case], "baseline": (baseline or {}).get(case)}
-        figure |= {"origin": prediction.origin if prediction else "", "rows": [], "empty": None}
-        arrays = read_arrays(case, prediction, gallery.classes)
+        figure |= {"origin": reported_case.origin if reported_case else "", "rows": [], "empty": None}
+        arrays = read_arrays(case, reported_case, gallery.classes)
         if isinstance(arrays, str):
             figure["empty"] = Missing(f"No picture: {arrays}.")
         else:
@@ -156,18 +156,23 @@ def slices_of(
         gray, expected, predicted = (cut.plane(array, index) for array in (image, reference, prediction))
         return CaseSlice(gray, expected, predicted, cut.aspect, cut.axis, marks, window, index + 1, cut.count(image))
 
+    in_reference = _classes(reference)
+    only_predicted = _classes(prediction) - in_reference
+
+    def shown_classes(shown: CaseSlice) -> set[int]:
+        # classes of the reference count where the reference has them, all others where the prediction has them
+        return _classes(shown.reference) | (_classes(shown.prediction) & only_predicted)
+
     first = slice_at(cut.fullest(reference, prediction))
     indices = cut.through(first.number - 1, MAX_SLICES, reference, prediction)
     if len(indices) > 1:
         first = replace(first, neighbors=tuple(map(slice_at, indices)))
-    in_reference = _classes(reference)
-    only_predicted = _classes(prediction) - in_reference
-    missing = in_reference - _classes(first.reference) | only_predicted - _classes(first.prediction)
+    missing = (in_reference | only_predicted) - shown_classes(first)
     if not missing:
         return (first,)
     voxels = np.isin(reference, sorted(missing)), np.isin(prediction, sorted(missing & only_predicted))
     second = slice_at(cut.fullest(*voxels))
-    added = missing & (_classes(second.reference) | only_predicted & _classes(second.prediction))
+    added = missing & shown_classes(second)
     return first, replace(second, added_classes=tuple(sorted(added)), absent_classes=tuple(sorted(missing - added)))
 
 
@@ -203,34 +208,34 @@ def _pictures(title: str, shown: CaseSlice, gallery: Gallery, limit: int) -> lis
     ]
 
 
-def read_arrays(case: str, predicted: ReportedCase | None, classes: Sequence[str] = ()) -> CaseArrays | str:
+def read_arrays(case: str, reported: ReportedCase | None, classes: Sequence[str] = ()) -> CaseArrays | str:
     """Return the arrays of a case, or the reason why it cannot be read. The reason contains no full path."""
-    if predicted is None:
+    if reported is None:
         return "the manifest of the predictions does not list this case"
-    prediction = predicted.folder / predicted.case.output
-    if predicted.references is not None and is_store(predicted.references):
-        return _read_stored(case, predicted.references, prediction)
-    if predicted.reference is None or not predicted.reference.exists():
+    prediction_file = reported.folder / reported.predicted.output
+    if reported.reference_source is not None and is_store(reported.reference_source):
+        return _read_stored(case, reported.reference_source, prediction_file)
+    if reported.reference_file is None or not reported.reference_file.exists():
         return REFERENCE_MISSING
-    images = [predicted.folder / path for path in predicted.case.images]
+    images = [reported.folder / path for path in reported.predicted.images]
     if not images:
         return "the manifest of the predictions lists no scan of this case"
-    if missing := [path.name for path in (*images, prediction) if not path.exists()]:
+    if missing := [path.name for path in (*images, prediction_file) if not path.exists()]:
         return f"{missing[0]} has been moved or deleted"
     try:
-        scan, predicted_labels = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction)
-        expected = read_label(predicted.reference, images[0], dict(enumerate(classes)))
+        scan, predicted = read_case(images, VOLUMES_ARE_CHANNELS), read_label(prediction_file)
+        expected = read_label(reported.reference_file, images[0], dict(enumerate(classes)))
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
-    if not scan.geometry.shape == expected.array.shape == predicted_labels.array.shape:
+    if not scan.geometry.shape == expected.array.shape == predicted.array.shape:
         return DIFFERENT_SHAPES
-    return CaseArrays(scan.array[0], expected.array, predicted_labels.array, scan.geometry)
+    return CaseArrays(scan.array[0], expected.array, predicted.array, scan.geometry)
 
 
-def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
+def _read_stored(case: str, path: Path, prediction_file: Path) -> CaseArrays | str:
     """Return the arrays of a case of a store, in the orientation of the original scan."""
     try:
-        store, predicted_labels = open_store(path), read_label(prediction)
+        store, predicted = open_store(path), read_label(prediction_file)
         labeled = (each for each in store.cases if each.label is not None)
         stored = next((each for each in labeled if nfc(each.name) == nfc(case)), None)
         if stored is None or stored.grid.is_resampled:
@@ -238,6 +243,6 @@ def _read_stored(case: str, path: Path, prediction: Path) -> CaseArrays | str:
         scan, expected = stored_image(store, stored), stored_reference(store, stored).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
-    if predicted_labels.array.shape != expected.array.shape:
+    if predicted.array.shape != expected.array.shape:
         return DIFFERENT_SHAPES
-    return CaseArrays(scan.array[0], expected.array, predicted_labels.array, expected.geometry)
+    return CaseArrays(scan.array[0], expected.array, predicted.array, expected.geometry)

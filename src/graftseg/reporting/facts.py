@@ -13,7 +13,7 @@ from graftseg.core.predictions import read_manifest
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.recipe import changes_of, first_few, parse_recipe
-from graftseg.reporting.missing import TRAIN, Missing
+from graftseg.reporting.missing import TRAIN_COMMAND, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results
 from graftseg.reporting.text import folder_name, short_path, shown_text, with_commas
@@ -66,7 +66,7 @@ def run_section(recipe: dict[str, Any] | None, rows: Iterable[tuple[str, str]]) 
             facts.append(("Settings changed from this recipe", changed_settings(recipe)))
     facts = [(name, value) for name, value in facts if value]
     if recipe is None:
-        return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
+        return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN_COMMAND), facts=facts)
     return render("run", facts=facts, settings=[*flatten(recipe)])
 
 

@@ -11,7 +11,7 @@ from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import SEVERAL_RUNS, verdict_between
-from graftseg.reporting.cases import ReportedCase, cases_section, predicted_cases
+from graftseg.reporting.cases import ReportedCase, cases_section, reported_cases
 from graftseg.reporting.comparison import baseline_dice, can_be_paired, missed_classes
 from graftseg.reporting.facts import case_span, channels_of, fold_facts, provenance_of, run_section
 from graftseg.reporting.gallery import Gallery
@@ -55,7 +55,7 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
     trained = f"each fold trained with {counts} cases, seed {description.get('seed', 'unknown')}."
     sections = [
         results_section(results, facts, baseline=dice_of_baseline, has_links=has_links, network=network),
-        cases_section(results, gallery, _predicted(run, held_out), dice_of_baseline),
+        cases_section(results, gallery, _cases_of_folds(run, held_out), dice_of_baseline),
         _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline.evaluation if baseline else None)),
         _folds(held_out, results.evaluation, manifests),
         fold_curves_section([read_curves(fold) for fold in folds]),
@@ -89,14 +89,14 @@ def _verdict(run: RunFolder, cases: str, results: Results | None, baseline: Resu
     return f"{cases}: {verdict_between(baseline.evaluation, results.evaluation, SEVERAL_RUNS, unlabeled_use(run))}."
 
 
-def _predicted(run: RunFolder, held_out: Sequence[tuple[str, ...]]) -> dict[str, ReportedCase]:
+def _cases_of_folds(run: RunFolder, held_out: Sequence[tuple[str, ...]]) -> dict[str, ReportedCase]:
     """Return the cases of all folds, each predicted by the network that was not trained on it."""
-    predicted: dict[str, ReportedCase] = {}
+    reported: dict[str, ReportedCase] = {}
     for number, cases in enumerate(held_out):
         fold_results = read_results(run.fold(number).predictions)
         if fold_results is not None:
-            predicted |= predicted_cases(fold_results, cases, f"held out of fold {number}")
-    return predicted
+            reported |= reported_cases(fold_results, cases, f"held out of fold {number}")
+    return reported
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 from markupsafe import Markup
 
 from graftseg.core.phrases import class_name
-from graftseg.reporting.missing import TRAIN, Missing
+from graftseg.reporting.missing import TRAIN_COMMAND, Missing
 from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
 from graftseg.reporting.pictures import Album, Pixels, Plane, label_layer, outline_layer
 from graftseg.reporting.rendering import render
@@ -54,7 +54,7 @@ def mixed_section(paths: dict[int, Path], log: Log | None, gallery: Gallery) -> 
     stages = [(method, _training_images(steps, paths, gallery)) for method, steps in _stages(paths, log)]
     with_images = [(method, images) for method, images in stages if images]
     if not with_images:
-        return render("mixed", empty=Missing("This run has no pictures of training images.", *TRAIN))
+        return render("mixed", empty=Missing("This run has no pictures of training images.", *TRAIN_COMMAND))
     drawn = [picture for _, images in with_images for _, _, pictures in images for picture in pictures]
     has_pasted = any(PASTED in picture for picture in drawn)
     return gallery.section("mixed", augmented=True, stages=with_images, has_pasted=has_pasted)
@@ -65,7 +65,7 @@ def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
     steps = [step for step, path in paths.items() if any(map(_is_watched, snapshot_names(path)))]
     if not steps:
         sentence = "This run has no snapshots of pseudo-labels. Only methods with a teacher save them."
-        return render("pseudo_labels", empty=Missing(sentence, *TRAIN))
+        return render("pseudo_labels", empty=Missing(sentence, *TRAIN_COMMAND))
     snapshots = [read_snapshot(paths[steps[index]]) for index in evenly_spaced(len(steps), MAX_COLUMNS)]
     names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:MAX_ROWS]
     rows = [[_watched_picture(snapshot, name, gallery) for snapshot in snapshots] for name in names]

@@ -28,8 +28,8 @@ class Missing:
     see_results: bool = False  # whether to refer to the results section, which shows the command
 
 
-TEST = Remedy("graftseg test RUN")
-TRAIN = Remedy("graftseg train RECIPE --data DATA --out RUN")
+TEST_COMMAND = Remedy("graftseg test RUN")
+TRAIN_COMMAND = Remedy("graftseg train RECIPE --data DATA --out RUN")
 TEST_SCANS = "where DATA contains test scans (imagesTs/) and labels (labelsTs/); without test scans, train with --folds"
 NO_BASELINE = "This run has no supervised baseline, so the benefit of the unlabeled scans is unknown."
 NOT_COMPARED = "There is no other run to compare with."
@@ -47,7 +47,7 @@ class Commands:
     scores_include_comparison: bool = False  # whether the command for the scores also adds the comparison
 
 
-DEFAULT_COMMANDS = Commands(TEST, TEST)
+DEFAULT_COMMANDS = Commands(TEST_COMMAND, TEST_COMMAND)
 
 
 def commands_for(run: RunFolder) -> Commands:

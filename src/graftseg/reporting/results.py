@@ -14,7 +14,7 @@ from graftseg.core.predictions import read_manifest
 from graftseg.core.run_folder import selected_on
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
 from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS, VOLUME_COLUMNS
-from graftseg.reporting.missing import TEST, Missing, Remedy
+from graftseg.reporting.missing import TEST_COMMAND, Missing, Remedy
 from graftseg.reporting.rendering import render
 
 DISTANCES = ("hd95", "asd")
@@ -82,7 +82,7 @@ def unit_of(evaluation: Evaluation) -> str:
 def results_section(
     results: Results | None,
     facts: dict[str, Any],
-    remedy: Remedy = TEST,
+    remedy: Remedy = TEST_COMMAND,
     scans: str = "",
     baseline: Mapping[str, float] | None = None,
     has_links: bool = False,

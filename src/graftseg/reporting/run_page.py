@@ -39,25 +39,25 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     recipe, store = read_recipe(folder), read_store(folder)
     has_volumes = evaluation.has_volumes if evaluation else None
     gallery = Gallery(class_names(facts), Album(), orientation_of(recipe, store, has_volumes, channels_of(facts) or 1))
-    names = provenance_of(store, results)
+    provenance = provenance_of(store, results)
     network = network_note(folder, results, read_results(folder.baseline.predictions))
     remedy = commands_for(folder).scores
     # the commands for a run also test its own baselines, but not a baseline in another folder
     own_baselines = [existing.path.resolve() for existing in existing_baselines(folder)]
     compared = folder if baseline is None or baseline.resolve() in own_baselines else RunFolder(baseline)
     sections = [
-        results_section(results, facts, remedy, names.scans, dice_of_baseline, has_links, network),
+        results_section(results, facts, remedy, provenance.scans, dice_of_baseline, has_links, network),
         cases_section(results, gallery, baseline=dice_of_baseline),
         comparison_section(evaluated, evaluated_baseline, commands_for(compared)),
         training_section(log, facts),
         mixed_section(snapshots, log, gallery),
         watched_section(snapshots, gallery),
-        run_section(recipe, run_facts([facts], names)),
+        run_section(recipe, run_facts([facts], provenance)),
     ]
     sections.append(notes_section(facts, evaluation, used_checkpoint(results, facts), sections=sections))
     verdicts = [verdict_of(evaluated, evaluated_baseline), *missed_classes(results)]
     counts, notices = case_counts(facts), notices_of(folder)
     summary = render("run_summary", verdicts=verdicts, facts=facts, counts=counts, notices=notices)
     footer = f"Trained with graftseg {facts.get('versions', {}).get('graftseg', '')}. {SELF_CONTAINED}"
-    title, target = run_title(facts, names.data), out or run / "report.html"
+    title, target = run_title(facts, provenance.data), out or run / "report.html"
     return write_page(target, "graftseg report", title, summary, sections, footer)

@@ -7,13 +7,13 @@ from typing import Any
 from markupsafe import Markup
 
 from graftseg.reporting.curves import Frame, panel, running_mean_width, split
-from graftseg.reporting.missing import TRAIN, Missing
+from graftseg.reporting.missing import TRAIN_COMMAND, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.run_files import Curve, Log, Stage
 
 WIDE, NARROW = 1040.0, 330.0
 PHASES = ("batch", "forward", "backward", "update")
-NOT_LOGGED = Missing("No step has been logged.", *TRAIN)
+NOT_LOGGED = Missing("No step has been logged.", *TRAIN_COMMAND)
 
 
 def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:

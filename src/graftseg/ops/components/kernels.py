@@ -48,7 +48,7 @@ def _any(lanes):
 
 
 @triton.jit
-def _voxels(voxels, BLOCK: tl.constexpr):
+def _own_voxels(voxels, BLOCK: tl.constexpr):
     """Return the indices of this program's voxels, and a mask of the indices below ``voxels``.
 
     The mask is computed with 64 bits, because indices of the last block may not fit in 32 bits.
@@ -70,11 +70,12 @@ def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slo
     The parent is the first voxel of the run. If the run started in an earlier block, the parent is the last voxel of
     the previous block.
     """
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     class_here = _class_of(labels, voxel, here, classes)
     before = _class_of(labels, voxel - 1, here & (voxel % columns > 0), classes)
     starts = class_here != before
     lane = tl.arange(0, BLOCK)
+    # the running maximum carries the first voxel of a run to all voxels of the run
     parent = tl.where(starts, voxel, tl.where(lane == 0, voxel - 1, -1))
     parent = tl.associative_scan(parent, 0, _larger)
     tl.store(classes_of + voxel, class_here.to(tl.uint8), mask=here)
@@ -110,6 +111,7 @@ def _join_row(classes_of, parents, voxel, class_here, first, last, offset, lanes
     left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == class_here
     across = tl.load(classes_of + other, mask=lanes, other=0).to(tl.int32) == class_here
     across_left = tl.load(classes_of + other - 1, mask=lanes & ~first, other=0).to(tl.int32) == class_here
+    # where both runs continue from the left, an earlier column has already joined them
     straight = lanes & across & ~(left & across_left)
     if OBLIQUE:
         right = tl.load(classes_of + voxel + 1, mask=lanes & ~last, other=0).to(tl.int32) == class_here
@@ -127,7 +129,7 @@ def merge(
     CONNECTIVITY: tl.constexpr, VOLUME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Join every voxel with its neighbors in earlier rows."""
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     class_here = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
     lanes = class_here > 0
     if _any(lanes):
@@ -149,7 +151,7 @@ def merge(
 @triton.jit
 def count(parents, sizes, voxels, BLOCK: tl.constexpr):
     """Point every voxel to its root and count the voxels of every component."""
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     root = tl.load(parents + voxel, mask=here, other=-1)
     lanes = root >= 0
     walking = lanes
@@ -174,12 +176,13 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
 
     ``best`` only increases. An outdated value is too small and causes only an unnecessary ``atomic_max``.
     """
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     roots = here & (tl.load(parents + voxel, mask=here, other=-1) == voxel)
     if _any(roots):
         size = tl.load(sizes + voxel, mask=roots, other=0).to(tl.int64)
         class_here = tl.load(classes_of + voxel, mask=roots, other=0).to(tl.int32)
         sample = voxel // space
+        # the high 32 bits are the size; the low 32 bits are larger for an earlier voxel of the sample
         key = (size << 32) | (sample * space - voxel + MAX_INT32).to(tl.int64)
         slot = sample * classes + class_here
         current = tl.load(best + slot, mask=roots, other=0, volatile=True)
@@ -189,11 +192,12 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
 @triton.jit(do_not_specialize=["space", "classes"])
 def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.constexpr):
     """Write the class of a voxel if its root is the best of this sample and class, else background."""
-    voxel, here = _voxels(voxels, BLOCK)
+    voxel, here = _own_voxels(voxels, BLOCK)
     class_here = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
     lanes = class_here > 0
     root = tl.load(parents + voxel, mask=lanes, other=0)
     sample = voxel // space
     key = tl.load(best + sample * classes + class_here, mask=lanes, other=0)
+    # compare the low bits of the key, computed as in ``choose``, because they identify the root
     kept_here = lanes & (sample * space - root + MAX_INT32 == (key & MAX_INT32))
     tl.store(kept + voxel, tl.where(kept_here, class_here, 0).to(kept.dtype.element_ty), mask=here)

@@ -13,7 +13,7 @@ from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.slices import Cut, gray_window, to_gray
-from graftseg.reporting.cases import CaseArrays, predicted_cases, read_arrays
+from graftseg.reporting.cases import CaseArrays, read_arrays, reported_cases
 from graftseg.reporting.figures import drawing
 from graftseg.reporting.figures.surfaces import Camera, Floats, View, antialiased, render
 from graftseg.reporting.pictures import label_layer, rgb_table
@@ -111,7 +111,7 @@ def _requested_cases(tested: Sequence[RunScores], cases: Sequence[str]) -> dict[
 def _row(case: str, rank: str, tested: Sequence[RunScores], classes: Sequence[str]) -> Row:
     arrays = []
     for run in tested:
-        entries = {nfc(name): entry for name, entry in predicted_cases(run.results).items()}
+        entries = {nfc(name): entry for name, entry in reported_cases(run.results).items()}
         case_arrays = read_arrays(case, entries.get(case), classes)
         if isinstance(case_arrays, str):
             raise UserError(Code.PREDICTIONS_MISMATCH, run.path, f"case {case}: {case_arrays}", "test the run again")

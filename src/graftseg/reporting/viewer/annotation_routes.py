@@ -21,7 +21,7 @@ from graftseg.reporting.viewer.volumes import as_nifti
 
 LEASE_SECONDS = 10.0  # a lease ends if its tab sends no request for this time, because the tab may have been closed
 MAX_JSON_BYTES = 1000
-MIN_STROKE_BYTES = 2**16  # strokes up to this size are accepted even for tiny scans
+MIN_STROKE_LIMIT = 2**16  # a stroke may always have this many bytes, even for a tiny scan
 
 
 class _TabRequest(BaseModel):
@@ -37,35 +37,35 @@ class _FinishRequest(_TabRequest):
 
 
 class Leases:
-    """The browser tab that may change each case, and the time of its last request. Other tabs only show it."""
+    """The right to change a case. One browser tab at a time has it, and other tabs only show the case."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._lock = clock, Lock()
-        self._held: dict[int, tuple[str, float]] = {}
-        self._seconds: dict[int, float] = {}
+        self._holders: dict[int, tuple[str, float]] = {}  # tab that has the lease, and time of its last request
+        self._seconds: dict[int, float] = {}  # time with a lease that ``collect_seconds`` has not returned yet
 
     def take(self, case: int, tab: str) -> bool:
-        """Give the lease of a case to a tab, unless another tab has it. Return whether the tab has the lease."""
+        """Give or renew the lease of a case, unless another tab has it. Return whether the tab has the lease."""
         with self._lock:
             now = self._clock()
-            holder, last_request = self._held.get(case, (tab, now))
-            is_held = now - last_request < LEASE_SECONDS
-            if is_held and holder != tab:
-                return False
-            if is_held:
-                self._seconds[case] = self._seconds.get(case, 0.0) + now - last_request
-            self._held[case] = tab, now
+            holder, last_request = self._holders.get(case, ("", float("-inf")))
+            elapsed = now - last_request
+            if elapsed < LEASE_SECONDS:
+                if holder != tab:
+                    return False
+                self._seconds[case] = self._seconds.get(case, 0.0) + elapsed
+            self._holders[case] = tab, now
             return True
 
     def collect_seconds(self, case: int) -> float:
-        """Return the time for which a tab has had the lease of a case, since the last call."""
+        """Return for how long tabs have had the lease of a case since the last call, in seconds."""
         with self._lock:
             return self._seconds.pop(case, 0.0)
 
     def release(self, case: int) -> None:
         """End the lease of a case."""
         with self._lock:
-            self._held.pop(case, None)
+            self._holders.pop(case, None)
 
 
 class AnnotationRoutes:
@@ -86,15 +86,15 @@ class AnnotationRoutes:
             Route("/api/train", self.training, methods=["GET", "POST"]),
         ]
 
-    def session(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """Add the rank and the state of each case to the description of the session, most useful case first."""
+    def session(self, description: dict[str, Any]) -> dict[str, Any]:
+        """Complete the description of the session: add rank and state of each case, and sort by rank."""
         cases = []
         for number in self._annotator.order():
-            entry = shown["cases"][number]
+            entry = description["cases"][number]
             has_draft = Draft.exists(self._annotator.folder.draft(entry["name"]))
             facts = {"state": self._annotator.state(number), "has_draft": has_draft}
             cases.append(entry | facts | self._annotator.ranking.get(entry["name"], {}))
-        return shown | {"mode": "annotate", "cases": cases, "key": self._annotator.folder.key}
+        return description | {"mode": "annotate", "cases": cases, "key": self._annotator.folder.key}
 
     def show_draft(self, request: Request) -> Response:
         """Send the drawing of a case."""
@@ -106,7 +106,7 @@ class AnnotationRoutes:
 
     async def open(self, request: Request) -> Response:
         """Give the lease of a case to a tab, unless another tab has it. Answer whether the tab may change the case."""
-        number, body = self._number(request), await _parsed(request, _TabRequest)
+        number, body = self._number(request), await _read_json(request, _TabRequest)
         draft = await run_in_threadpool(self._annotator.draft, number)
         writable = self._leases.take(number, body.tab)
         await run_in_threadpool(self._save_time, number, draft)
@@ -119,19 +119,19 @@ class AnnotationRoutes:
             raise HTTPException(400)
         self._require_lease(number, query.get("tab", ""))
         draft = await run_in_threadpool(self._annotator.draft, number)
-        limit = max(MIN_STROKE_BYTES, RUN.itemsize * len(draft.drawing))
-        runs = parse_runs(await _body(request, limit), len(draft.drawing), len(self._annotator.collection.classes))
+        limit = max(MIN_STROKE_LIMIT, RUN.itemsize * len(draft.drawing))
+        runs = parse_runs(await _read_body(request, limit), len(draft.drawing), len(self._annotator.collection.classes))
         return JSONResponse({"seq": await run_in_threadpool(draft.add, int(query["seq"]), runs)})
 
     async def reset(self, request: Request) -> Response:
         """Discard all strokes of a draft."""
-        number, body = self._number(request), await _parsed(request, _TabRequest)
+        number, body = self._number(request), await _read_json(request, _TabRequest)
         await self._draft_to_change(number, body)
         return JSONResponse({"seq": await run_in_threadpool(self._annotator.restart, number)})
 
     async def finish(self, request: Request) -> Response:
         """Accept, skip or reject a case."""
-        number, body = self._number(request), await _parsed(request, _FinishRequest)
+        number, body = self._number(request), await _read_json(request, _FinishRequest)
         draft = await self._draft_to_change(number, body)
         await run_in_threadpool(self._save_time, number, draft)
         finished = await run_in_threadpool(self._annotator.finish, number, body.action)
@@ -146,7 +146,7 @@ class AnnotationRoutes:
         return JSONResponse(self._retraining.describe())
 
     def _save_time(self, number: int, draft: Draft) -> None:
-        """Add the time since the last call for which a tab could draw."""
+        """Add the time during which a tab could draw, since the last call, to the time of the draft."""
         draft.set_seconds(draft.seconds + self._leases.collect_seconds(number))
 
     def _number(self, request: Request) -> int:
@@ -170,7 +170,7 @@ class AnnotationRoutes:
         return draft
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def _read_body(request: Request, limit: int) -> bytes:
     content = bytearray()
     try:
         async for chunk in request.stream():
@@ -182,8 +182,8 @@ async def _body(request: Request, limit: int) -> bytes:
     return bytes(content)
 
 
-async def _parsed(request: Request, model: type[Any]) -> Any:
+async def _read_json(request: Request, model: type[Any]) -> Any:
     try:
-        return model.model_validate_json(await _body(request, MAX_JSON_BYTES))
+        return model.model_validate_json(await _read_body(request, MAX_JSON_BYTES))
     except ValidationError:
         raise HTTPException(400) from None

@@ -21,7 +21,7 @@ from graftseg.reporting.viewer.volumes import Turn
 
 
 class Annotator:
-    """Drafts of the cases of a folder of data, predicted and ranked by the network of a run.
+    """The cases of a folder of data and their drafts. The network of a run suggests label maps and ranks the cases.
 
     The numbers of the cases stay the same as long as the program runs. Only their order depends on the network.
     """
@@ -112,9 +112,9 @@ class Annotator:
     def finish(self, number: int, action: Action) -> dict[str, Any]:
         """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft.
 
-        Return the saved file, if any, the number of changed voxels, and the case to annotate next, if any.
-
         The time of a skipped case is counted from 0 again, so the times in the log can be added up.
+
+        Return the saved file, if any, the number of changed voxels, and the case to annotate next, if any.
         """
         case, draft = self.cases[number], self.draft(number)
         changed, file = draft.changed, None
@@ -163,7 +163,11 @@ class Annotator:
     def next_case(self) -> int | None:
         """Return the most useful case that is neither labeled nor rejected, open cases before skipped cases."""
         unlabeled = [number for number in self.order() if self.cases[number].label is None]
-        return next((each for state in ("open", "skipped") for each in unlabeled if self.state(each) == state), None)
+        for state in ("open", "skipped"):
+            for number in unlabeled:
+                if self.state(number) == state:
+                    return number
+        return None
 
     def prefetch(self) -> None:
         """Predict the next case in the background, so that it opens at once."""
