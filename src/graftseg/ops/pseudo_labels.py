@@ -12,7 +12,10 @@ Decision = Literal["threshold", "argmax"]
 
 
 def decide(probabilities: Tensor, decision: Decision) -> Tensor:
-    """Return the most probable class; for ``threshold`` (two classes), class 1 if its probability is at least 0.5."""
+    """Return the most probable class; for ``threshold`` (two classes), class 1 if its probability is at least 0.5.
+
+    As in the public code of BCP, 0.5 is class 1 in a pseudo-label and background in a predicted label map.
+    """
     if decision == "argmax":
         return probabilities.max(1).indices  # on a CPU, ten times as fast as argmax
     if probabilities.shape[1] != 2:
