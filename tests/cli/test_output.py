@@ -49,6 +49,22 @@ def test_warnings_and_errors_are_json_lines(cli: CommandLine, monkeypatch: pytes
     assert last["code"] == Code.OUT_OF_MEMORY and {*last} == {"code", "where", "finding", "remedy"}
 
 
+def test_repeated_tracebacks_and_invalid_messages_are_kept(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def info(what: object) -> dict[str, Any]:
+        for finding in ("first", "second"):
+            logging.getLogger("server").error("an exception", exc_info=ValueError(finding))
+            logging.getLogger("package").warning("3 cases", "without a place in the message")
+        return {"name": "data"}
+
+    monkeypatch.setattr(api, "info", info)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    status, out, error = cli("info", "x")
+    assert (status, out) == (0, "name: data\n")
+    assert "ValueError: first" in error and "ValueError: second" in error
+
+
 def test_hidden_characters_are_escaped_on_both_streams(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

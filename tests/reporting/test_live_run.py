@@ -10,8 +10,9 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from tiny import tiny_recipe
 
-from graftseg.core.files import locked, write_text
+from graftseg.core.files import locked, write_checked, write_text
 from graftseg.core.run_folder import LOCK, RunFolder
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.reporting.viewer.live import MAX_POINTS, LiveRun, live_routes, thinned
 from graftseg.reporting.viewer.view import Parent, wait_for_run
 
@@ -55,6 +56,19 @@ def test_the_state_has_the_rate_and_the_remaining_time(run: RunFolder) -> None:
         {"method": "bcp-pretrain", "first": 1, "last": 4},
         {"method": "bcp", "first": 5, "last": 9},
     ]
+
+
+def test_skipped_self_training_adds_steps_to_the_last_stage(run: RunFolder) -> None:
+    now = [0.0]
+    live = LiveRun(run, lambda: now[0])
+    list(live.new_messages())
+    check = TeacherCheck(1, 3, {"a": "no foreground"}, "skip", added=6)
+    write_checked(run.teacher_file, {"checks": [check.to_json()]})
+    now[0] = 2.0
+    run.log_file.write_text(line(11))
+    state = dict(live.new_messages())["state"]
+    assert (state["total"], state["steps_per_second"], state["remaining"]) == (15, 5.5, 4 / 5.5)
+    assert state["stages"][-1] == {"method": "bcp", "first": 5, "last": 15}
 
 
 def test_a_resumed_run_has_a_shorter_log(run: RunFolder) -> None:

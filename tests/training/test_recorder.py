@@ -312,6 +312,21 @@ def test_a_resumed_run_has_no_pace_from_before(
     ]
 
 
+def test_a_line_counts_steps_that_a_check_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with opened(tmp_path) as recorder:
+        recorder.replan([StageWork(14), StageWork(10)])
+        now[0] = 40.0
+        add(recorder, 11, L=0.5)
+        recorder.flush()
+        recorder.show({})
+    assert capsys.readouterr().err == "bcp: step 21 of 24, loss 0.500\n"
+
+
 def test_a_line_counts_later_stages_and_later_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,6 +51,15 @@ def test_a_removed_scan_gives_a_warning(run: RunFolder, scans: Path, caplog: pyt
     assert removed.name.split("_0000")[0] in warning
 
 
+def test_a_label_map_without_its_image_gives_a_warning(
+    run: RunFolder, scans: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    removed = min((scans / "imagesTr").iterdir())
+    removed.unlink()
+    (warning,) = warnings(run, scans, caplog)
+    assert removed.name.split("_0000")[0] in warning
+
+
 def test_a_missing_folder_gives_a_warning(run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (warning,) = warnings(run, tmp_path / "missing", caplog)
     assert "missing" in warning

@@ -67,15 +67,18 @@ class _JsonLog(logging.Handler):
 
 
 class _Repeated(logging.Filter):
-    """A filter that drops repeated warnings, because a file may be read several times."""
+    """A filter that drops repeated warnings, because a file may be read several times. Tracebacks are always kept.
+
+    Messages are compared before they are formatted, because an error in their format must not stop the command.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: set[tuple[str, str]] = set()
+        self.seen: set[tuple[str, str, str]] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        key = record.name, record.getMessage()
-        is_new = key not in self.seen
+        key = record.name, str(record.msg), str(record.args)
+        is_new = key not in self.seen or bool(record.exc_info)
         self.seen.add(key)
         return is_new
 

@@ -132,8 +132,8 @@ class Recorder:
         self._bar.note(note)
 
     def replan(self, work: Sequence[StageWork]) -> None:
-        """Estimate the remaining time for other stages."""
-        self._bar.times.stages = list(work)
+        """Show the number of steps of other stages, and estimate the remaining time for them."""
+        self._bar.replan(work)
 
     def leave_out(self, seconds: float) -> None:
         """Leave an interruption of the steps out of the measured pace."""
@@ -272,6 +272,10 @@ class _Bar:
 
     def note(self, note: str) -> None:
         self.progress.update(self._task, note=note)
+
+    def replan(self, work: Sequence[StageWork]) -> None:
+        self.times.stages, self._total = list(work), sum(stage.steps for stage in work)
+        self.progress.update(self._task, total=self._total)
 
 
 def _format_left(seconds: tuple[float, float] | None, *, has_next: bool) -> str:

@@ -30,6 +30,9 @@ def check_resumed_scans(recipe: Recipe, data: Data, run: RunFolder, store: Store
     if {nfc(case.name) for case in store.cases}.isdisjoint(nfc(case.name) for case in layout.cases):
         finding, remedy = f"the run {run.path} was started with other scans", "pass the same --data or another --out"
         raise UserError(Code.RUN_MISMATCH, layout.root, finding, remedy)
-    if change:
+    if dataset.problems:
+        problem = dataset.problems[0]
+        logger.warning("%s: training continues with the store of the run, because of an error: %s", where, problem)
+    elif change:
         finding = f"training continues with the store of the run, which differs from the scans ({change})"
         logger.warning("%s: %s; to use the scans as they are now, train into another folder", where, finding)

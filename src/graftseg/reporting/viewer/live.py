@@ -83,9 +83,11 @@ class LiveRun:
             self._times.popleft()
         then, first = self._times[0]
         rate = (self._step - first) / (now - then) if now > then and self._step > first else None
-        left = (self._total - self._step) / rate if rate else None
-        progress = {"status": self._run.status, "step": self._step, "total": self._total}
-        return progress | {"steps_per_second": rate, "remaining": left, "stages": self._stages}
+        total = self._total + sum(check.added for check in self._run.teacher_checks())
+        left = (total - self._step) / rate if rate else None
+        stages = [*self._stages[:-1], self._stages[-1] | {"last": total}]
+        progress = {"status": self._run.status, "step": self._step, "total": total}
+        return progress | {"steps_per_second": rate, "remaining": left, "stages": stages}
 
 
 def stages_of(recipe: Recipe) -> list[dict[str, Any]]:
