@@ -42,7 +42,7 @@ def test_supervised_training_is_always_compared() -> None:
 
 def test_copy_paste_with_and_without_pasting() -> None:
     names = compared_methods(["bcp-pasted", "bcp-unpasted"])
-    recipes = share_plan(plan(20000, 20000), names, seconds_of, labeled=4)
+    recipes = share_plan(plan(20000, 20000), names, seconds_of, "cpu", labeled=4)
     stages = {name: one.compared.stages[-1] for name, one in recipes.items()}
     assert {name: stage.settings.get("direction") for name, stage in stages.items()} == {
         "supervised": None,
@@ -99,7 +99,7 @@ def test_every_method_is_timed_with_its_own_stage_and_batch() -> None:
 
 def test_each_method_gets_the_same_time() -> None:
     """The plan takes 60000 s: 20000 s per method and 5000 s per fold."""
-    recipes = share_plan(plan(20000, 20000), tuple(SECONDS), seconds_of, labeled=4)
+    recipes = share_plan(plan(20000, 20000), tuple(SECONDS), seconds_of, "cpu", labeled=4)
     assert {name: one.compared.folds for name, one in recipes.items()} == dict.fromkeys(SECONDS, 4)
     lengths = {name: [stage.steps for stage in one.compared.stages] for name, one in recipes.items()}
     # six tenths of a short run are supervised, rounded down to two digits
@@ -123,28 +123,28 @@ def test_a_supervised_plan_can_be_shared() -> None:
     """A plan without time for unlabeled scans has no unlabeled images in its batches."""
     batches = {"patch": [16, 16], "labeled": 4, "unlabeled": 0}
     short = tiny_recipe(stages=[{"method": "supervised", "steps": 20000}], batches=batches)
-    recipes = share_plan(short, ("supervised", "bcp"), seconds_of, labeled=4)
+    recipes = share_plan(short, ("supervised", "bcp"), seconds_of, "cpu", labeled=4)
     assert {one.compared.batches.unlabeled for one in recipes.values()} == {4}
     assert sum(stage.steps for stage in recipes["supervised"].compared.stages) == 20000 // 2 // 3
 
 
 def test_given_folds_are_kept() -> None:
-    recipes = share_plan(plan(20000, 20000), ("supervised", "bcp"), seconds_of, labeled=6, folds=6)
+    recipes = share_plan(plan(20000, 20000), ("supervised", "bcp"), seconds_of, "cpu", labeled=6, folds=6)
     assert {one.compared.folds for one in recipes.values()} == {6}
 
 
 def test_a_plan_that_is_too_short_names_the_minutes() -> None:
     """400 steps of mean-teacher take 240 + 4 x 160 s: 3 methods on 2 folds need 5280 s, which is 88 minutes."""
     with user_error(Code.BUDGET_TOO_SMALL, "recipe tiny", "--minutes 97"):
-        share_plan(plan(5279 - 2 * 1000, 1000), tuple(SECONDS), seconds_of, labeled=4)
+        share_plan(plan(5279 - 2 * 1000, 1000), tuple(SECONDS), seconds_of, "cpu", labeled=4)
     enough = plan(round(1.02 * 5280) - 2 * 1000, 1000)
-    assert share_plan(enough, tuple(SECONDS), seconds_of, labeled=4)["mean-teacher"].compared.folds == 2
+    assert share_plan(enough, tuple(SECONDS), seconds_of, "cpu", labeled=4)["mean-teacher"].compared.folds == 2
 
 
 def test_the_same_data_settings_and_seed() -> None:
     base = plan(seed=7)
     for name in ("supervised", *SELF_TRAINING):
-        recipe = method_recipe(base, name, 2000)
+        recipe = method_recipe(base, name, 2000, short=True)
         assert (recipe.method, recipe.name) == (name, f"tiny-{name}")
         assert sum(stage.steps for stage in recipe.stages) == 2000
         for part in ("data", "batches", "network", "loop", "inference", "seed"):
@@ -156,7 +156,7 @@ def test_settings_of_the_own_method_are_kept_and_follow_the_length() -> None:
         {"method": "supervised", "steps": 600, "settings": {"dice": "foreground"}, **STAGE},
         {"method": "bcp", "steps": 400, "settings": {"beta": 0.5, "ema_decay": 0.99}, "check_teacher": False, **STAGE},
     ]
-    recipe = method_recipe(tiny_recipe(stages=stages), "bcp", 1000)
+    recipe = method_recipe(tiny_recipe(stages=stages), "bcp", 1000, short=True)
     first, second = recipe.stages
     assert first.settings["dice"] == "foreground"
     assert (second.settings["beta"], second.settings["ema_decay"], second.check_teacher) == (0.5, 0.95, False)
@@ -169,18 +169,19 @@ def test_the_rule_for_components_is_kept_for_other_methods() -> None:
         {"method": "supervised", "steps": 9, **STAGE},
         {"method": "bcp", "steps": 9, "settings": settings, **STAGE},
     ]
-    other = method_recipe(tiny_recipe(stages=stages), "fg-cutmix", 1000)
+    other = method_recipe(tiny_recipe(stages=stages), "fg-cutmix", 1000, short=True)
     assert list(other.stages[-1].settings["largest_component"]) == [2]
     without = plan(method="mean-teacher", inference={"largest_component": [1]})
-    assert list(method_recipe(without, "bcp", 1000).stages[-1].settings["largest_component"]) == [1]
+    assert list(method_recipe(without, "bcp", 1000, short=True).stages[-1].settings["largest_component"]) == [1]
 
 
 def test_only_short_runs_of_fitting_networks_are_averaged() -> None:
     base = plan(average_with_baseline=True)
-    averages = {name: method_recipe(base, name, 1000).average_with_baseline for name in ("supervised", *SELF_TRAINING)}
+    names = ("supervised", *SELF_TRAINING)
+    averages = {name: method_recipe(base, name, 1000, short=True).average_with_baseline for name in names}
     assert [name for name, average in averages.items() if not average] == ["supervised", "mc-net"]
-    assert not method_recipe(base, "bcp", 5000).average_with_baseline
-    check_average(method_recipe(base, "bcp", 1000))
+    assert not method_recipe(base, "bcp", 5000, short=False).average_with_baseline
+    check_average(method_recipe(base, "bcp", 1000, short=True))
 
 
 def test_every_planned_method_exists() -> None:

@@ -381,11 +381,18 @@ def test_one_unlabeled_scan_is_not_used() -> None:
     assert any("only one unlabeled scan" in line for line in plan.head)
 
 
-def test_short_trainings_use_adam() -> None:
-    short = choose(facts(*usual()), CPU, timer=steps_of(1.0))
-    long = choose(facts(*usual()), CPU, timer=steps_of(0.01))
-    assert {stage.optimizer.name for stage in short.recipe.stages} == {"adam"}
-    assert {stage.optimizer.name for stage in long.recipe.stages} == {"sgd"}
+@pytest.mark.parametrize(("target", "longest"), [(CPU, 19_000), (GPU, 4_900)])
+def test_short_runs_use_adam_and_the_average_and_do_not_paste(target: Target, longest: int) -> None:
+    """A run is long from 20,000 steps on a CPU and from 5,000 steps on a GPU."""
+    is_short = {}
+    for minutes in (2, 6, 20, 80):
+        recipe = choose(replace(facts(*usual()), test_count=5), target, minutes=minutes, timer=steps_of(0.05)).recipe
+        (optimizer,) = {stage.optimizer.name for stage in recipe.stages}
+        length = optimizer, recipe.average_with_baseline, recipe.stages[1].settings["direction"]
+        is_short[sum(stage.steps for stage in recipe.stages)] = length == ("adam", True, "none")
+        assert is_short[sum(stage.steps for stage in recipe.stages)] or length == ("sgd", False, "both")
+    assert {steps: steps <= longest for steps in is_short} == is_short
+    assert set(is_short.values()) == {True, False}
 
 
 @pytest.mark.parametrize("method", ["fg-cutmix", "mean-teacher", "ua-mt", "mc-net"])

@@ -14,7 +14,7 @@ from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.model import load_network
-from graftseg.planning.length import MIN_PUBLISHED_STEPS, choose_average
+from graftseg.planning.length import choose_average
 from graftseg.training import learning_check, shipping
 from graftseg.training.shipping import check_average, mean_weights
 from user_errors import user_error
@@ -122,17 +122,11 @@ def test_a_useless_average_is_reported(tmp_path: Path, cli: CommandLine, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("method", "steps", "expected"),
-    [
-        ("graft", MIN_PUBLISHED_STEPS - 1, True),
-        ("bcp", 400, True),
-        ("graft", MIN_PUBLISHED_STEPS, False),
-        ("mc-net", 400, False),
-        (None, 400, False),
-    ],
+    ("method", "short", "expected"),
+    [("graft", True, True), ("bcp", True, True), ("graft", False, False), ("mc-net", True, False), (None, True, False)],
 )
-def test_short_plans_average(method: str | None, steps: int, expected: bool) -> None:
-    assert choose_average(method, steps).value is expected
+def test_short_plans_average(method: str | None, short: bool, expected: bool) -> None:
+    assert choose_average(method, short=short).value is expected
 
 
 def test_a_damaged_average_is_refused(tmp_path: Path) -> None:

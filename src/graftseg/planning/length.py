@@ -31,8 +31,11 @@ MIN_FOLD_STEPS = 2000
 """Minimum number of steps per fold. If the time allows fewer, no folds are planned."""
 MIN_USEFUL_STEPS = 1500
 """A plan with fewer steps has a warning that the network will not be good."""
-MIN_PUBLISHED_STEPS = 5000
-"""Minimum number of steps for the published optimizer. Shorter runs use Adam."""
+MIN_LONG_STEPS = {"cpu": 20_000, "cuda": 5_000}
+"""Minimum number of steps of a long run by kind of device.
+
+Long runs use the published optimizer and paste. Short runs use Adam, paste nothing and average both networks.
+"""
 MAX_RATIO_ERROR = 2.5
 """Maximum factor between the measured and the expected ratio of both step times on a CPU.
 
@@ -181,9 +184,9 @@ def plausible_times(self_training: float, supervised: float, expected_ratio: flo
 
 
 def choose_length(
-    facts: Facts, frame: Frame, step_times: StepTimes, minutes: float | None, method: str
+    facts: Facts, frame: Frame, step_times: StepTimes, minutes: float | None, method: str, kind: str
 ) -> TrainingLength:
-    """Choose the number of steps and folds."""
+    """Choose the number of steps and folds for a kind of device."""
     uses_unlabeled = step_times.uses_unlabeled
     budget = seconds_in(minutes)
     max_steps = PUBLISHED_STEPS[frame.dimensions] if minutes is None else MAX_STEPS
@@ -193,24 +196,31 @@ def choose_length(
     steps = min(max(fitting, MIN_STEPS), max_steps)
     first = first_stage_steps(steps) if uses_unlabeled else 0
     limit = f"{DEFAULT_MINUTES:g} minutes (change with --minutes)" if minutes is None else requested_time(minutes)
-    choices = stage_choices(first, steps - first, _steps_reason(fitting, max_steps, minutes, limit), method)
+    short = is_short(steps, kind)
+    steps_reason = _steps_reason(fitting, max_steps, minutes, limit)
+    choices = stage_choices(first, steps - first, steps_reason, method, short=short)
     if not uses_unlabeled:
         choices["stages.0.method"] = Choice("supervised", _supervised_reason(facts, limit))
-    choices |= optimizer_choices([first, steps - first] if uses_unlabeled else [steps])
+    choices |= optimizer_choices([first, steps - first] if uses_unlabeled else [steps], short=short)
     choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
     choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is already supervised")
-    choices["average_with_baseline"] = choose_average(method if uses_unlabeled else None, steps)
+    choices["average_with_baseline"] = choose_average(method if uses_unlabeled else None, short=short)
     return TrainingLength(first, steps - first, fitting, folds, choices, step_times)
 
 
-def choose_average(method: str | None, steps: int) -> Choice:
+def is_short(steps: int, kind: str) -> bool:
+    """Return whether a run with this number of steps on a kind of device is short."""
+    return steps < MIN_LONG_STEPS[kind]
+
+
+def choose_average(method: str | None, *, short: bool) -> Choice:
     """Choose whether to average the weights of the run and its baseline. ``method`` is None without unlabeled scans."""
     if method is None:
         return Choice(False, "there is only one network")
     if method in OTHER_NETWORKS:
         return Choice(False, f"the network of {method} differs from the network of the baseline")
-    if steps >= MIN_PUBLISHED_STEPS:
+    if not short:
         return Choice(False, "in a long run, the weights of both networks become too different")
     return Choice(True, "the average of both networks gains nearly as much in a short run, and rarely loses")
 
@@ -250,7 +260,7 @@ def _steps_reason(fitting: int, max_steps: int, minutes: float | None, limit: st
     return f"the number that fits into the {limit}"
 
 
-def stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
+def stage_choices(first: int, second: int, reason: str, method: str, *, short: bool) -> Choices:
     """Choose methods, steps and length-dependent settings of the stages: one supervised stage if ``first`` is 0."""
     if not first:
         supervised = Choice("supervised", "no unlabeled scans are used")
@@ -269,9 +279,8 @@ def stage_choices(first: int, second: int, reason: str, method: str) -> Choices:
         lag = "the teacher follows the student slowly, but fast enough for the length of the stage"
         choices["stages.1.settings.ema_decay"] = Choice(decay, lag)
     if "direction" in settings:
-        is_short = first + second < MIN_PUBLISHED_STEPS
-        direction = "no pasting, which pays off only in longer runs" if is_short else "paste crops in both directions"
-        choices["stages.1.settings.direction"] = Choice("none" if is_short else "both", direction)
+        direction = "no pasting, which pays off only in longer runs" if short else "paste crops in both directions"
+        choices["stages.1.settings.direction"] = Choice("none" if short else "both", direction)
     if "ramp" in settings:
         ramp = float(f"{max(RAMP_FRACTION * second / RAMP_INTERVAL, 0.1):.2g}")
         choices["stages.1.settings.ramp"] = Choice(ramp, f"full weight after {RAMP_FRACTION:.0%} of the stage")
@@ -287,16 +296,16 @@ def teacher_decay(steps: int) -> float:
     return float(f"{min(max(1 - TEACHER_LAG / steps, MIN_DECAY), MAX_DECAY):.3g}")
 
 
-def optimizer_choices(stage_steps: Sequence[int]) -> Choices:
-    """Choose the optimizer of stages with these numbers of steps."""
+def optimizer_choices(stage_steps: Sequence[int], *, short: bool) -> Choices:
+    """Choose the optimizer of the stages of a short or a long run with these numbers of steps."""
     steps = sum(stage_steps)
     decay = "decays to zero, so that the last steps change the network little and no checkpoint has to be selected"
     schedule = Choice("poly", decay)
     constant = Choice("constant", "constant in the first stage; the rate decays in the last stage")
     name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")
-    if steps < MIN_PUBLISHED_STEPS:
+    if short:
         name = Choice("adam", f"learns faster than SGD in {steps} steps")
-        rate = Choice(adam_rate(steps), f"initial value; high, because the run has only {steps} steps")
+        rate = Choice(adam_rate(steps), "initial value; the fewer steps, the higher")
     choices: Choices = {}
     for stage in range(len(stage_steps)):
         is_last = stage == len(stage_steps) - 1

@@ -19,6 +19,7 @@ from graftseg.planning.length import (
     StepTimes,
     choose_average,
     first_stage_steps,
+    is_short,
     optimizer_choices,
     stage_choices,
 )
@@ -66,15 +67,17 @@ def share_on_device(
 ) -> dict[str, MethodRecipes]:
     """Call ``share_plan`` with step times measured on a device. ``labeled`` is the number of labeled cases."""
     timer = partial(seconds_per_step, channels=store.channels, classes=len(store.classes), device=device)
-    return share_plan(plan, methods, timer, labeled=labeled, folds=labeled if folds == LEAVE_ONE_OUT else folds)
+    count = labeled if folds == LEAVE_ONE_OUT else folds
+    return share_plan(plan, methods, timer, device.type, labeled=labeled, folds=count)
 
 
 def share_plan(
-    plan: Recipe, methods: Sequence[str], timer: StepTimer, *, labeled: int, folds: int | None = None
+    plan: Recipe, methods: Sequence[str], timer: StepTimer, kind: str, *, labeled: int, folds: int | None = None
 ) -> dict[str, MethodRecipes]:
     """Return recipes that give each method the same share of the time of a plan, for the same number of folds.
 
-    ``timer`` measures the seconds per step. Without ``folds``, choose a number that leaves enough steps per fold.
+    ``timer`` measures the seconds per step on a device of this ``kind``. Without ``folds``, choose a number that leaves
+    enough steps per fold.
     """
     plan = _with_unlabeled_images(plan)
     seconds = step_seconds(plan, methods, timer)
@@ -91,10 +94,14 @@ def share_plan(
         remedy = f"plan with --minutes {ceil(TIME_MARGIN * needed / 60)} or more, or name fewer --methods"
         raise UserError(Code.BUDGET_TOO_SMALL, f"recipe {plan.name}", finding, remedy)
     final = _steps_in(times, budget, baseline=True)
+
+    def recipe_of(name: str, length: int) -> Recipe:
+        return method_recipe(plan, name, length, short=is_short(length, kind))
+
     return {
         name: MethodRecipes(
-            method_recipe(plan, name, steps[name]).model_copy(update={"folds": count}),
-            method_recipe(plan, name, final[name]).model_copy(update={"baseline": name != SUPERVISED}),
+            recipe_of(name, steps[name]).model_copy(update={"folds": count}),
+            recipe_of(name, final[name]).model_copy(update={"baseline": name != SUPERVISED}),
         )
         for name in methods
     }
@@ -125,7 +132,7 @@ def planned_seconds(plan: Recipe, seconds: Seconds) -> float:
 def step_seconds(plan: Recipe, methods: Sequence[str], timer: StepTimer) -> dict[str, float]:
     """Measure the seconds per step of the methods and of the stages of the plan."""
     stages = {stage.method: stage for stage in plan.stages}
-    stages |= {name: method_recipe(plan, name, MIN_UNLABELED_STEPS).stages[-1] for name in methods}
+    stages |= {name: method_recipe(plan, name, MIN_UNLABELED_STEPS, short=True).stages[-1] for name in methods}
     recipes = []
     for stage in stages.values():
         unlabeled = plan.batches.unlabeled if METHODS[stage.method].uses_unlabeled else 0
@@ -134,28 +141,28 @@ def step_seconds(plan: Recipe, methods: Sequence[str], timer: StepTimer) -> dict
     return dict(zip(stages, timer(recipes), strict=True))
 
 
-def method_recipe(plan: Recipe, method: str, steps: int) -> Recipe:
+def method_recipe(plan: Recipe, method: str, steps: int, *, short: bool) -> Recipe:
     """Return a plan with stages for another method and number of steps, without folds and baseline.
 
-    The stages are those that ``graftseg plan`` chooses for this method and length. Other settings are kept. ``method``
-    is the name of a method or one of ``VARIANTS``.
+    The stages are those that ``graftseg plan`` chooses for this method in a ``short`` or a long run. Other settings are
+    kept. ``method`` is the name of a method or one of ``VARIANTS``.
     """
     base, settings = VARIANTS.get(method, (method, {}))
     about = f"{method} with the data settings of {plan.name}"
     changes: dict[str, Any] = {"name": f"{plan.name}-{method}", "about": about}
-    average = choose_average(None if base == SUPERVISED else base, steps).value
+    average = choose_average(None if base == SUPERVISED else base, short=short).value
     changes |= {"baseline": False, "average_with_baseline": average, "folds": None, "published": None}
     tree = plan.model_dump(mode="json") | changes
-    stages = _stages(plan, base, steps)
+    stages = _stages(plan, base, steps, short=short)
     stages[-1]["settings"] |= settings
     return parse_recipe(tree | {"stages": stages}, f"recipe {plan.name} with {method}")
 
 
-def _stages(plan: Recipe, method: str, steps: int) -> list[dict[str, Any]]:
+def _stages(plan: Recipe, method: str, steps: int, *, short: bool) -> list[dict[str, Any]]:
     first = 0 if method == SUPERVISED else first_stage_steps(steps)
     stage_steps = [first, steps - first] if first else [steps]
-    by_length = stage_choices(first, steps - first, "", method) | optimizer_choices(stage_steps)
-    stages: list[dict[str, Any]] = tree_of(by_length)["stages"]
+    by_length = stage_choices(first, steps - first, "", method, short=short)
+    stages: list[dict[str, Any]] = tree_of(by_length | optimizer_choices(stage_steps, short=short))["stages"]
     by_method: list[dict[str, Any]] = tree_of(method_choices(plan.data.dimensions, method))["stages"]
     for index, stage in enumerate(stages):
         defaults = by_method[index]["settings"] if index < len(by_method) else {}

@@ -140,7 +140,7 @@ def choose(
     def length_for(name: str | None) -> TrainingLength:
         prediction = scan_seconds(frame, shape, times.supervised, fixed[planned]["inference.overlap"].value)
         uses = replace(times, uses_unlabeled=name is not None, prediction=prediction, unlabeled=facts.unlabeled_count)
-        return choose_length(facts, frame, uses, minutes, method)
+        return choose_length(facts, frame, uses, minutes, method, target.kind)
 
     if timer is not None:
         recipes = [_recipe(choices | length_for(name).choices) for name, choices in fixed.items()]

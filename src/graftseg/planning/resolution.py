@@ -7,11 +7,13 @@ from graftseg.planning.cost import Target
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.label_detail import FACTORS
-from graftseg.planning.length import MIN_PUBLISHED_STEPS, MIN_USEFUL_STEPS, estimated_times, seconds_in
+from graftseg.planning.length import MIN_USEFUL_STEPS, estimated_times, seconds_in
 from graftseg.planning.patches import MIN_COVERED, StepShape, choose_step_shape, covered_fraction
 
 MIN_DETAIL = 0.9
 """Minimum detail of the labels at a lower resolution."""
+MIN_FULL_STEPS = 5000
+"""If this number of steps fits into the time, the resolution is not reduced."""
 
 
 def choose_resolution(facts: Facts, target: Target, minutes: float | None, method: str) -> tuple[Frame, StepShape]:
@@ -27,7 +29,7 @@ def choose_resolution(facts: Facts, target: Target, minutes: float | None, metho
     frame = choose_frame(facts)
     shape = choose_step_shape(facts, frame, target)
     is_large = covered_fraction(frame, shape.patch) < MIN_COVERED
-    if target.kind != "cpu" or not is_large or estimated_steps(shape) >= MIN_PUBLISHED_STEPS:
+    if target.kind != "cpu" or not is_large or estimated_steps(shape) >= MIN_FULL_STEPS:
         return frame, shape
     sides = " x ".join(f"{side:g}" for side in frame.spacing[: frame.dimensions])
     for factor, detail in zip(FACTORS, facts.label_detail, strict=False):
