@@ -1,3 +1,4 @@
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +178,13 @@ def test_missing_reference_leaves_the_picture_out(results: Results) -> None:
 def test_reference_with_a_label_ending(results: Results) -> None:
     assert results.references is not None
     (results.references / "c.nii.gz").rename(results.references / "c_segmentation.nii.gz")
+    assert "No picture" not in page_text(results)
+
+
+def test_a_second_reference_of_a_case_does_not_hide_its_picture(results: Results) -> None:
+    assert results.references is not None
+    first = results.references / "c.nii.gz"
+    (results.references / "c.nii").write_bytes(gzip.decompress(first.read_bytes()))
     assert "No picture" not in page_text(results)
 
 

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from graftseg.core.errors import UserError
 from graftseg.core.names import nfc
-from graftseg.core.predictions import PredictedCase, read_manifest
+from graftseg.core.predictions import PredictedCase, extra_files, read_manifest
 from graftseg.core.types import Geometry
-from graftseg.data.grouping import label_maps_by_case, match_labels
+from graftseg.data.grouping import labels_in, match_labels
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, read_case, read_label, scan_stem
 from graftseg.data.slices import Window, gray_window
 from graftseg.data.store import is_store, open_store
@@ -83,10 +83,16 @@ def reported_cases(results: Results, only: Collection[str] | None = None, origin
 
 
 def _reference_files(folder: Path | None, cases: Collection[str]) -> dict[str, Path]:
-    """Return the label maps of cases in a folder. As in an evaluation, ``a_seg.nii.gz`` belongs to the case ``a``."""
+    """Return the label maps of cases in a folder. As in an evaluation, ``a_seg.nii.gz`` belongs to the case ``a``.
+
+    If a second label map of a case was added after the evaluation, return the first by name.
+    """
     if folder is None or not folder.is_dir():
         return {}
-    files = label_maps_by_case(folder)
+    extras, files = extra_files(folder), dict[str, Path]()
+    for path in labels_in(folder):
+        if path.name not in extras:
+            files.setdefault(scan_stem(path), path)
     return {case: files[name] for name, case in match_labels(files, cases).items()}
 
 
