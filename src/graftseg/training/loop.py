@@ -307,7 +307,8 @@ def _start_next_stage(
     if selector is not None:
         selector.reset()
     if predictions is not None:
-        check = predictions.find(at.method, stages[at.stage].settings, stages[index].settings, index)
+        before, settings, *later = (stage.settings for stage in stages[at.stage :])
+        check = predictions.find(at.method, before, settings, index, later)
         stages = stages if check is None else adapted(stages, check)
     stage = stages[index]
     method = stage.build().train()
