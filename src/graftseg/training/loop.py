@@ -286,8 +286,8 @@ def _start_next_stage(
     if selector is not None:
         selector.reset()
     if predictions is not None:
-        before, settings, *later = (stage.settings for stage in stages[at.stage :])
-        check = predictions.find(at.method, before, settings, index, later)
+        current, following, *later = (stage.settings for stage in stages[at.stage :])
+        check = predictions.find(at.method, current, following, index, later)
         stages = stages if check is None else adapted(stages, check)
     stage = stages[index]
     method = stage.build().train()
