@@ -74,8 +74,7 @@ def test_tasks_survive_a_killed_worker_and_equal_local_tasks(
 
 def test_every_restart_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """Repeated warnings are not shown, so every warning has its own number."""
-    from graftseg.core import ray_tasks
-
+    ray_tasks = import_module("graftseg.core.ray_tasks")
     with stderr_format(as_json=True), ray_tasks._quiet():
         for _ in range(2):
             ray_tasks.ray_worker.print_to_stdstream({"lines": ["the task will be retried"]})
