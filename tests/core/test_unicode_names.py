@@ -85,6 +85,8 @@ def test_nnunet(tmp_path: Path, own: str, other: str) -> None:
     (case,), failures = scan_cases(tmp_path / "imagesTr", 2)
     assert (case.name, len(case.images), failures) == (NFC, 2, {})
     assert [*scan_cases(tmp_path / "imagesTr", 3)[1]] == [NFC]
+    (case,), failures = scan_cases(tmp_path / "imagesTr" / f"{own}_0000.nii.gz", 2)
+    assert (case.name, len(case.images), failures) == (NFC, 2, {})
 
 
 @FORMS

@@ -7,6 +7,8 @@ import pytest
 from dicom_fakes import write_series
 from graftseg.core.errors import Code
 from graftseg.core.names import original_name
+from graftseg.core.types import Geometry
+from graftseg.data.scans import write_scan
 from graftseg.data.scans_to_predict import scan_cases
 from user_errors import user_error
 
@@ -137,6 +139,33 @@ def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
         scan_cases(tmp_path / "empty", 1)
     with user_error(Code.CASE_DUPLICATE, "a_0000.nii", "the same"):
         scan_cases(touch(tmp_path, "a.nii"), 2)
+
+
+def write_channels(folder: Path, count: int, *names: str) -> None:
+    """Write volumes with ``count`` channels."""
+    geometry = Geometry((3, 3, 3), ((1.0, 0, 0, 0), (0, 1.0, 0, 0), (0, 0, 1.0, 0), (0, 0, 0, 1.0)))
+    for name in names:
+        write_scan(folder / name, np.zeros((count, 3, 3, 3), np.uint8), geometry)
+
+
+def test_a_single_file_with_all_channels_needs_no_other_file(tmp_path: Path) -> None:
+    write_channels(tmp_path, 2, "a_0000.nii", "a_0001.nii")
+    assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii"]}, [])
+    write_channels(tmp_path, 1, "a_0000.nii")
+    assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii", "a_0001.nii"]}, [])
+
+
+@pytest.mark.parametrize("files", [["a_0001.nii", "b_0001.nii"], ["a_0001.nii", "a_0002.nii"]])
+def test_a_folder_without_the_first_channel(tmp_path: Path, files: list[str]) -> None:
+    write_channels(tmp_path, 1, *files)
+    found, failures = scan_cases(tmp_path, 3)
+    assert not found and [*failures] == sorted({name[0] for name in files})
+    assert failures["a"].code is Code.CHANNELS_MISMATCH and "expected 0000 to 0002" in failures["a"].finding
+    names = [Path(name).stem for name in files]
+    assert list(cases_of(tmp_path, 1)[0]) == names
+    assert [case.name for case in scan_cases(tmp_path, 3, ["a_0003", "b_0003"])[0]] == names
+    write_channels(tmp_path, 3, *files)
+    assert list(cases_of(tmp_path, 3)[0]) == names
 
 
 def test_a_line_break_in_a_name(tmp_path: Path) -> None:

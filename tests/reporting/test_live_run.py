@@ -58,7 +58,7 @@ def test_the_state_has_the_rate_and_the_remaining_time(run: RunFolder) -> None:
     ]
 
 
-def test_skipped_self_training_adds_steps_to_the_last_stage(run: RunFolder) -> None:
+def test_skipped_self_training_is_replaced_by_more_steps(run: RunFolder) -> None:
     now = [0.0]
     live = LiveRun(run, lambda: now[0])
     list(live.new_messages())
@@ -68,7 +68,24 @@ def test_skipped_self_training_adds_steps_to_the_last_stage(run: RunFolder) -> N
     run.log_file.write_text(line(11))
     state = dict(live.new_messages())["state"]
     assert (state["total"], state["steps_per_second"], state["remaining"]) == (15, 5.5, 4 / 5.5)
-    assert state["stages"][-1] == {"method": "bcp", "first": 5, "last": 15}
+    assert state["stages"] == [
+        {"method": "bcp-pretrain", "first": 1, "last": 4},
+        {"method": "bcp-pretrain", "first": 5, "last": 15},
+    ]
+
+
+def test_the_state_has_the_stages_after_all_checks(run: RunFolder) -> None:
+    live = LiveRun(run)
+    extend = TeacherCheck(1, 3, {"a": "no foreground"}, "extend")
+    stop = TeacherCheck(2, 3, {"a": "grew"}, "stop", step=1)
+    write_checked(run.teacher_file, {"checks": [extend.to_json(), stop.to_json()]})
+    state = dict(live.new_messages())["state"]
+    assert [(stage["method"], stage["last"]) for stage in state["stages"]] == [
+        ("bcp-pretrain", 4),
+        ("bcp-pretrain", 6),
+        ("bcp", 7),
+        ("bcp-pretrain", 9),
+    ]
 
 
 def test_a_resumed_run_has_a_shorter_log(run: RunFolder) -> None:

@@ -45,7 +45,7 @@ def test_scans_without_a_class_do_not_count(store: Store, monkeypatch: pytest.Mo
 
     class Scored(CaseScores):
         def __call__(self, method: Method) -> dict[str, float]:
-            return {"dice": math.nan, "dice a": 0.0, "dice b": math.nan} if math.isnan(self._empty) else {}
+            return {"dice": math.nan, "dice a": 0.0, "dice b": math.nan} if self._present_only else {}
 
     monkeypatch.setattr(learning_check, "CaseScores", Scored)
     recipe, device = tiny_recipe(), torch.device("cpu")

@@ -286,7 +286,7 @@ def test_mean_dice_is_that_of_the_masks(seed: int, empty: float) -> None:
     rng = np.random.default_rng(seed)
     masks = rng.random((3, 2, 4, 9)) < rng.choice([0.0, 0.4])
     masks[0, :, 1] = False
-    counts = np.stack([(masks[:, 0] & masks[:, 1]).sum(-1), masks.sum((1, 3))], axis=1)
+    counts = np.stack([(masks[:, 0] & masks[:, 1]).sum(-1), masks[:, 0].sum(-1), masks[:, 1].sum(-1)], axis=1)
     expected = [
         math.fsum(dice(case[0, k], case[1, k]) if case[:, k].any() else empty for case in masks) / 3 for k in range(4)
     ]
@@ -326,7 +326,13 @@ def test_scans_that_cannot_be_scored_are_refused_before_they_are_prepared(
     assert not (tmp_path / "run").exists()
 
 
-def test_two_empty_maps_may_be_left_out() -> None:
-    counts = np.array([[[2, 0, 0], [4, 0, 0]], [[1, 0, 0], [4, 2, 0]]])
-    np.testing.assert_array_equal(mean_dice(counts, empty=1.0), [0.75, 0.5, 1.0])
-    np.testing.assert_array_equal(mean_dice(counts, empty=math.nan), [0.75, 0.0, math.nan])
+def test_scans_without_a_class_may_be_left_out() -> None:
+    """The prediction of a class in a scan without it does not count either."""
+    overlap, predicted, reference = (
+        ([2, 0, 0, 0], [1, 0, 0, 0]),
+        ([3, 0, 0, 5], [2, 1, 0, 0]),
+        ([1, 0, 0, 0], [2, 1, 0, 0]),
+    )
+    counts = np.stack([overlap, predicted, reference], axis=1)
+    np.testing.assert_array_equal(mean_dice(counts, empty=1.0), [0.75, 0.5, 1.0, 0.5])
+    np.testing.assert_array_equal(mean_dice(counts, empty=1.0, present_only=True), [0.75, 0.0, math.nan, math.nan])

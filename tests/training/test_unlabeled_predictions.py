@@ -18,6 +18,7 @@ from graftseg.data.batches import Batches
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import StageSettings
 from graftseg.training import step as stepping
 from graftseg.training import unlabeled_predictions
 from graftseg.training.clock import StageWork
@@ -172,3 +173,23 @@ def test_a_check_that_accepts_is_shown_after_one_that_did_not(
     levels = [record.levelno for record in caplog.records if "graftseg" in record.name]
     assert levels == ([logging.WARNING, logging.WARNING] if is_extended else [logging.INFO])
     assert caplog.messages[-1].endswith(accept.sentence)
+
+
+def test_all_skipped_stages_become_steps_of_the_stage_before(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of the second stage costs 4/3 of a step of the first stage."""
+    skip = TeacherCheck(1, 5, {"a": "no foreground"}, "skip")
+    monkeypatch.setattr(unlabeled_predictions, "check_teacher", lambda *arguments, **options: skip)
+    recipe = tiny.tiny_recipe()
+    first, second = recipe.stages[0], recipe.stages[1].model_copy(update={"check_teacher": True, "steps": 6})
+    batches = Batches(store, recipe.batches, seed=0, device="cpu")
+    method: Any = BrightHalf()
+
+    def added(*later: StageSettings) -> int:
+        predictions = UnlabeledPredictions(recipe, store, batches, RunFolder(tmp_path))
+        check = predictions.find(method, first, second, 1, later)
+        assert check is not None
+        return check.added
+
+    assert (added(), added(second), added(first, second)) == (2, 4, 4)

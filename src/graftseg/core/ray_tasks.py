@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from logging.handlers import BufferingHandler
 from math import ceil
 from pathlib import Path
@@ -54,6 +55,7 @@ STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are 
 SHARED = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
 LogMessage = tuple[str, int, str]  # name of the logger, level and text
+_restarts = count(1)  # of tasks in this process
 
 
 @contextmanager
@@ -98,7 +100,8 @@ def _quiet() -> Iterator[None]:
         text = " ".join(data["lines"])
         logger.info("%s", text)
         if "will be retried" in text:
-            logger.warning("a worker died, and its task starts again")
+            # with the number, because repeated warnings are not shown
+            logger.warning("a worker died, and its task starts again (restart %d)", next(_restarts))
 
     ray_worker.print_to_stdstream = report
     try:

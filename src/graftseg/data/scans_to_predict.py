@@ -17,7 +17,7 @@ from graftseg.data.formats.dicom import is_dicom_case, series_folders, series_of
 from graftseg.data.formats.pictures import SUFFIXES as PICTURES
 from graftseg.data.formats.scan import KEEP_ONE
 from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case, scans_in
-from graftseg.data.scans import READABLE, is_dicom_file, is_dicom_scan, is_scan, scan_stem
+from graftseg.data.scans import READABLE, is_dicom_file, is_dicom_scan, is_scan, read_scan, scan_stem
 from graftseg.data.unsupported_files import unsupported_images_in
 
 logger = logging.getLogger(__name__)
@@ -32,9 +32,11 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     ``scans_below`` describes lists, and folders with several DICOM series in a subfolder.
     The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
     If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading. If
-    the path is a file ``CASE_0000``, the files of its other channels in the same folder belong to it.
+    the path is a file ``CASE_0000`` that does not contain all channels, the files of its other channels in the same
+    folder belong to it.
     The number in ``CASE_0007`` is a part of the case name in two situations: no file name ends in ``_0000``, or the
-    names of the training cases (``trained``) have the same form.
+    names of the training cases (``trained``) have the same form. If no file name ends in ``_0000``, but every number
+    may be a channel and the first file has one channel, the file ``CASE_0000`` of each case is missing.
     """
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
@@ -52,7 +54,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     numbered = [scan for scan in scans if CHANNEL.fullmatch(stems[scan])]
     numbered = [scan for scan in numbered if not _prefixes([stems[scan]]) & trained_prefixes]
     files = group_scans(numbered, problems, is_numbered=True, stem=stems.__getitem__)
-    if all(0 not in by_channel for by_channel in files.values()):
+    if all(0 not in by_channel for by_channel in files.values()) and not _lack_first_channel(files, channels):
         numbered, files = [], {}
     failures = absent | dict(_find_unfit(files, channels))
     others = sorted({*scans} - {*numbered})
@@ -133,14 +135,34 @@ def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
 
 
 def _other_channels(path: Path, channels: int) -> Stems:
-    """Return the files of all other channels next to the file ``CASE_0000``, or nothing if one of them is missing."""
+    """Return the files of all other channels next to the file ``CASE_0000``.
+
+    Return nothing if one of them is missing, or if the file contains all channels.
+    """
     match = CHANNEL.fullmatch(scan_stem(path))
     is_color = channels == 3 and path.name.lower().endswith(PICTURES)  # one picture contains all channels
     if not path.is_file() or match is None or int(match["channel"]) or is_color:
         return {}
     stems = [f"{match['case']}_{channel:04d}" for channel in range(1, channels)]
-    files = {path.with_name(stem + path.name[len(scan_stem(path)) :]): stem for stem in stems}
-    return files if all(map(Path.exists, files)) else {}
+    suffix = nfc(path.name)[len(scan_stem(path)) :]
+    beside = {nfc(entry.name): entry for entry in visible_entries(path.parent)} if stems else {}
+    if any(stem + suffix not in beside for stem in stems) or _channel_count(path, channels) == channels:
+        return {}
+    return {beside[stem + suffix]: stem for stem in stems}
+
+
+def _lack_first_channel(files: Files, channels: int) -> bool:
+    """Return whether files without a channel 0 are channels: all numbers may be, and the first file has one channel."""
+    paths = {path: channel for by_channel in files.values() for channel, path in by_channel.items()}
+    return bool(paths) and max(paths.values()) < channels and _channel_count(next(iter(paths)), channels) == 1
+
+
+def _channel_count(path: Path, channels: int) -> int | None:
+    """Return the number of channels of a file for a network with ``channels`` channels, or None if it is unreadable."""
+    try:
+        return len(read_scan(path, channels).array)
+    except UserError:
+        return None
 
 
 def is_list(path: Path) -> bool:

@@ -58,15 +58,16 @@ def class_dice(
     method: Method,
     cases: Sequence[StoredCase],
     device: torch.device,
-    empty: float | None = None,
+    *,
+    present_only: bool = False,
 ) -> dict[str, float]:
     """Return the mean Dice of every class on prepared scans, by the name of the class.
 
-    ``empty`` is the Dice of two empty maps. If it is NaN, they do not count, and a class in no map is left out.
+    With ``present_only``, each mean is over the scans that contain the class, and a class in no scan is left out.
     """
     precision = effective_precision(recipe.loop.precision, type(method), device)
     with eval_mode(method), uncompiled(), autocast(precision, device):
-        scores = CaseScores(recipe, store, cases, device, empty=empty)(method)
+        scores = CaseScores(recipe, store, cases, device, present_only=present_only)(method)
     del scores["dice"]
     return {name.removeprefix("dice "): value for name, value in scores.items() if not math.isnan(value)}
 
@@ -74,7 +75,7 @@ def class_dice(
 def labeled_dice(recipe: Recipe, store: Store, method: Method, device: torch.device) -> dict[str, float]:
     """Return the mean Dice of every class on the first labeled scans that contain it, by the name of the class."""
     labeled = training_cases(store, recipe.batches).labeled[:MAX_SCANS]
-    return class_dice(recipe, store, method, labeled, device, empty=math.nan)
+    return class_dice(recipe, store, method, labeled, device, present_only=True)
 
 
 def learning_warnings(dice: Mapping[str, float], log: Sequence[Mapping[str, Any]]) -> list[LearningWarning]:

@@ -22,6 +22,7 @@ from graftseg.ops.optimizers import (
     load_optimizer_state,
 )
 from graftseg.recipes.settings import LoopSettings, StageSettings
+from graftseg.training.adapted_stages import adapted_stages
 from graftseg.training.checkpoint import Checkpoint, State, copy_latest, load_latest_of_run, save_checkpoint
 from graftseg.training.clock import StageWork, StepClock, work_of
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
@@ -272,31 +273,9 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None
 
 
 def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
-    """Return the stages after a check of the teacher.
-
-    ``extend`` repeats the stage before the checked stage, with steps taken from the checked stage. ``skip`` replaces
-    the checked stage and all later ones by the stage before it, with the added steps of the check. ``stop`` does the
-    same after the step of the check, without added steps.
-    """
-    before, (checked, *rest) = list(stages[: check.stage]), stages[check.stage :]
-    if check.decision == "continue":
-        return list(stages)
-    first, steps = before[-1], checked.settings.steps
-    schedule = {key: getattr(checked.settings, key) for key in ("optimizer", "carry_optimizer")}
-    if check.decision == "stop":
-        remaining = steps - check.step + sum(stage.settings.steps for stage in rest)
-        last = [_changed(first, steps=remaining, **schedule)] if remaining else []
-        return [*before, _changed(checked, steps=check.step), *last]
-    if check.decision == "skip":
-        total = steps + check.added + sum(stage.settings.steps for stage in rest)
-        return [*before, _changed(first, steps=total, **schedule)]
-    extra = max(1, min(first.settings.steps, steps // 2))
-    extended = _changed(first, steps=extra, carry_optimizer=checked.settings.carry_optimizer)
-    return [*before, extended, _changed(checked, steps=steps - extra), *rest]
-
-
-def _changed(stage: Stage, **settings: Any) -> Stage:
-    return Stage(stage.settings.model_copy(update=settings), stage.build)
+    """Return the stages after a check of the teacher."""
+    changed = adapted_stages([stage.settings for stage in stages], check)
+    return [Stage(settings, stages[index].build) for settings, index in changed]
 
 
 def _start_next_stage(
@@ -307,7 +286,8 @@ def _start_next_stage(
     if selector is not None:
         selector.reset()
     if predictions is not None:
-        check = predictions.find(at.method, stages[at.stage].settings, stages[index].settings, index)
+        current, following, *later = (stage.settings for stage in stages[at.stage :])
+        check = predictions.find(at.method, current, following, index, later)
         stages = stages if check is None else adapted(stages, check)
     stage = stages[index]
     method = stage.build().train()

@@ -188,7 +188,8 @@ class CaseScores:
     Label maps are predicted as in ``predict``, but keep all components and use ``selection.stride`` if set. Prediction
     and reference are compared on the prepared grid. A case is a float16 image ``(C, *space)`` and a uint8 label map
     ``(*space)``. Cases that are not ``resident`` are read from disk for every score. Each of several ranks predicts a
-    part of the cases. ``empty`` is the Dice of two empty maps, by default that of the protocol.
+    part of the cases. With ``present_only``, the mean of a class is over the cases whose reference contains it, and NaN
+    if there are none.
     """
 
     def __init__(
@@ -199,10 +200,11 @@ class CaseScores:
         device: torch.device,
         *,
         resident: bool = True,
-        empty: float | None = None,
+        present_only: bool = False,
     ) -> None:
         self._recipe, self._classes, self._device = recipe, store.classes, device
-        self._empty = (0.0 if recipe.selection.protocol == "paper" else 1.0) if empty is None else empty
+        self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
+        self._present_only = present_only
         self._store, self._cases = store, cases
         self._loaded = [self._read(case) for case in cases] if resident else None
 
@@ -212,21 +214,21 @@ class CaseScores:
         stride = recipe.selection.stride or recipe.inference.stride
         settings = recipe.inference.uncleaned().model_copy(update={"stride": stride})
         predictor = Predictor.for_recipe(recipe, method.segment, classes, device, settings)
-        counts = torch.zeros(len(self._cases), 2, classes - 1, dtype=torch.int64, device=device)
+        counts = torch.zeros(len(self._cases), 3, classes - 1, dtype=torch.int64, device=device)
         for index, case in own_rows(list(enumerate(self._cases))):
             counts[index] = self._overlap(predictor, *(self._loaded[index] if self._loaded else self._read(case)))
         sum_now(counts)
-        by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
+        by_class = mean_dice(counts.cpu().numpy(), empty=self._empty, present_only=self._present_only)
         named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
         return {"dice": float(by_class.mean()), **named}
 
     def _overlap(self, predictor: Predictor, image: Tensor, label: Tensor) -> Tensor:
-        """Return voxel counts ``(2, classes - 1)``: overlap of prediction and reference, and sum of their sizes."""
+        """Return voxel counts ``(3, classes - 1)`` of the overlap, the prediction and the reference."""
         labels = predictor.prepared_maps(image, Grid.identity(tuple(label.shape))).labels
         counts = []
         for value in range(1, len(self._classes)):
             predicted, expected = labels == value, label == value
-            counts.append(torch.stack([(predicted & expected).sum(), predicted.sum() + expected.sum()]))
+            counts.append(torch.stack([(predicted & expected).sum(), predicted.sum(), expected.sum()]))
         return torch.stack(counts, dim=1)
 
     def _read(self, case: StoredCase) -> tuple[Tensor, Tensor]:
@@ -234,14 +236,17 @@ class CaseScores:
         return torch.from_numpy(image).to(self._device), torch.from_numpy(label).to(self._device)
 
 
-def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:
-    """Return mean Dice by foreground class from counts ``(cases, 2, classes - 1)``; two empty maps score ``empty``.
+def mean_dice(counts: npt.NDArray[np.int64], *, empty: float, present_only: bool = False) -> npt.NDArray[np.float64]:
+    """Return mean Dice by foreground class from voxel counts ``(cases, 3, classes - 1)``.
 
-    With ``empty`` NaN, two empty maps do not count.
+    The counts are those of the overlap, the prediction and the reference. Two empty maps score ``empty``. With
+    ``present_only``, cases with an empty reference do not count, and the mean of a class without other cases is NaN.
     """
-    common, total = counts[:, 0].astype(np.float64), counts[:, 1]
+    common, reference = counts[:, 0].astype(np.float64), counts[:, 2]
+    total = counts[:, 1] + reference
     dice = np.where(total > 0, 2 * common / np.maximum(total, 1), empty)
-    mean: npt.NDArray[np.float64] = np.ma.masked_invalid(dice).mean(axis=0).filled(np.nan)
+    counted = np.ma.masked_where(present_only & (reference == 0), dice)
+    mean: npt.NDArray[np.float64] = counted.mean(axis=0).filled(np.nan)
     return mean
 
 

@@ -111,15 +111,22 @@ class UnlabeledPredictions:
         self._cases = training_cases(store, recipe.batches)
         self.checks: list[TeacherCheck] = []
 
-    def find(self, method: Method, before: StageSettings, stage: StageSettings, index: int) -> TeacherCheck | None:
+    def find(
+        self,
+        method: Method,
+        before: StageSettings,
+        stage: StageSettings,
+        index: int,
+        later: Sequence[StageSettings] = (),
+    ) -> TeacherCheck | None:
         """Predict every scan once before stage number ``index``. Return the check if the stage has ``check_teacher``.
 
-        Save the foreground positions and the check, and make the next stage use them. Of several ranks, rank 0 predicts
-        and saves, and the others load.
+        ``later`` are the stages after this stage, which are skipped with it. Save the foreground positions and the
+        check, and make the next stage use them. Of several ranks, rank 0 predicts and saves, and the others load.
         """
         if not self._is_needed(stage, index):
             return None
-        check = self._from_main(partial(self._find, method, before, stage, index))
+        check = self._from_main(partial(self._find, method, before, stage, index, later))
         if not ranks.is_main():
             self.restore(stage, index)
         return check
@@ -133,7 +140,9 @@ class UnlabeledPredictions:
             self.checks.append(TeacherCheck(**facts))
         return None if facts is None else TeacherCheck(**facts)
 
-    def _find(self, method: Method, before: StageSettings, stage: StageSettings, index: int) -> TeacherCheck | None:
+    def _find(
+        self, method: Method, before: StageSettings, stage: StageSettings, index: int, later: Sequence[StageSettings]
+    ) -> TeacherCheck | None:
         located = self._recipe.batches.foreground > 0
         predicted = self._predict(method, before, stage, self._cases.unlabeled, located=located)
         if located:
@@ -146,7 +155,7 @@ class UnlabeledPredictions:
         labeled = labeled_summaries(self._store, self._cases.labeled)
         check = check_teacher(labeled, predicted.summaries, stage=index, may_extend=may_extend)
         if check.decision == "skip":
-            check = replace(check, added=self._added_steps(before, stage))
+            check = replace(check, added=self._added_steps(before, [stage, *later]))
         self._add(check)
         self._apply(check)
         return check
@@ -196,10 +205,11 @@ class UnlabeledPredictions:
         """Return the work of the check of both networks after training."""
         return final_work(self._recipe, self._cases.unlabeled)
 
-    def _added_steps(self, before: StageSettings, skipped: StageSettings) -> int:
-        """Return the steps of the stage ``before`` in the time that a skipped stage needs more than this stage."""
-        cost, skipped_cost = (work_of(one, self._recipe.batches).cost for one in (before, skipped))
-        return max(0, round(skipped.steps * (skipped_cost / cost - 1)))
+    def _added_steps(self, before: StageSettings, skipped: Sequence[StageSettings]) -> int:
+        """Return the steps of the stage ``before`` in the time that all skipped stages need more than this stage."""
+        cost, *costs = (work_of(one, self._recipe.batches).cost for one in (before, *skipped))
+        steps = sum(stage.steps * (other / cost - 1) for stage, other in zip(skipped, costs, strict=True))
+        return max(0, round(steps))
 
     def restore(self, stage: StageSettings, index: int) -> None:
         """Use the saved positions and checks in a resumed stage number ``index``."""

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate
 from os import SEEK_END
@@ -21,11 +21,14 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import parse_json
 from graftseg.core.reading import open_regular
 from graftseg.core.run_folder import RunFolder
+from graftseg.core.teacher_checks import TeacherCheck
 from graftseg.data.slices import to_gray
-from graftseg.recipes.recipe import Recipe, load_recipe
+from graftseg.recipes.recipe import load_recipe
+from graftseg.recipes.settings import StageSettings
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Pixels, encode_png, rgb_table
 from graftseg.reporting.run_files import read_recipe, read_snapshot, read_store, snapshot_names, snapshot_paths
+from graftseg.training.adapted_stages import adapted_stages
 
 MAX_POINTS = 400  # largest number of points of a curve in one message
 POLL_SECONDS = 1.0  # time between two reads of the files of the run
@@ -41,8 +44,7 @@ class LiveRun:
         self._run, self._clock = run, clock
         self._file, self._offset, self._step, self._snapshot = 0, 0, 0, 0
         self._times: deque[tuple[float, int]] = deque()
-        self._stages = stages_of(load_recipe(run.recipe_file))
-        self._total = self._stages[-1]["last"]
+        self._stages = load_recipe(run.recipe_file).stages
 
     @property
     def is_running(self) -> bool:
@@ -83,17 +85,19 @@ class LiveRun:
             self._times.popleft()
         then, first = self._times[0]
         rate = (self._step - first) / (now - then) if now > then and self._step > first else None
-        total = self._total + sum(check.added for check in self._run.teacher_checks())
+        stages = trained_stages(self._stages, self._run.teacher_checks())
+        total = stages[-1]["last"]
         left = (total - self._step) / rate if rate else None
-        stages = [*self._stages[:-1], self._stages[-1] | {"last": total}]
         progress = {"status": self._run.status, "step": self._step, "total": total}
         return progress | {"steps_per_second": rate, "remaining": left, "stages": stages}
 
 
-def stages_of(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return the method, the first and the last step of each stage."""
-    stages = zip(recipe.stages, accumulate(stage.steps for stage in recipe.stages), strict=True)
-    return [{"method": each.method, "first": end - each.steps + 1, "last": end} for each, end in stages]
+def trained_stages(stages: Sequence[StageSettings], checks: Iterable[TeacherCheck]) -> list[dict[str, Any]]:
+    """Return the method, the first and the last step of each stage of a recipe, as changed by checks of the teacher."""
+    for check in checks:
+        stages = [stage for stage, _ in adapted_stages(stages, check)]
+    ends = zip(stages, accumulate(stage.steps for stage in stages), strict=True)
+    return [{"method": stage.method, "first": end - stage.steps + 1, "last": end} for stage, end in ends]
 
 
 def curves_of(lines: list[dict[str, Any]]) -> dict[str, list[Point]]:
