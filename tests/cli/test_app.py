@@ -88,7 +88,7 @@ def test_volumes(dimensions: int, tmp_path: Path) -> None:
     recipe.write_text(yaml.safe_dump(tree))
     api.train(recipe, scans, tmp_path / "run")
     predicted = api.predict(tmp_path / "run", scans / "imagesTs")
-    assert [case.name for case in predicted.cases] == ["test_000", "test_001"]
+    assert [case.case for case in predicted.cases] == ["test_000", "test_001"]
     assert nibabel.load(predicted.folder / "test_000.nii.gz").shape == (16, 16, 16)
 
 

@@ -133,7 +133,7 @@ def test_prepare_and_predict(many: Path, tmp_path: Path) -> None:
     with killing(lambda: len(list(there.glob("*.nii.gz"))) > 20) as killed:
         predicted = api.predict(run, scans, there, device="cpu", on="ray")
     assert killed and predicted.unfound == expected.unfound
-    assert [case.name for case in predicted.cases] == [case.name for case in expected.cases]
+    assert [case.case for case in predicted.cases] == [case.case for case in expected.cases]
     manifest = read_manifest(there, "")
     assert manifest is not None and manifest.is_complete and len(manifest.cases) == 396
     timed = ("manifest.json", "cases.jsonl")  # they contain seconds

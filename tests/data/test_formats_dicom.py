@@ -390,7 +390,7 @@ def test_a_prediction_has_the_grid_of_its_series(tmp_path: Path) -> None:
     packed = zipped(folder, tmp_path / "packed.zip")
     for path, name in ((folder, "series"), (packed, "packed")):
         (case,) = api.predict(tmp_path / "run", path, tmp_path / "out", device="cpu").cases
-        assert case.name == name
+        assert case.case == name
         label = read_label(tmp_path / "out" / f"{name}.nii.gz")
         np.testing.assert_allclose(label.geometry.matrix, read_geometry(folder).matrix, atol=1e-5)
     texts = [path.read_bytes().decode("latin-1") for path in (tmp_path / "out").iterdir()]

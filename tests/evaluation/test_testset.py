@@ -79,7 +79,7 @@ def test_a_store_and_its_scans_give_the_same_label_maps(
     monkeypatch.setattr(Predictor, "maps", bright)
     from_scans = api.predict(turned_run, turned / "imagesTs", tmp_path / "scans", device="cpu")
     from_store = api.predict(turned_run, turned_store.path, tmp_path / "store", device="cpu")
-    assert [case.name for case in from_store.cases] == [case.name for case in from_scans.cases] == ["Ts0", "Ts1"]
+    assert [case.case for case in from_store.cases] == [case.case for case in from_scans.cases] == ["Ts0", "Ts1"]
     for name in ("Ts0.nii.gz", "Ts1.nii.gz"):
         one, two = (read_label(tmp_path / folder / name) for folder in ("scans", "store"))
         np.testing.assert_array_equal(one.array, two.array)

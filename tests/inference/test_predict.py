@@ -98,7 +98,7 @@ def test_scans_with_other_channels_fail_and_do_not_stop_the_others(run: Path, im
     write_scan(images / "two.nii.gz", np.zeros((2, 16, 16, 4), np.float32), Geometry((16, 16, 4), affine))
     shutil.copy(images / "test_000_0000.nii.gz", images / "test_000_0001.nii.gz")
     predicted = api.predict(run, images, out, device="cpu")
-    assert [case.name for case in predicted.cases] == ["test_001"]
+    assert [case.case for case in predicted.cases] == ["test_001"]
     surplus, two = predicted.failures
     assert "test_000_0000.nii.gz" in surplus.where and "2 channels" in surplus.finding
     assert (two.code, "two.nii.gz" in two.where) == (Code.CHANNELS_MISMATCH, True)
@@ -114,7 +114,7 @@ def test_pipes_and_links_to_proc_fail_and_do_not_stop_the_others(run: Path, imag
         (images / name).symlink_to("/proc/kmsg")
     for _ in range(2):
         predicted = api.predict(run, images, out, device="cpu")
-        assert [case.name for case in predicted.cases] == ["test_000", "test_001"]
+        assert [case.case for case in predicted.cases] == ["test_000", "test_001"]
         failures = [(Path(error.where).name[0], error.code) for error in predicted.failures]
         refused = {"a": Code.READ_FAILED, "b": Code.READ_FAILED} | dict.fromkeys("cdefg", Code.SCAN_DAMAGED)
         assert sorted(failures) == sorted(refused.items())
@@ -126,9 +126,9 @@ def test_a_long_name_fails_only_if_its_files_need_longer_names(run: Path, images
     (images / "test_000_0000.nii.gz").rename(images / f"{name}.nii.gz")
     for _ in range(2):
         predicted = api.predict(run, images, out, device="cpu")
-        assert [case.name for case in predicted.cases] == ["test_001", name] and not predicted.failures
+        assert [case.case for case in predicted.cases] == ["test_001", name] and not predicted.failures
         predicted = api.predict(run, images, out, device="cpu", probabilities=True)
-        assert [case.name for case in predicted.cases] == ["test_001"]
+        assert [case.case for case in predicted.cases] == ["test_001"]
         assert [(error.code, name in error.where) for error in predicted.failures] == [(Code.CASE_NAME, True)]
         assert not (out / f"{name}.nii.gz").exists()
 

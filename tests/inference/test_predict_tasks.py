@@ -75,7 +75,7 @@ def test_tasks_equal_a_local_prediction_and_do_not_list_the_scans(
         out = tmp_path / f"tasks-{name}"
         predicted = predicted_by(PicklingExecutor(forbid_listing), run, scans, out)
         monkeypatch.undo()
-        assert [case.name for case in predicted.cases] == [case.name for case in local.cases] != []
+        assert [case.case for case in predicted.cases] == [case.case for case in local.cases] != []
         for case in local.cases:
             assert (out / case.output).read_bytes() == (local.folder / case.output).read_bytes()
         assert predicted_by(PicklingExecutor(), run, scans, out).skipped == len(local.cases)
@@ -84,7 +84,7 @@ def test_tasks_equal_a_local_prediction_and_do_not_list_the_scans(
 def test_a_scan_that_a_worker_does_not_see_is_a_failure(run: RunFolder, images: Path, tmp_path: Path) -> None:
     scan, out = images / "test_000_0000.nii.gz", tmp_path / "out"
     predicted = predicted_by(PicklingExecutor(scan.unlink), run, images, out)
-    assert [case.name for case in predicted.cases] == ["test_001"]
+    assert [case.case for case in predicted.cases] == ["test_001"]
     (failure,) = predicted.failures
     assert (failure.code, failure.where) == (Code.READ_FAILED, str(scan))
     manifest = read_manifest(out, "")

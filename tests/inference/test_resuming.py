@@ -47,7 +47,7 @@ def predict(run: Path, images: Path, out: Path, **options: Any) -> Predicted:
 def listed(out: Path) -> list[str]:
     manifest = read_manifest(out, "")
     assert manifest is not None
-    return sorted(case.name for case in manifest.cases)
+    return sorted(case.case for case in manifest.cases)
 
 
 def lines(journal: Path) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def test_any_error_of_a_scan_is_listed(run: Path, images: Path, out: Path, monke
     predicted = predict(run, images, out)
     (failure,) = predicted.failures
     assert "ZeroDivisionError: unexpected" in failure.finding and "test_000_0000.nii.gz" in failure.where
-    assert [case.name for case in predicted.cases] == ["test_001"]
+    assert [case.case for case in predicted.cases] == ["test_001"]
     failed, done = lines(out / "cases.jsonl")
     assert (failed, done["case"]) == ({"case": "test_000", "failure": str(failure)}, "test_001")
     monkeypatch.undo()
@@ -132,7 +132,7 @@ def test_any_error_of_a_scan_is_listed(run: Path, images: Path, out: Path, monke
 def test_shards_fill_one_folder(run: Path, images: Path, out: Path) -> None:
     for number in range(5):
         shutil.copy(images / "test_000_0000.nii.gz", images / f"more{number}_0000.nii.gz")
-    parts = [{case.name for case in predict(run, images, out, shard=f"{number}/3").cases} for number in (1, 2, 3)]
+    parts = [{case.case for case in predict(run, images, out, shard=f"{number}/3").cases} for number in (1, 2, 3)]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 7
     assert listed(out) == sorted(set.union(*parts))
     assert predict(run, images, out).skipped == 7

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import parse_json, read_json, write_checked, write_errors, write_text
@@ -26,7 +26,7 @@ FORMAT = {"format": "graftseg predictions", "version": 1}
 class PredictedCase:
     """A predicted case and its files."""
 
-    name: Annotated[str, Field(alias="case")]  # ``case`` in the files
+    case: str
     images: tuple[str, ...]
     output: str  # name of the label map
     seconds: float
@@ -90,7 +90,7 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Write the manifest."""
-        write_checked(folder / MANIFEST, FORMAT | _MANIFEST.dump_python(self, mode="json", by_alias=True))
+        write_checked(folder / MANIFEST, FORMAT | _MANIFEST.dump_python(self, mode="json"))
 
 
 _MANIFEST = TypeAdapter(Manifest)
@@ -117,7 +117,7 @@ def precisions_of(folders: Sequence[Path], cases: Iterable[str]) -> list[str] | 
     names = {nfc(case) for case in cases}
     manifests = [find_manifest(folder) for folder in folders]
     predicted = [[] if manifest is None else manifest.cases for manifest in manifests]
-    found = [" and ".join(sorted({case.precision for case in each if nfc(case.name) in names})) for each in predicted]
+    found = [" and ".join(sorted({case.precision for case in each if nfc(case.case) in names})) for each in predicted]
     return found if all(found) and len(set(found)) > 1 else None
 
 
@@ -125,9 +125,9 @@ def _with_journals(folder: Path, manifest: Manifest) -> Manifest:
     """Add cases from the journals, if their files are unfinished in the manifest. The result stays incomplete."""
     unfinished = set(manifest.unfinished)
     journaled = (case for journal in sorted(folder.glob(JOURNALS)) for case in _cases_in(journal))
-    added = {case.name: case for case in journaled if unfinished.issuperset(case.files)}
+    added = {case.case: case for case in journaled if unfinished.issuperset(case.files)}
     added = {name: case for name, case in added.items() if (folder / case.output).is_file()}
-    earlier = [case for case in manifest.cases if case.name not in added]
+    earlier = [case for case in manifest.cases if case.case not in added]
     return replace(manifest, cases=(*earlier, *added.values()))
 
 
@@ -149,12 +149,12 @@ def journal_name(shard: str | None) -> str:
 
 def write_journal(path: Path, cases: Iterable[PredictedCase]) -> None:
     """Start a journal with the cases of earlier predictions."""
-    write_text(path, "".join(_line(_CASE.dump_python(case, mode="json", by_alias=True)) for case in cases))
+    write_text(path, "".join(_line(_CASE.dump_python(case, mode="json")) for case in cases))
 
 
 def append_to_journal(path: Path, entry: PredictedCase | dict[str, str]) -> None:
     """Add a case, or a failure with its reason, in a single write, so that concurrent readers see complete lines."""
-    content = _line(entry if isinstance(entry, dict) else _CASE.dump_python(entry, mode="json", by_alias=True)).encode()
+    content = _line(entry if isinstance(entry, dict) else _CASE.dump_python(entry, mode="json")).encode()
     with write_errors(path, len(content)):
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
         try:

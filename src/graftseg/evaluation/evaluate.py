@@ -236,7 +236,7 @@ def find_cached_scores(
     if (description.get("references"), description.get("protocol")) != (str(references.resolve()), protocol):
         return None
     if test_store is not None:
-        predicted = {case.name: case.sha256 for case in manifest.cases}
+        predicted = {case.case: case.sha256 for case in manifest.cases}
         same_scans = all(predicted.get(case.name) == case.sha256[case.image] for case in test_store.of("test"))
         if not same_scans or description.get(TESTED_ON) != test_store.test_identity:
             return None

@@ -64,7 +64,7 @@ def references_in(
 def predicted_images(folder: Path) -> dict[str, Path]:
     """Return one image file of each case from the manifest of a folder of label maps. Ignore an invalid manifest."""
     manifest = find_manifest(folder)
-    return {case.name: folder / case.images[0] for case in (manifest.cases if manifest else ()) if case.images}
+    return {case.case: folder / case.images[0] for case in (manifest.cases if manifest else ()) if case.images}
 
 
 def stored_reference(store: Store, case: StoredCase, remedy: str = ORIGINAL_LABELS) -> Reference:

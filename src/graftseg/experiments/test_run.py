@@ -146,7 +146,7 @@ def _score(
     predicted: Mapping[Path, Predicted], scans: EvaluationScans, *, allow_missing: bool
 ) -> dict[Path, Evaluation]:
     """Score only the label maps in ``predicted``. The folders may also contain label maps of other scans."""
-    names = {case.name for prediction in predicted.values() for case in prediction.cases}
+    names = {case.case for prediction in predicted.values() for case in prediction.cases}
     folders = [prediction.folder for prediction in predicted.values()]
     targets = {folder: folder / "metrics.csv" for folder in folders}
     scores = score_folders(targets, scans.labels, allow_missing=allow_missing, only=names)

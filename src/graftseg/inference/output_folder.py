@@ -118,8 +118,8 @@ class OutputFolder:
         if _same_settings(earlier.inference, manifest.inference):
             outdated -= self.file_names
         # if the name of a case has another Unicode form now, its files have new names
-        repeated = same_names((case.name for case in earlier.cases), self.case_names)
-        earlier_files = {file for case in earlier.cases if case.name in repeated for file in case.files}
+        repeated = same_names((case.case for case in earlier.cases), self.case_names)
+        earlier_files = {file for case in earlier.cases if case.case in repeated for file in case.files}
         return outdated | (earlier_files - self.file_names)
 
     def end(
@@ -134,15 +134,15 @@ class OutputFolder:
             if self.settings.shard is not None:
                 # other shards may have changed the manifest
                 manifest = read_manifest(self.path, self.settings.remedy) or manifest
-            replaced = same_names((case.name for case in manifest.cases), [*failures, *(case.name for case in done)])
-            kept = [case for case in manifest.cases if case.name not in replaced]
+            replaced = same_names((case.case for case in manifest.cases), [*failures, *(case.case for case in done)])
+            kept = [case for case in manifest.cases if case.case not in replaced]
             removed = _possible_files(failures, kept) & manifest.outputs
             for name in removed:
                 (self.path / name).unlink(missing_ok=True)
             finished = removed | {name for case in done for name in case.files}
             replace(
                 manifest,
-                cases=tuple(sorted((*kept, *done), key=lambda case: case.name)),
+                cases=tuple(sorted((*kept, *done), key=lambda case: case.case)),
                 failures={**manifest.failures, **{name: str(error) for name, error in failures.items()}},
                 unfinished=tuple(name for name in manifest.unfinished if name not in finished),
                 ended=now(),
@@ -156,8 +156,8 @@ class OutputFolder:
             for journal in self.path.glob(JOURNALS):
                 journal.unlink()
         else:
-            names = same_names((case.name for case in cases), self.case_names)
-            cases = tuple(case for case in cases if case.name in names)
+            names = same_names((case.case for case in cases), self.case_names)
+            cases = tuple(case for case in cases if case.case in names)
         write_journal(self.journal, cases)
 
     def count_others(self) -> int:
@@ -183,9 +183,9 @@ class OutputFolder:
 
         A resumed prediction also keeps earlier label maps of its own cases, and later replaces those that are outdated.
         """
-        repeated = same_names((case.name for case in earlier.cases), self.case_names)
+        repeated = same_names((case.case for case in earlier.cases), self.case_names)
         present = [case for case in earlier.cases if (self.path / case.output).is_file()]
-        cases = [case for case in present if case.name not in repeated]
+        cases = [case for case in present if case.case not in repeated]
         has_same_settings = _same_settings(earlier.inference, manifest.inference)
         if cases and not has_same_settings:
             finding = f"contains {len(cases)} label maps of other cases, made with different inference settings"
@@ -194,7 +194,7 @@ class OutputFolder:
             cases += [
                 case
                 for case in present
-                if case.name in repeated and case.key and case.files == names_of(case.name, self.settings.extras).all
+                if case.case in repeated and case.key and case.files == names_of(case.case, self.settings.extras).all
             ]
         files = {file for case in cases for file in case.files}
         of_other_shards = () if self.settings.shard is None else earlier.unfinished

@@ -131,7 +131,7 @@ class PlannedPrediction:
 
             # if the cases are predicted elsewhere, it is not known in time which ones are skipped
             remove_scores(*(failures if is_resumed and predict_cases is None else target.case_names))
-            earlier = {nfc(case.name): case for case in manifest.cases} if is_resumed else {}
+            earlier = {nfc(case.case): case for case in manifest.cases} if is_resumed else {}
             for name, error in failures.items():
                 self._note_failure(name, error)
             try:

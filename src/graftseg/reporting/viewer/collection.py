@@ -132,7 +132,7 @@ def _tested_cases(predictions: Path, classes: tuple[str, ...]) -> list[ViewedCas
         return []
     results = read_results(predictions)
     references = _references(results, manifest.cases, predictions, classes)
-    return [_of_prediction(predictions, each, references.get(each.name), results) for each in manifest.cases]
+    return [_of_prediction(predictions, each, references.get(each.case), results) for each in manifest.cases]
 
 
 def _references(
@@ -141,7 +141,7 @@ def _references(
     """Return the functions that read the reference label maps. Without scores, the references are unknown."""
     if results is None or results.references is None or not results.references.exists():
         return {}
-    images = {predicted.name: folder / predicted.images[0] for predicted in cases if predicted.images}
+    images = {predicted.case: folder / predicted.images[0] for predicted in cases if predicted.images}
     references = references_in(results.references, images.keys(), images, dict(enumerate(classes)))
     return {case: reference.read for case, reference in references.items()}
 
@@ -153,13 +153,13 @@ def _of_prediction(
     maps["prediction"] = partial(read_label, folder / predicted.output)
     if predicted.uncertainty is not None:
         maps["uncertainty"] = partial(_read_levels, folder / predicted.uncertainty)
-    case = ViewedCase(predicted.name, "test", partial(_predicted_image, folder, predicted), maps)
+    case = ViewedCase(predicted.case, "test", partial(_predicted_image, folder, predicted), maps)
     case = replace(case, uncertainty=predicted.mean_uncertainty)
     if results is None:
         return case
-    rows = (row for row in results.evaluation.rows if row.case == predicted.name)
+    rows = (row for row in results.evaluation.rows if row.case == predicted.case)
     scores = tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows)
-    return replace(case, dice=case_dice(results.evaluation).get(predicted.name), scores=scores)
+    return replace(case, dice=case_dice(results.evaluation).get(predicted.case), scores=scores)
 
 
 def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:
@@ -167,11 +167,11 @@ def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:
     images = [folder / path for path in predicted.images]
     if not images or not all(path.exists() for path in images):
         finding = "the scan has been moved or deleted"
-        raise UserError(Code.FILE_MISSING, predicted.name, finding, "put it back or predict again")
+        raise UserError(Code.FILE_MISSING, predicted.case, finding, "put it back or predict again")
     if predicted.sha256 is None:
         return read_case(images, VOLUMES_ARE_CHANNELS)
     store = open_store(images[0].parents[1])
-    return stored_image(store, next(case for case in store.cases if case.name == predicted.name))
+    return stored_image(store, next(case for case in store.cases if case.name == predicted.case))
 
 
 def _read_levels(path: Path) -> Scan:
