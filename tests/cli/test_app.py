@@ -252,6 +252,11 @@ def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, t
     }
 
 
+def test_an_unknown_choice_is_an_option_error(cli: CommandLine) -> None:
+    told = cli.fails("rank", "RUN", "--by", "size", code=Code.OPTION_INVALID)
+    assert "Invalid value for '--by': 'size' is not one of" in told
+
+
 def test_mistakes_get_one_sentence_and_leave_nothing(
     cli: CommandLine, scans: Path, store: Store, trained: Path, tmp_path: Path
 ) -> None:

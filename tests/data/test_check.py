@@ -130,6 +130,13 @@ def test_label_values_without_a_class(root: Path) -> None:
     ]
 
 
+def test_test_labels_need_no_value_without_a_class(root: Path) -> None:
+    put(root, "labelsTr/l1", label(1, 2, 7))
+    put(root, "imagesTs/t", image(20))
+    put(root, "labelsTs/t", label(1, 2))
+    assert only(root).what == "the label value 7 has no class"
+
+
 def test_a_class_without_voxels(root: Path) -> None:
     for number in range(3):
         put(root, f"labelsTr/l{number}", label(1))

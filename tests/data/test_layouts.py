@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dicom_fakes import write_slice
 from graftseg.core.errors import Code, UserError
 from graftseg.data.batches import BatchSettings, training_cases
-from graftseg.data.dataset import Dataset
+from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.grouping import scans_in
 from graftseg.data.layouts import read_layout
 from graftseg.data.store import Store
@@ -87,6 +87,7 @@ def test_class_names_by_name_or_by_value(tmp_path: Path, labels: dict[str, Any])
 
 def test_hidden_files_are_skipped_and_other_files_reported(tmp_path: Path) -> None:
     touch(msd(tmp_path), "imagesTr/._a_01.nii.gz", "labelsTr/.DS_Store", "imagesTr/notes.txt")
+    touch(tmp_path, "imagesTr/Thumbs.db", "labelsTr/desktop.ini")
     dataset = read_layout(tmp_path)
     assert names(dataset) == [("a_01", "labeled")]
     assert dataset.ignored == ("imagesTr/notes.txt",)
@@ -198,6 +199,22 @@ def test_several_named_channels_need_numbers(tmp_path: Path) -> None:
     describe(msd(tmp_path), channel_names={"0": "T1", "1": "T2"})
     with user_error(Code.CASE_NAME, "a_01.nii.gz", "has no channel number"):
         read_layout(tmp_path)
+
+
+@pytest.mark.parametrize(("ending", "is_numbered"), [("", False), ("_0000", True)])
+def test_a_color_picture_contains_three_named_channels(tmp_path: Path, ending: str, is_numbered: bool) -> None:
+    touch(tmp_path, f"imagesTr/a{ending}.png", "labelsTr/a.png", f"imagesUn/b{ending}.tif")
+    dataset = read_layout(describe(tmp_path, channel_names={"0": "R", "1": "G", "2": "B"}))
+    assert names(dataset) == [("a", "labeled"), ("b", "unlabeled")]
+    assert (dataset.layout == "nnunet") is is_numbered
+    assert dataset.problems == ()
+    assert dataset.reader == ScanFiles(3)
+
+
+def test_three_pictures_may_be_three_named_channels(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"imagesTr/a_000{channel}.png" for channel in range(3)), "labelsTr/a.png")
+    dataset = read_layout(describe(tmp_path, channel_names={"0": "T1", "1": "T2", "2": "FLAIR"}))
+    assert [len(case.images) for case in dataset.cases] == [3] and dataset.problems == ()
 
 
 def test_missing_listed_files(tmp_path: Path) -> None:

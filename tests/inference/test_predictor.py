@@ -158,6 +158,16 @@ def test_windows_do_not_matter_for_a_voxelwise_network(
     torch.testing.assert_close(assembled(softmax, image, patch, chosen), expected, atol=1e-6, rtol=0)
 
 
+def test_an_image_much_smaller_than_a_window() -> None:
+    """Slabs have eight planes, so some lie completely in the padding."""
+    for shape, patch in (((20, 5), (48, 8)), ((3, 4), (40, 4)), ((21, 5, 6), (64, 8, 8))):
+        for size in range(1, shape[0] + 1):
+            image = torch.randn(2, size, *shape[1:], generator=torch.Generator().manual_seed(size))
+            labels = predict(image, same_grid((size, *shape[1:])), patch)
+            assert torch.allclose(assembled(softmax, image, patch, UNIFORM), image.softmax(dim=0), atol=1e-6)
+            assert np.array_equal(labels, image.argmax(dim=0).numpy()), (size, patch)
+
+
 def test_a_constant_network_gives_a_constant_map() -> None:
     def constant(windows: Tensor) -> Tensor:
         return torch.full((len(windows), 2, *windows.shape[2:]), 0.5)

@@ -66,6 +66,16 @@ def test_resume_gives_the_same_weights(trained: Path, store: Store, tmp_path: Pa
     assert run.weights_file.read_bytes() == (trained / "model.safetensors").read_bytes()
 
 
+def test_a_changed_version_gives_a_warning(
+    trained: Path, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = stopped(trained, tmp_path / "run")
+    versions = run.manifest()["versions"]
+    run.update_manifest({"versions": versions | {"torch": "2.0"}})
+    api.train(tiny_recipe(), store.path, run.path, resume=True, device="cpu")
+    assert caplog.messages[0] == f"{run.path}: torch was 2.0 and is now {versions['torch']}"
+
+
 def test_info_shows_the_progress_and_the_command_to_resume(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
     assert not {"planned_steps", "resume_command"} & api.info(trained).keys(), "a finished run is not resumed"
     run = stopped(trained, tmp_path / "my run")

@@ -153,7 +153,7 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
         return UserError(Code.INTERRUPTED, verb, str(error), error.remedy), 128 + error.signal
     if isinstance(error, UsageError):
         path = getattr(getattr(error, "ctx", None), "command_path", "graftseg")
-        finding = " ".join(error.format_message().split()).rstrip(".")
+        finding = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
         where = path.removeprefix("graftseg ")
         return UserError(Code.OPTION_INVALID, where, finding, f"see {path} --help"), error.exit_code
     if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):

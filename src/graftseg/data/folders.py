@@ -5,12 +5,14 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 
+HIDDEN_ON_WINDOWS = ("thumbs.db", "desktop.ini")
+
 
 def visible_entries(folder: Path) -> list[Path]:
-    """Return the entries of a folder, sorted by name and without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
+    """Return the entries of a folder, sorted by name and without hidden files (``._case.nii.gz``, ``Thumbs.db``)."""
     refuse_broken_link(folder)
     entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in entries if not path.name.startswith("."))
+    return sorted(path for path in entries if not _is_hidden(path))
 
 
 def refuse_broken_link(path: Path) -> None:
@@ -30,3 +32,8 @@ def require_folder(path: Path, remedy: str) -> None:
 def with_children(folder: Path) -> list[Path]:
     """Return a folder and its direct subfolders."""
     return [folder, *(path for path in visible_entries(folder) if path.is_dir())]
+
+
+def _is_hidden(path: Path) -> bool:
+    """Return whether a file manager hides a file because of its name."""
+    return path.name.startswith(".") or path.name.lower() in HIDDEN_ON_WINDOWS

@@ -15,6 +15,7 @@ from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.dataset_json import DatasetJson, case_and_label_names
 from graftseg.data.folders import require_folder, visible_entries
 from graftseg.data.formats.dicom_labels import common_classes
+from graftseg.data.formats.pictures import SUFFIXES as PICTURES
 from graftseg.data.formats.pictures import are_gray
 from graftseg.data.scans import (
     READABLE,
@@ -124,7 +125,7 @@ def _image_folders(folder: Path) -> Dataset | None:
 
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     """Return whether image names end in channel numbers. Numbers in label names are not channel numbers."""
-    if description.has_channel_files:
+    if description.has_channel_files and not _are_color_pictures(places, description):
         return True
     _, labels, _ = places[0]
     folders = [images for images, _, split in places if split != "test"]
@@ -137,6 +138,15 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     cases, unnumbered = {*numbered.values()}, len(stems) - len(numbered)
     # the majority decides: a few names with another form are mistakes
     return not unnumbered or (len(cases) >= unnumbered and not labeled.isdisjoint(cases - stems))
+
+
+def _are_color_pictures(places: Places, description: DatasetJson) -> bool:
+    """Return whether each picture contains the three named channels, as in nnU-Net's data sets of RGB pictures."""
+    scans = [path for images, _, _ in places for path in grouping.scans_in(images)]
+    if description.named_channels != 3 or not all(path.name.lower().endswith(PICTURES) for path in scans):
+        return False
+    numbers = (match["channel"] for path in scans if (match := grouping.CHANNEL.fullmatch(scan_stem(path))))
+    return all(int(number) == 0 for number in numbers)
 
 
 def _label_names(labels: Path | None) -> set[str]:
@@ -152,7 +162,8 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
     scans = {images: grouping.scans_in(images) for images, _, _ in places}
     for images, paths in scans.items():
         grouping.refuse_loose_slices(images, paths, label_names)
-    channels = description.named_channels if is_numbered else 1
+    is_one_file = not is_numbered or _are_color_pictures(places, description)
+    channels = 1 if is_one_file else description.named_channels
     if channels is None:
         channels = grouping.channel_count_of(path for paths in scans.values() for path in paths)
     grouped = {

@@ -91,7 +91,8 @@ def probability_slabs(
     axes = [window_starts(*axis) for axis in zip(shape, patch, stride, strict=True)]
     windows = Windows(axes, patch, tuple(shape[1:]), _weights(shape, patch, settings))
     for begin, slab in _rolling_average(forward, windows, count):
-        first, last = max(left[0] - begin, 0), left[0] + image.shape[1] - begin
+        # a slab may lie completely in the padding after the image, where its end would be negative
+        first, last = max(left[0] - begin, 0), max(left[0] + image.shape[1] - begin, 0)
         if (inside := slab[crop][:, first:last]).shape[1]:
             yield begin + first - left[0], inside
 

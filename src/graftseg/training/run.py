@@ -331,9 +331,10 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
 def _write_manifest(run: RunFolder, facts: dict[str, Any]) -> None:
     """Write the manifest; warn if device or versions changed since the run started."""
     before = run.training_manifest() if run.exists else facts
-    for key in ("device", "versions"):
-        if before[key] != facts[key]:
-            logger.warning("%s: %s was %s and is now %s", run.path, key, before[key], facts[key])
+    current = {"device": facts["device"], **facts["versions"]}
+    for name, old in {"device": before["device"], **before["versions"]}.items():
+        if current.get(name) != old:
+            logger.warning("%s: %s was %s and is now %s", run.path, name, old, current.get(name, "unknown"))
     was, now = before.get("precision"), facts["precision"]
     if not isinstance(was, list) or len(was) != len(now):
         # early versions did not record the precision

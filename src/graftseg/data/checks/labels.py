@@ -99,6 +99,8 @@ def tested_label_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[
             yield from _untrained_values(case, trained)
     if _mask_instead_of_one(summaries.cases):
         trained = trained - {MASK_VALUE} | {1}
+    if dataset.classes:  # other values are already reported
+        trained &= dataset.classes.keys()
     if len(labeled_tests) == sum(case.label is not None for case in dataset.of("test")):
         for value in sorted(trained.difference({0}, *(case.label_counts for case in labeled_tests))):
             what = f"no test label contains {dataset.classes.get(value, f'class {value}')} (value {value})"
