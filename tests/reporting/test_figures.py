@@ -24,7 +24,7 @@ from graftseg.networks.encoder_decoder import EncoderDecoder
 from graftseg.recipes.recipe import parse_recipe
 from graftseg.reporting.figures import density, masks, methods
 from graftseg.reporting.figures.density import panel_of, principal_component
-from graftseg.reporting.figures.dice_over_time import read_scores
+from graftseg.reporting.figures.dice_over_time import Scores, _draw_panel, read_scores
 from graftseg.reporting.figures.drawing import canvas, run_names, shortened
 from graftseg.reporting.figures.features import RunFeatures, feature_network, features_at, sample_features
 from graftseg.reporting.figures.figure import FigureName
@@ -251,10 +251,20 @@ def test_hidden_labels_must_exist(store: Store, tmp_path: Path) -> None:
 def test_dice_over_time_shows_the_scores_of_the_log(tested: Path, tmp_path: Path) -> None:
     scores = read_scores(RunFolder(tested / "bcp"))
     assert scores.steps == (4, 8, 9)
-    (row,) = api.figure("dice-over-time", tested / "bcp", out=tmp_path / "d.svg").rows
-    gap = 100 * (scores.labeled[-1] - scores.unlabeled[-1])
-    assert row[:4] == ("bcp", "9", f"{100 * scores.labeled[-1]:.1f}", f"{100 * scores.unlabeled[-1]:.1f}")
-    assert row[4] == f"{gap:.1f}".replace("-", "−")
+    rows = api.figure("dice-over-time", tested / "bcp", tested / "other", out=tmp_path / "d.svg").rows
+    assert [row[:2] for row in rows] == [(name, str(step)) for name in ("bcp", "other") for step in scores.steps]
+    for row, labeled, unlabeled in zip(rows[:3], scores.labeled, scores.unlabeled, strict=True):
+        gap = f"{100 * (labeled - unlabeled):.1f}".replace("-", "−")
+        assert row[2:] == (f"{100 * labeled:.1f}", f"{100 * unlabeled:.1f}", gap)
+
+
+def test_a_single_score_is_drawn_as_a_point() -> None:
+    from matplotlib.figure import Figure
+
+    for steps, marker in (((5,), "o"), ((5, 9), "")):
+        axes = Figure().subplots()
+        _draw_panel(axes, "run", Scores(steps, (0.9,) * len(steps), (0.5,) * len(steps)))
+        assert [line.get_marker() for line in axes.lines] == [marker, marker]
 
 
 def test_methods_choose_the_worst_the_median_and_the_best_case() -> None:

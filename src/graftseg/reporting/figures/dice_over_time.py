@@ -28,7 +28,7 @@ class Scores:
 
 
 def draw_dice_over_time(runs: Sequence[Path], out: Path) -> drawing.FigureResult:
-    """Draw a panel for each run. Return the scores after the last step."""
+    """Draw a panel for each run. Return the scores after every scored step, run by run."""
     names, scores = drawing.run_names(runs), [read_scores(RunFolder(path)) for path in runs]
     columns = min(MAX_COLUMNS, len(runs))
     rows = -(-len(runs) // columns)
@@ -51,12 +51,14 @@ def draw_dice_over_time(runs: Sequence[Path], out: Path) -> drawing.FigureResult
             left=0.48 / width, right=1 - 0.2 / width, top=1 - 0.5 / height, bottom=0.4 / height, wspace=0.12, hspace=0.5
         )
     table = [
-        (name, str(run.steps[-1]), f"{100 * run.labeled[-1]:.1f}", f"{100 * run.unlabeled[-1]:.1f}", _points(run.gap))
+        (name, str(step), f"{100 * labeled:.1f}", f"{100 * unlabeled:.1f}", _points(labeled - unlabeled))
         for name, run in zip(names, scores, strict=True)
+        for step, labeled, unlabeled in zip(run.steps, run.labeled, run.unlabeled, strict=True)
     ]
     caption = (
         "Mean Dice of the labeled and of the unlabeled training scans during training. Training did not use the labels "
-        "of the unlabeled scans. The gap is the difference after the last step."
+        "of the unlabeled scans. The gap is labeled minus unlabeled Dice. The title of a panel shows the gap after the "
+        "last step."
     )
     return drawing.FigureResult(out, caption, HEAD, tuple(table))
 
@@ -81,8 +83,9 @@ def read_scores(run: RunFolder) -> Scores:
 def _draw_panel(axes: Any, name: str, scores: Scores) -> None:
     labeled, unlabeled = ([100 * value for value in values] for values in (scores.labeled, scores.unlabeled))
     axes.fill_between(scores.steps, labeled, unlabeled, color=drawing.FAINT, alpha=0.5, linewidth=0)
-    axes.plot(scores.steps, labeled, color=drawing.LABELED, linewidth=1.2)
-    axes.plot(scores.steps, unlabeled, color=drawing.UNLABELED, linewidth=1.2, linestyle="--")
+    marker = "o" if len(scores.steps) == 1 else ""  # a line through a single point is invisible
+    for values, color, style in ((labeled, drawing.LABELED, "-"), (unlabeled, drawing.UNLABELED, "--")):
+        axes.plot(scores.steps, values, color=color, linewidth=1.2, linestyle=style, marker=marker, markersize=3)
     axes.set_ylim(0, 100)
     axes.set_xlim(0, max(scores.steps))
     axes.set_xlabel("step")
