@@ -5,6 +5,7 @@ the recipes ``la-4`` and ``acdc-3``. The other training scans are unlabeled. Val
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +30,21 @@ def write_benchmark(name: str, source: Path, out: Path, labeled: int) -> None:
     if dataset.problems:
         raise dataset.problems[0]
     train, count = dataset.of("labeled"), labeled * SCANS_PER_LABEL[name]
+    write_cases(dataset, out, train[:count], train[count:], dataset.of("test"))
+
+
+def write_cases(
+    dataset: Dataset, out: Path, labeled: Sequence[Case], unlabeled: Sequence[Case], test: Sequence[Case]
+) -> None:
+    """Write cases as labeled, unlabeled and test scans."""
     for folder in ("imagesTr", "labelsTr", "imagesUn", "imagesTs", "labelsTs"):
         (out / folder).mkdir(parents=True)
-    for case in train[:count]:
+    for case in labeled:
         _write_image(dataset, case, out / "imagesTr")
         _write_label(dataset, case, out / "labelsTr")
-    for case in train[count:]:
+    for case in unlabeled:
         _write_image(dataset, case, out / "imagesUn")
-    for case in dataset.of("test"):
+    for case in test:
         _write_image(dataset, case, out / "imagesTs")
         _write_label(dataset, case, out / "labelsTs")
 
