@@ -66,6 +66,7 @@ def test_a_drift_ends_the_stage_and_training_continues_with_labels(
         used.append((stage, unlabeled))
         return draw(batches, stage, step, unlabeled=unlabeled)
 
+    monkeypatch.setattr(unlabeled_predictions, "training_images", lambda *batches, **options: ())
     monkeypatch.setattr(Batches, "draw", counted)
     drifting_at(monkeypatch, 2)
     outcome = api.train(recipe(), scans, tmp_path / "run", device="cpu")

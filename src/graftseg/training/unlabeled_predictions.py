@@ -7,6 +7,7 @@ Labels of these scans are never read.
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,6 +31,7 @@ from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.clock import StageWork, work_of
+from graftseg.training.fresh_statistics import fresh_statistics, training_images
 from graftseg.training.step import autocast, effective_precision, uncompiled
 from graftseg.training.teacher_check import (
     INTERVALS,
@@ -144,7 +146,7 @@ class UnlabeledPredictions:
         self, method: Method, before: StageSettings, stage: StageSettings, index: int, later: Sequence[StageSettings]
     ) -> TeacherCheck | None:
         located = self._recipe.batches.foreground > 0
-        predicted = self._predict(method, before, stage, self._cases.unlabeled, located=located)
+        predicted = self._predict(method, before, stage, index - 1, self._cases.unlabeled, located=located)
         if located:
             positions = Positions(tuple(predicted.positions))
             positions.save(self._run.foreground_file(index))
@@ -169,7 +171,7 @@ class UnlabeledPredictions:
         if start is None or not start.watched:
             return None
         cases = [case for case in self._cases.unlabeled if case.name in start.watched]
-        summaries = self._predict(method, stage, stage, cases).summaries
+        summaries = self._predict(method, stage, stage, index, cases).summaries
         now = {name: summary.volumes for name, summary in summaries.items()}
         volumes = UsualAnatomy.of(labeled_summaries(self._store, self._cases.labeled)).volumes
         voxels_per_volume = sum(1 / case.grid.prepared_voxel for case in cases)
@@ -247,13 +249,25 @@ class UnlabeledPredictions:
         method: Method,
         before: StageSettings,
         stage: StageSettings,
+        index: int,
         cases: Sequence[StoredCase],
         *,
         located: bool = False,
     ) -> CasePredictions:
-        """Predict scans with the network of the stage ``before``, with summaries if ``stage`` checks its teacher."""
+        """Predict scans with the network of the stage ``before``, whose number is ``index``.
+
+        If ``stage`` checks its teacher, return summaries, and use batch-norm statistics of the present weights.
+        """
         device = self._batches.device
         precision = effective_precision(self._recipe.loop.precision, METHODS[before.method], device)
         predict = partial(predict_cases, located=located, summarized=stage.check_teacher)
-        with autocast(precision, device):
+        with autocast(precision, device), self._statistics(method, before, stage, index):
             return predict(self._recipe, self._store, method, cases, device)
+
+    def _statistics(
+        self, method: Method, before: StageSettings, stage: StageSettings, index: int
+    ) -> AbstractContextManager[None]:
+        if not stage.check_teacher:
+            return nullcontext()
+        unlabeled = METHODS[before.method].uses_unlabeled
+        return fresh_statistics(method, training_images(self._batches, index, unlabeled=unlabeled))
