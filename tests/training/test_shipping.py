@@ -252,6 +252,42 @@ def test_a_network_that_is_not_finite_is_never_shipped(tmp_path: Path, monkeypat
     assert final is not None and final.prefers_other and len(final.run) == final.scans > 1
 
 
+def test_an_occasional_class_that_self_training_enlarged_is_not_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The average of both networks looks usual, but not the network trained with unlabeled scans."""
+    volumes = {"average": 60, "baseline": 45, "trained": 240}
+    loaded: list[str] = []
+
+    def load(folder: RunFolder, device: torch.device) -> Any:
+        loaded.append("baseline" if folder.path.name == "baseline" else "average")
+        return SimpleNamespace(method=method)
+
+    def predict(*arguments: Any) -> CasePredictions:
+        scan = replace(GOOD, volumes=(100, volumes[loaded[-1]]))
+        return CasePredictions([], {case.name: scan for case in arguments[3]})
+
+    recipe = tiny.tiny_recipe(stages=[STAGES[0], {**STAGES[1], "check_teacher": True}])
+    method = build_method(recipe, recipe.stages[0], 1, 2, torch.device("cpu"))
+    monkeypatch.setattr(shipping, "load_network", load)
+    monkeypatch.setattr(shipping, "load_weights", lambda method, file: loaded.append("trained"))
+    monkeypatch.setattr(shipping, "predict_cases", predict)
+    labeled = [replace(GOOD, volumes=(100, volume)) for volume in (0, 100)]
+    monkeypatch.setattr(shipping, "labeled_summaries", lambda store, cases: labeled)
+    monkeypatch.setattr(shipping, "implausible", lambda labeled, summaries: {})
+    prepared = prepare(read_layout(tiny.write_scans(tmp_path / "scans")), tmp_path / "store", recipe.data)
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.update_manifest({"averaged": True})
+    final = shipping.check_networks(recipe, prepared, run, run.baseline, torch.device("cpu"))
+    assert loaded == ["average", "baseline", "average", "trained"]
+    assert final is not None and final.prefers_other and final.run == final.other == {}
+    assert all(part in final.sentence("the baseline") for part in (prepared.classes[2], "4.8", "0.9"))
+    volumes["trained"] = 100
+    final = shipping.check_networks(recipe, prepared, run, run.baseline, torch.device("cpu"))
+    assert final is not None and not final.prefers_other
+
+
 def test_the_network_of_skipped_self_training_predicts_and_resumes(tmp_path: Path) -> None:
     """The student of MC-Net has several decoders, but a run without self-training has a supervised student."""
     stages = [STAGES[0], {"method": "mc-net", "steps": 2, "optimizer": {"name": "adam"}, "check_teacher": True}]

@@ -1,5 +1,6 @@
 """The check of the teacher: decisions and the stages that follow."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,13 @@ from hypothesis import strategies as st
 
 from graftseg.core.teacher_checks import Decision, TeacherCheck
 from graftseg.training.loop import Stage, adapted
-from graftseg.training.teacher_check import check_teacher, drifted_class
+from graftseg.training.teacher_check import (
+    ScanSummary,
+    check_teacher,
+    drifted_class,
+    find_excess,
+    has_occasional_class,
+)
 from scan_summaries import GOOD, LABELED, centers, changed
 
 
@@ -110,6 +117,33 @@ def test_a_class_drifts_if_its_volume_changes_by_more_than_a_factor_of_three(
 def test_a_class_does_not_drift_toward_its_usual_volume(expected: float, now: int, found: int | None) -> None:
     drift = drifted_class({"a": [20], "b": [20]}, {"a": [now], "b": [now]}, [expected])
     assert (None if drift is None else drift[0]) == found
+
+
+@pytest.mark.parametrize(
+    ("volume", "other", "expected"),
+    [
+        (100.0, 20.0, None),  # 2 and 0.4 times the usual volume
+        (100.0, 50.0, None),
+        (101.0, 50.0, (2.02, 1.0)),
+        (24.0, 50.0, (0.48, 1.0)),
+        (0.0, 50.0, (0.01, 1.0)),  # the class was forgotten
+        (0.0, 0.0, None),
+        (50.0, 400.0, None),  # the other network is further from the usual volume
+    ],
+)
+def test_the_volume_of_an_occasional_class(volume: float, other: float, expected: tuple[float, float] | None) -> None:
+    """Half of the label maps contain 100 mm³ of the second class, so 50 mm³ are usual."""
+    labeled = [replace(GOOD, volumes=(100, size), voxel=0.5) for size in (200, 0)]
+
+    def scans(cubic_mm: float) -> dict[str, ScanSummary]:
+        return {name: replace(GOOD, volumes=(9, round(4 * cubic_mm)), voxel=0.25) for name in "ab"}
+
+    assert has_occasional_class(labeled) and not has_occasional_class(LABELED)
+    excess = find_excess(labeled, scans(volume), scans(other))
+    assert (None if excess is None else (excess.index, excess.volume, excess.other)) == (
+        None if expected is None else (1, *map(pytest.approx, expected))
+    )
+    assert find_excess(LABELED, scans(volume), scans(other)) is None
 
 
 def test_one_unlabeled_scan_is_too_few() -> None:

@@ -13,6 +13,7 @@ the network of the run makes clearly more implausible predictions, self-training
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
@@ -34,7 +35,14 @@ from graftseg.recipes.baseline import baseline_of, shares_first_stage
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.learning_check import class_dice
 from graftseg.training.step import autocast, effective_precision, reporting_out_of_memory
-from graftseg.training.teacher_check import MAX_COMPARED, implausible
+from graftseg.training.teacher_check import (
+    MAX_COMPARED,
+    Excess,
+    ScanSummary,
+    find_excess,
+    has_occasional_class,
+    implausible,
+)
 from graftseg.training.unlabeled_predictions import labeled_summaries, predict_cases
 
 Network = Literal["run", "average", "baseline"]
@@ -58,19 +66,23 @@ class FinalCheck:
     scans: number of scans that each network predicted
     run: why predictions of the run's network are implausible, by the name of the scan
     other: the same for the other network
+    excess: how the volume of an occasional class is less usual than that of the other network, as a phrase, or None
     """
 
     scans: int
     run: Mapping[str, str]
     other: Mapping[str, str]
+    excess: str | None = None
 
     @property
     def prefers_other(self) -> bool:
-        """Whether the other network makes clearly fewer implausible predictions."""
-        return len(self.run) >= len(self.other) + MIN_EXCESS
+        """Whether the predictions of the other network are clearly more plausible."""
+        return len(self.run) >= len(self.other) + MIN_EXCESS or self.excess is not None
 
     def sentence(self, other: str) -> str:
         """Return the result in one sentence. ``other`` names the other network."""
+        if self.excess is not None:
+            return f"{self.excess} for {other}"
         reasons = f" ({counted_reasons(self.run)})" if self.run else ""
         return (
             f"{len(self.run)} of {self.scans} predictions of unlabeled scans are implausible{reasons}, compared with "
@@ -87,19 +99,39 @@ def check_networks(
     cases = training_cases(store, recipe.batches)
     labeled, unlabeled = labeled_summaries(store, cases.labeled), cases.unlabeled[:MAX_COMPARED]
 
-    def implausible_predictions(folder: RunFolder) -> dict[str, str]:
+    def predicted(folder: RunFolder, weights: Path | None = None) -> dict[str, ScanSummary] | None:
+        method = load_network(folder, device).method
+        if weights is not None:
+            load_weights(method, weights)
         try:
-            method = load_network(folder, device).method
             with autocast(effective_precision(recipe.loop.precision, type(method), device), device):
-                predicted = predict_cases(recipe, store, method, unlabeled, device)
-            return implausible(labeled, predicted.summaries)
+                return predict_cases(recipe, store, method, unlabeled, device).summaries
         except UserError as error:
             if error.code is not Code.LOSS_NOT_FINITE:
                 raise
+            return None
+
+    def reasons(summaries: dict[str, ScanSummary] | None) -> dict[str, str]:
+        if summaries is None:
             return dict.fromkeys((case.name for case in unlabeled), "probabilities that are not finite")
+        return implausible(labeled, summaries)
 
     with reporting_out_of_memory(device):
-        return FinalCheck(len(unlabeled), implausible_predictions(run), implausible_predictions(other))
+        own, others = predicted(run), predicted(other)
+        excess = None
+        if own is not None and others is not None and has_occasional_class(labeled):
+            # in an average, an error of self-training is weaker, but may still do harm
+            trained = own if run.weights_file == run.trained_file else predicted(run, run.trained_file)
+            excess = None if trained is None else find_excess(labeled, trained, others)
+    return FinalCheck(len(unlabeled), reasons(own), reasons(others), _excess_phrase(excess, store))
+
+
+def _excess_phrase(excess: Excess | None, store: Store) -> str | None:
+    """Return a phrase that ends before the name of the other network."""
+    if excess is None:
+        return None
+    name, volume, other = store.classes[1 + excess.index], excess.volume, excess.other
+    return f"the volume of {name} is {volume:.2g} times that in the labels, compared with {other:.2g} times"
 
 
 def check_average(recipe: Recipe) -> None:

@@ -7,7 +7,7 @@ During self-training, a few scans are predicted again at intervals. If a class d
 restored, and training continues without the unlabeled scans.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,11 @@ INTERVALS = 5
 """Number of intervals of self-training. The watched scans are predicted after each interval except the last."""
 MAX_COMPARED = 30
 """Maximum number of scans that two networks predict at the end, to compare them."""
+MAX_FURTHER = 2.0
+"""If a class is missing in some label maps, its predicted volume may be further from the usual volume than that of the
+baseline by at most this factor."""
+MIN_RATIO = 0.01
+"""Smaller ratios of volumes count as this ratio."""
 
 Point = tuple[float, ...]
 Range = tuple[Point, Point]
@@ -112,7 +117,7 @@ class UsualAnatomy:
     @classmethod
     def of(cls, labeled: Sequence[ScanSummary]) -> "UsualAnatomy":
         """Collect the usual values of labeled scans."""
-        volumes = np.array([np.multiply(scan.volumes, scan.voxel) for scan in labeled])
+        volumes = _volumes(labeled)
         largest = np.array([scan.largest for scan in labeled])
         foreground = [scan.centers[0] for scan in labeled if scan.centers[0] is not None]
         class_centers = zip(*(scan.centers[1:] for scan in labeled), strict=True)
@@ -164,6 +169,48 @@ def implausible(labeled: Sequence[ScanSummary], predicted: Mapping[str, ScanSumm
     """Return why predictions are implausible, by the name of the scan. Plausible predictions are not included."""
     usual = UsualAnatomy.of(labeled)
     return {name: reason for name, scan in predicted.items() if (reason := usual.implausibility(scan)) is not None}
+
+
+@dataclass(frozen=True)
+class Excess:
+    """A class that self-training learned where it is not, or forgot where it is.
+
+    Both volumes are means over unlabeled scans, relative to the mean over all label maps.
+    """
+
+    index: int  # of the foreground classes
+    volume: float
+    other: float  # of the other network
+
+
+def find_excess(
+    labeled: Sequence[ScanSummary], predicted: Mapping[str, ScanSummary], other: Mapping[str, ScanSummary]
+) -> Excess | None:
+    """Find a class that some label maps lack and whose volume is clearly less usual than that of another network.
+
+    Most rules need a class that every label map contains, because other volumes and positions have no usual range.
+    """
+    usual = _volumes(labeled)
+    means = [_volumes(summaries.values()).mean(axis=0) for summaries in (predicted, other)]
+    for index in _occasional_classes(usual):
+        ratio, other_ratio = (max(float(mean[index] / usual[:, index].mean()), MIN_RATIO) for mean in means)
+        if max(ratio, 1 / ratio) > MAX_FURTHER * max(other_ratio, 1 / other_ratio):
+            return Excess(int(index), ratio, other_ratio)
+    return None
+
+
+def has_occasional_class(labeled: Sequence[ScanSummary]) -> bool:
+    """Return whether there is a class that only some label maps contain."""
+    return len(_occasional_classes(_volumes(labeled))) > 0
+
+
+def _occasional_classes(volumes: NDArray[Any]) -> NDArray[np.intp]:
+    return np.flatnonzero((volumes == 0).any(axis=0) & (volumes > 0).any(axis=0))
+
+
+def _volumes(summaries: Iterable[ScanSummary]) -> NDArray[Any]:
+    """Return the volumes of all scans (rows) and foreground classes (columns)."""
+    return np.array([np.multiply(scan.volumes, scan.voxel) for scan in summaries])
 
 
 def check_teacher(
