@@ -60,6 +60,15 @@ def test_images_of_a_stage(store: Store) -> None:
     assert torch.equal(both[3][:2], labeled[3]) and torch.equal(both[3][2:], batches.at(1, 3).unlabeled)
 
 
+def test_images_with_elastic_deformation_under_autocast(store: Store) -> None:
+    tree = tiny.recipe_tree()["batches"] | {"warp": {"elastic": 1.0}, "augment": {"rotate_flip": 0, "rotate": 0}}
+    batches = Batches(store, tiny.tiny_recipe(batches=tree).batches, seed=0, device="cpu")
+    plain = list(training_images(batches, 0, unlabeled=False))
+    with torch.autocast("cpu", torch.bfloat16):
+        images = list(training_images(batches, 0, unlabeled=False))
+    assert all(torch.equal(one, other) for one, other in zip(images, plain, strict=True))
+
+
 def test_a_check_of_the_teacher_does_not_change_the_training(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

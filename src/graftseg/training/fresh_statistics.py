@@ -19,7 +19,8 @@ BATCHES = 10
 def training_images(batches: Batches, stage: int, *, unlabeled: bool) -> Iterator[Tensor]:
     """Yield the images of the first batches of a stage, with or without the unlabeled ones."""
     for step in range(BATCHES):
-        batch = batches.at(stage, step, unlabeled=unlabeled)
+        with torch.autocast(batches.device.type, enabled=False):
+            batch = batches.at(stage, step, unlabeled=unlabeled)
         yield torch.cat([batch.labeled.images, batch.unlabeled])
 
 
