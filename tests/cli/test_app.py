@@ -253,8 +253,8 @@ def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, t
 
 
 def test_an_unknown_choice_is_an_option_error(cli: CommandLine) -> None:
-    told = cli.fails("rank", "RUN", "--by", "size", code=Code.OPTION_INVALID)
-    assert "Invalid value for '--by': 'size' is not one of" in told
+    error = cli.fails("rank", "RUN", "--by", "size", code=Code.OPTION_INVALID)
+    assert "Invalid value for '--by': 'size' is not one of" in error
 
 
 def test_mistakes_get_one_sentence_and_leave_nothing(

@@ -145,10 +145,10 @@ def _other_channels(path: Path, channels: int) -> Stems:
         return {}
     stems = [f"{match['case']}_{channel:04d}" for channel in range(1, channels)]
     suffix = nfc(path.name)[len(scan_stem(path)) :]
-    beside = {nfc(entry.name): entry for entry in visible_entries(path.parent)} if stems else {}
-    if any(stem + suffix not in beside for stem in stems) or _channel_count(path, channels) == channels:
+    neighbors = {nfc(entry.name): entry for entry in visible_entries(path.parent)} if stems else {}
+    if any(stem + suffix not in neighbors for stem in stems) or _channel_count(path, channels) == channels:
         return {}
-    return {beside[stem + suffix]: stem for stem in stems}
+    return {neighbors[stem + suffix]: stem for stem in stems}
 
 
 def _lack_first_channel(files: Files, channels: int) -> bool:
