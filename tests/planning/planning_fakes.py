@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from graftseg.core.types import Split
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.planning.cost import ABSENT_GPU, GIB, Target
+from graftseg.planning.draft import StepTimer
 from graftseg.planning.facts import Facts, Foreground, PieceCount
-from graftseg.planning.plans import StepTimer
 
 CPU = Target("cpu", 16 * GIB, "a CPU", present=False)
 GPU = Target("cuda", ABSENT_GPU, "a GPU", present=False)

@@ -15,6 +15,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_checked
 from graftseg.core.run_folder import RunFolder, Shipped
 from graftseg.core.teacher_checks import Decision, TeacherCheck
+from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import open_store
@@ -120,7 +121,7 @@ def test_the_time_of_the_baseline_includes_the_final_check(tmp_path: Path, monke
     recipe, scans = tiny.tiny_recipe(stages=stages, baseline=True), tiny.write_scans(tmp_path / "scans")
     api.train(recipe, scans, tmp_path / "run", device="cpu")
     store = open_store(RunFolder(tmp_path / "run").store)
-    assert labels == [replace(BASELINE, later=(final_work(recipe, store.of("unlabeled")),))]
+    assert labels == [replace(BASELINE, later=(final_work(recipe, training_cases(store, recipe.batches)),))]
     assert labels[0].later[0].before > 0
 
 

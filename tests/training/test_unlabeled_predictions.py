@@ -3,6 +3,7 @@
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from graftseg import api
 from graftseg.core.errors import Code, StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.teacher_checks import TeacherCheck
-from graftseg.data.batches import Batches
+from graftseg.data.batches import Batches, Cases
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
@@ -22,7 +23,7 @@ from graftseg.recipes.settings import StageSettings
 from graftseg.training import step as stepping
 from graftseg.training import unlabeled_predictions
 from graftseg.training.clock import StageWork
-from graftseg.training.unlabeled_predictions import UnlabeledPredictions
+from graftseg.training.unlabeled_predictions import UnlabeledPredictions, final_work
 from user_errors import user_error
 
 
@@ -154,6 +155,16 @@ def test_the_final_check_predicts_every_scan_twice(store: Store, tmp_path: Path)
     recipe = recipe.model_copy(update={"stages": stages})
     predictions = UnlabeledPredictions(recipe, store, batches, RunFolder(tmp_path))
     assert predictions.final_work() == StageWork(0, before=2 * 2.5)
+
+
+@pytest.mark.parametrize(("second", "networks"), [((0, 1, 2), 2), ((0, 1), 3)])
+def test_the_final_check_of_an_average_and_an_occasional_class(second: tuple[int, ...], networks: int) -> None:
+    stages = [stage.model_copy(update={"check_teacher": True}) for stage in aimed_recipe().stages]
+    recipe = aimed_recipe().model_copy(update={"stages": tuple(stages), "average_with_baseline": True})
+    labeled: list[Any] = [SimpleNamespace(values=values) for values in ((0, 1, 2), second)]
+    scan: Any = SimpleNamespace(shape=recipe.batches.patch)
+    expected = networks / recipe.batches.labeled
+    assert final_work(recipe, Cases(tuple(labeled), (scan,), ())) == StageWork(0, before=expected)
 
 
 @pytest.mark.parametrize("is_extended", [True, False])

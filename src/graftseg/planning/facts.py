@@ -126,6 +126,11 @@ class Facts:
         return len(self.fingerprint.of("unlabeled"))
 
     @property
+    def has_occasional_class(self) -> bool:
+        """Return whether only some label maps contain a class."""
+        return any(0 < pieces.total < self.labeled_count for pieces in self.pieces)
+
+    @property
     def channels(self) -> int:
         """Return the number of channels of a scan."""
         return len(self.fingerprint.training[0].mean)

@@ -3,19 +3,16 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10, prod
+from math import ceil, floor, log10
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.planned_methods import PLANNED_METHODS
 from graftseg.core.teacher_checks import MIN_SCANS
 from graftseg.methods import METHODS
-from graftseg.methods.costs import SELF_TRAINING, SUPERVISED
 from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.planning.choices import Choice, Choices
-from graftseg.planning.cost import SPEEDS, Target, network_load
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
-from graftseg.planning.patches import StepShape
 from graftseg.training.folds import suggested_folds
 from graftseg.training.teacher_check import INTERVALS, MAX_COMPARED, MAX_WATCHED
 
@@ -72,6 +69,7 @@ class StepTimes:
     uses_unlabeled: if false, a run is one supervised stage without a baseline and without predictions
     prediction: seconds to predict an unlabeled scan
     unlabeled: number of unlabeled scans
+    compared_networks: number of networks that predict unlabeled scans after training, to compare them
     """
 
     self_training: float
@@ -79,6 +77,7 @@ class StepTimes:
     uses_unlabeled: bool
     prediction: float = 0.0
     unlabeled: int = 0
+    compared_networks: int = 2
 
     def seconds(self, steps: int) -> tuple[float, float]:
         """Return the seconds of a run with this number of steps, and the additional seconds of its baseline.
@@ -95,7 +94,7 @@ class StepTimes:
         if not self.uses_unlabeled:
             return 0.0
         during = (INTERVALS - 1) * min(self.unlabeled, MAX_WATCHED)
-        final = 0 if folds else 2 * min(self.unlabeled, MAX_COMPARED)
+        final = 0 if folds else self.compared_networks * min(self.unlabeled, MAX_COMPARED)
         return (self.unlabeled + during + final) * self.prediction
 
     def second_check_seconds(self, folds: int | None) -> float:
@@ -119,7 +118,7 @@ class StepTimes:
         return bisect_right(range(MAX_STEPS + 1), budget, key=lambda steps: sum(self.seconds(steps)[:runs])) - 1
 
     def minutes_for(self, steps: int, folds: int | None = None) -> int:
-        """Return the ``--minutes`` to recommend for this number of steps."""
+        """Return the ``--minutes`` for this number of steps, with a margin."""
         return ceil(TIME_MARGIN * self.total_seconds(steps, folds) / 60)
 
 
@@ -163,14 +162,6 @@ def check_minutes(minutes: float | None) -> None:
 def seconds_in(minutes: float | None) -> float:
     """Return the time of a plan in seconds."""
     return 60 * (DEFAULT_MINUTES if minutes is None else minutes)
-
-
-def estimated_times(facts: Facts, shape: StepShape, target: Target, method: str) -> StepTimes:
-    """Estimate the seconds per step from a table of devices."""
-    load, speed = network_load(shape.network, facts.channels, len(facts.classes)), SPEEDS[target.kind]
-    operations = shape.batch * prod(shape.patch) * load.operations
-    self_training, supervised = (speed.seconds(cost * operations) for cost in (SELF_TRAINING[method], SUPERVISED))
-    return StepTimes(self_training, supervised, uses_unlabeled=True)
 
 
 def plausible_times(self_training: float, supervised: float, expected_ratio: float) -> tuple[float, float]:

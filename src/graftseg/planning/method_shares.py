@@ -12,6 +12,7 @@ from graftseg.data.store import Store
 from graftseg.methods import METHODS
 from graftseg.methods.costs import SELF_TRAINING
 from graftseg.planning.choices import tree_of
+from graftseg.planning.draft import StepTimer, method_choices
 from graftseg.planning.length import (
     MIN_FOLD_STEPS,
     MIN_UNLABELED_STEPS,
@@ -23,7 +24,6 @@ from graftseg.planning.length import (
     optimizer_choices,
     stage_choices,
 )
-from graftseg.planning.plans import StepTimer, method_choices
 from graftseg.planning.probe import seconds_per_step
 from graftseg.recipes.baseline import SUPERVISED, baseline_stages, uses_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe

@@ -1,9 +1,8 @@
 """Plans: complete recipes chosen from facts about the scans and the device, with the reason for every value."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
-from math import ceil, prod
 from pathlib import Path
 
 import torch
@@ -17,37 +16,29 @@ from graftseg.data.benchmarks import BENCHMARKS
 from graftseg.data.dataset import Dataset
 from graftseg.data.prepare import PrepareSettings, identity_settings
 from graftseg.evaluation.verdicts import MIN_CASES
-from graftseg.methods import METHODS
-from graftseg.methods.costs import SELF_TRAINING, SUPERVISED, step_cost
-from graftseg.planning.augmentation import augmentation_choices
-from graftseg.planning.choices import Choice, Choices, format_size, tree_of
-from graftseg.planning.components import component_choices
+from graftseg.methods.costs import SELF_TRAINING
+from graftseg.planning.choices import Choices, format_size
 from graftseg.planning.cost import GIB, SPEEDS, Target, target_of
+from graftseg.planning.draft import Draft, StepTimer, recipe_of
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame
-from graftseg.planning.intensities import intensity_choices, intensity_lines
+from graftseg.planning.intensities import intensity_lines
 from graftseg.planning.length import (
     MIN_FOLD_STEPS,
     MIN_STEPS,
     MIN_UNLABELED_STEPS,
     MIN_USEFUL_STEPS,
-    StepTimes,
     TrainingLength,
     check_minutes,
-    choose_length,
-    estimated_times,
-    plausible_times,
     requested_time,
 )
+from graftseg.planning.pace import Pace
 from graftseg.planning.patches import StepShape
 from graftseg.planning.plan_file import plan_text
 from graftseg.planning.probe import seconds_per_step
-from graftseg.planning.resolution import choose_resolution
-from graftseg.recipes.recipe import PLANNED, Recipe, changed, load_recipe, parse_recipe
+from graftseg.planning.resolution import minutes_for
+from graftseg.recipes.recipe import Recipe, changed, load_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
-
-StepTimer = Callable[[Sequence[Recipe]], list[float]]
-"""Function that measures the seconds per step of the last stage of each recipe."""
 
 MAX_CHECK_FRACTION = 0.5
 """If the predictions of unlabeled scans take a larger fraction of the time, a plan has a note."""
@@ -56,15 +47,6 @@ ONE_LABELED_SCAN = (
     "the network learns the labels of one patient only. Label a few more scans."
 )
 MEASURED = "measured here on a few steps"
-GRAFT = {
-    "alpha": Choice(1.0, "voxels with pseudo-labels finally count as much as labeled voxels"),
-    "dice": Choice("over-batch", "the same Dice loss as in the first stage"),
-    "ema_scope": Choice("state", "the teacher also averages batch-norm statistics"),
-    "labeled_weight": Choice(1.0, "unmixed labeled images, as in the first stage"),
-    "rise": Choice(0.3, "fraction of the stage in which the weight of pseudo-labels rises"),
-    "confidence": Choice(True, "uncertain pseudo-labels count less"),
-    "average": Choice(False, "off, because the learning rate decays to zero"),
-}
 MAX_BUSY_CORES = 0.4
 """If other programs use more of the training's cores, a plan has a warning."""
 TRAIN_LINE = "Train this plan with `graftseg train THIS_FILE --data DATA --out RUN`."
@@ -131,104 +113,39 @@ def choose(
     if method not in SELF_TRAINING:
         finding = "not a method that can be planned"
         raise UserError(Code.OPTION_INVALID, f"--method {method}", finding, f"choose one of {', '.join(SELF_TRAINING)}")
-    frame, shape = choose_resolution(facts, target, minutes, method)
-    # the method of the plan, or None for a supervised recipe
-    planned = method if facts.unlabeled_count >= MIN_SCANS else None
-    fixed = {name: _fixed_choices(facts, frame, shape, target, name) for name in (planned, None)}
-    times = estimated_times(facts, shape, target, method)
-
-    def length_for(name: str | None) -> TrainingLength:
-        prediction = scan_seconds(frame, shape, times.supervised, fixed[planned]["inference.overlap"].value)
-        uses = replace(times, uses_unlabeled=name is not None, prediction=prediction, unlabeled=facts.unlabeled_count)
-        return choose_length(facts, frame, uses, minutes, method, target.kind)
-
+    draft = Draft.of(Pace(facts, target, method), minutes)
     if timer is not None:
-        recipes = [_recipe(choices | length_for(name).choices) for name, choices in fixed.items()]
-        seconds = dict(zip(fixed, timer(recipes), strict=True))
-        step_times = seconds[planned], seconds[None]
-        if planned is not None and target.kind == "cpu":
-            stage = recipes[0].stages[-1]
-            expected_ratio = step_cost(stage.method, stage.settings, uses_unlabeled=True) / SUPERVISED
-            step_times = plausible_times(*step_times, expected_ratio)
-        times = StepTimes(*step_times, planned is not None)
-    length = length_for(planned)
-    requested = length.times  # warnings recommend minutes for the requested method, also if the plan is supervised
-    if planned is not None and length.fitting < MIN_UNLABELED_STEPS:
-        planned, length = None, length_for(None)
-    choices = fixed[planned] | length.choices
+        draft = draft.measured(timer)
+    length = draft.length
+    supervised = not draft.uses_unlabeled or length.fitting < MIN_UNLABELED_STEPS
+    if supervised:
+        length = draft.length_for(None)
+    choices = draft.fixed_choices(None if supervised else method) | length.choices
     head = (
-        *_data_lines(facts, frame),
-        *_unused_lines(facts, length, requested),
+        *_data_lines(facts, draft.frame),
+        *_unused_lines(draft, length),
         *intensity_lines(facts, choices),
-        _memory_line(shape, target),
-        *_time_lines(length, requested, SPEEDS[target.kind].source if timer is None else MEASURED, minutes),
+        _memory_line(draft.shape, target),
+        *_time_lines(draft, length),
         *_busy_lines(busy),
-        *_score_lines(facts, length, requested),
+        *_score_lines(draft, length),
         "",
         TRAIN_LINE,
     )
-    return Plan(_recipe(choices), choices, head, length.total_seconds / 60)
+    return Plan(recipe_of(choices), choices, head, length.total_seconds / 60)
 
 
-def _fixed_choices(facts: Facts, frame: Frame, shape: StepShape, target: Target, method: str | None) -> Choices:
-    """Choose the settings that do not depend on the time. ``method`` is None for a supervised recipe."""
-    settings = {} if method is None else METHODS[method].Config.model_fields
-    components = component_choices(facts, frame, pseudo_labels="largest_component" in settings)
-    general = frame.choices | intensity_choices(facts) | shape.choices | _other_choices(target)
-    return general | method_choices(frame.dimensions, method) | augmentation_choices(facts, frame) | components
-
-
-def _unused_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> list[str]:
+def _unused_lines(draft: Draft, length: TrainingLength) -> list[str]:
     """Warn if the time is too short to learn from the unlabeled scans."""
-    if length.first or facts.unlabeled_count < MIN_SCANS:
+    if length.first or not draft.uses_unlabeled:
         return []
+    requested = draft.length.times
     return [
         "Warning: the time is too short to learn from the unlabeled scans, so this is a supervised recipe. With them, "
         f"{MIN_UNLABELED_STEPS} steps and their baseline take {duration(sum(requested.seconds(MIN_UNLABELED_STEPS)))}, "
         f"and the predictions of the unlabeled scans {duration(requested.check_seconds(None))}. Give --minutes "
-        f"{requested.minutes_for(MIN_UNLABELED_STEPS)} or more to use them."
+        f"{draft.minutes_for(MIN_UNLABELED_STEPS)} or more to use them."
     ]
-
-
-def scan_seconds(frame: Frame, shape: StepShape, supervised: float, overlap: float) -> float:
-    """Estimate the seconds to predict a typical scan, from the seconds of a supervised step."""
-    strides = [max(1, round(n * (1 - overlap))) for n in shape.patch]
-    axes = zip(frame.image_size, shape.patch, strides, strict=True)
-    windows = prod(ceil(max(size - n, 0) / stride) + 1 for size, n, stride in axes)
-    slices = prod(frame.size[frame.dimensions :])
-    return windows * slices * supervised / (SUPERVISED * shape.batch)
-
-
-def _recipe(choices: Choices) -> Recipe:
-    return parse_recipe(tree_of(choices), "plan")
-
-
-def _other_choices(target: Target) -> Choices:
-    """Choose the settings that depend only on the kind of device."""
-    is_cpu = target.kind == "cpu"
-    overlap = "a quarter of a window; half a window would take several times as long" if is_cpu else "half of a window"
-    fast = "faster: bf16 if the device supports it (loop.precision), and one pass for both mixtures (joint)"
-    return {
-        "name": Choice(PLANNED, "name in reports"),
-        "about": Choice("made by graftseg plan", "description of the recipe"),
-        "fast": Choice(True, fast),
-        "inference.overlap": Choice(0.25 if is_cpu else 0.5, overlap),
-        "inference.windows_per_forward": Choice(1 if is_cpu else 4, "number of windows or slices in one forward pass"),
-    }
-
-
-def method_choices(dimensions: int, method: str | None) -> Choices:
-    """Choose the settings of the methods of both stages. ``method`` is None for a supervised recipe."""
-    choices = {"stages.0.settings.dice": Choice("classes", "Dice over the batch, for all classes and the background")}
-    if method is None:
-        choices["batches.unlabeled"] = Choice(0, "a supervised recipe uses no unlabeled scans")
-    elif method == "graft":
-        choices |= {f"stages.1.settings.{name}": choice for name, choice in GRAFT.items()}
-    elif method in ("bcp", "fg-cutmix") and dimensions == 2:
-        published = "as published for slices"
-        choices["stages.1.settings.dice"] = Choice("over-batch", published)
-        choices["stages.1.settings.ema_scope"] = Choice("state", published)
-    return choices
 
 
 def _data_lines(facts: Facts, frame: Frame) -> list[str]:
@@ -266,8 +183,10 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.2g}" if size >= GIB // 1000 else "less than 0.001"
 
 
-def _time_lines(length: TrainingLength, requested: StepTimes, source: str, minutes: float | None) -> list[str]:
-    steps, total, check = length.steps, length.total_seconds, length.times.check_seconds(length.folds)
+def _time_lines(draft: Draft, length: TrainingLength) -> list[str]:
+    source = MEASURED if draft.pace.measurement else SPEEDS[draft.pace.target.kind].source
+    minutes, steps, total = draft.minutes, length.steps, length.total_seconds
+    check = length.times.check_seconds(length.folds)
     run, baseline = length.times.seconds(steps)
     parts = f"{duration(run)} for {steps} steps"
     if length.first:
@@ -283,7 +202,7 @@ def _time_lines(length: TrainingLength, requested: StepTimes, source: str, minut
     if minutes is not None and total > 60 * minutes:
         lines.append(
             f"Warning: this is more than the {requested_time(minutes)}. A plan has at least {MIN_STEPS} steps. Give "
-            f"--minutes {length.times.minutes_for(steps)} or more."
+            f"--minutes {minutes_for(draft.pace, steps, uses_unlabeled=length.times.uses_unlabeled)} or more."
         )
     if (length.folds or 1) * check > MAX_CHECK_FRACTION * total:
         lines.append(
@@ -293,7 +212,7 @@ def _time_lines(length: TrainingLength, requested: StepTimes, source: str, minut
     if steps < MIN_USEFUL_STEPS:
         lines.append(
             f"Warning: {steps} steps suffice to test that everything works, but not for a good network. Give --minutes "
-            f"{requested.minutes_for(MIN_USEFUL_STEPS)} or more."
+            f"{draft.minutes_for(MIN_USEFUL_STEPS)} or more."
         )
     return lines
 
@@ -311,8 +230,9 @@ def _busy_lines(busy: float | None) -> list[str]:
     ]
 
 
-def _score_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> list[str]:
+def _score_lines(draft: Draft, length: TrainingLength) -> list[str]:
     """Warn if the run cannot be scored, or note that there are too few test scans."""
+    facts = draft.pace.facts
     if facts.unlabeled_count and 0 < facts.test_count < MIN_CASES:
         return [
             f"Note: {counted(facts.test_count, 'test scan')} with labels can be scored. `graftseg test` needs at least "
@@ -329,7 +249,7 @@ def _score_lines(facts: Facts, length: TrainingLength, requested: StepTimes) -> 
         "Warning: this run cannot be scored, because there are no labeled test scans and no time for folds. Either "
         f"train this plan with --folds {folds}{alternatives}, which takes about "
         f"{duration(length.times.total_seconds(length.steps, folds))}; or plan with --minutes "
-        f"{requested.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
+        f"{draft.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
         f"steps each; or {add_test_scans}."
     ]
 

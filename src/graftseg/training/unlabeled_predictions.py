@@ -19,7 +19,7 @@ from graftseg.core.files import write_checked
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.teacher_checks import TeacherCheck
-from graftseg.data.batches import Batches, training_cases
+from graftseg.data.batches import Batches, Cases, training_cases
 from graftseg.data.foreground import Positions, Voxels, positions_in
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
@@ -92,10 +92,13 @@ def labeled_summaries(store: Store, cases: Sequence[StoredCase]) -> list[ScanSum
     return [summarize(store.read_label(case), classes, voxel=case.grid.prepared_voxel) for case in cases]
 
 
-def final_work(recipe: Recipe, unlabeled: Sequence[StoredCase]) -> StageWork:
-    """Return the work of the check of both networks after training; see ``shipping.check_networks``."""
-    is_checked = any(stage.check_teacher for stage in recipe.stages)
-    return StageWork(0, before=2 * _cost_of_predicting(recipe, unlabeled[:MAX_COMPARED]) if is_checked else 0.0)
+def final_work(recipe: Recipe, cases: Cases) -> StageWork:
+    """Return the work of the check of the networks after training; see ``shipping.check_networks``."""
+    if not any(stage.check_teacher for stage in recipe.stages):
+        return StageWork(0)
+    has_occasional_class = len({frozenset(case.values) - {0} for case in cases.labeled}) > 1
+    networks = 3 if recipe.average_with_baseline and has_occasional_class else 2
+    return StageWork(0, before=networks * _cost_of_predicting(recipe, cases.unlabeled[:MAX_COMPARED]))
 
 
 def _cost_of_predicting(recipe: Recipe, cases: Sequence[StoredCase]) -> float:
@@ -205,7 +208,7 @@ class UnlabeledPredictions:
 
     def final_work(self) -> StageWork:
         """Return the work of the check of both networks after training."""
-        return final_work(self._recipe, self._cases.unlabeled)
+        return final_work(self._recipe, self._cases)
 
     def _added_steps(self, before: StageSettings, skipped: Sequence[StageSettings]) -> int:
         """Return the steps of the stage ``before`` in the time that all skipped stages need more than this stage."""

@@ -47,7 +47,7 @@ def train_with_baseline(
             raise StoppedError(outcome.stopped_by, outcome.steps)
         if baseline:
             store = open_store(data if is_store(data) else run.store)
-            check = final_work(recipe, training_cases(store, recipe.batches).unlabeled)
+            check = final_work(recipe, training_cases(store, recipe.batches))
             label = replace(BASELINE, later=(check,))
             complete(baseline_of(recipe), store, run.baseline, device, label, after=run)
             ranks.on_main(partial(_ship, recipe, store, run, device))
