@@ -40,7 +40,7 @@ def write_checks(run: RunFolder, *decisions: Decision) -> RunFolder:
         (
             ("continue", "stop"),
             UnlabeledUse(
-                "the unlabeled scans were used only until step 12 of self-training, because class ring shrank to 20% "
+                "the unlabeled scans were used only until step 12 of self-training, because ring shrank to 20% "
                 "of its volume in unlabeled scans"
             ),
         ),

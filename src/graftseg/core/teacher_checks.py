@@ -26,7 +26,7 @@ class TeacherCheck:
         """The reason for the decision."""
         if self.decision == "stop":
             name, change = next(iter(self.rejected.items()))
-            return f"class {name} {change} in unlabeled scans"
+            return f"{name} {change} in unlabeled scans"
         if not self.rejected and self.decision == "continue":
             return f"the predictions of all {self.scans} unlabeled scans are plausible"
         if not self.rejected:
