@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,39 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from layout_fakes import describe, msd, names, nnunet, touch
 
 from dicom_fakes import write_slice
 from graftseg.core.errors import Code, UserError
 from graftseg.data.batches import BatchSettings, training_cases
-from graftseg.data.dataset import Dataset, ScanFiles
+from graftseg.data.dataset import Dataset
 from graftseg.data.grouping import scans_in
 from graftseg.data.layouts import read_layout
 from graftseg.data.store import Store
 from user_errors import user_error
-
-
-def touch(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
-
-
-def describe(root: Path, **content: Any) -> Path:
-    (root / "dataset.json").write_text(json.dumps(content))
-    return root
-
-
-def names(dataset: Dataset) -> list[tuple[str, str]]:
-    return [(case.name, case.split) for case in dataset.cases]
-
-
-def msd(root: Path) -> Path:
-    return touch(root, "imagesTr/a_01.nii.gz", "labelsTr/a_01.nii.gz")
-
-
-def nnunet(root: Path) -> Path:
-    return touch(root, "imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz", "labelsTr/a.nii.gz")
 
 
 def test_msd_splits_and_order(tmp_path: Path) -> None:
@@ -61,19 +37,6 @@ def test_msd_splits_and_order(tmp_path: Path) -> None:
     assert [case.label for case in dataset.of("test")] == [None, tmp_path / "labelsTs/t.nii.gz"]
     assert dataset.classes == {}
     assert dataset.problems == ()
-
-
-def test_nnunet_channels(tmp_path: Path) -> None:
-    dataset = read_layout(touch(nnunet(tmp_path), "imagesUn/u_0001.nii.gz", "imagesUn/u_0000.nii.gz"))
-    assert dataset.layout == "nnunet"
-    assert names(dataset) == [("a", "labeled"), ("u", "unlabeled")]
-    assert [path.name for path in dataset.cases[1].images] == ["u_0000.nii.gz", "u_0001.nii.gz"]
-
-
-def test_four_digits_that_are_case_numbers(tmp_path: Path) -> None:
-    dataset = read_layout(touch(tmp_path, "imagesTr/p_0007.nii.gz", "labelsTr/p_0007.nii.gz"))
-    assert dataset.layout == "msd"
-    assert names(dataset) == [("p_0007", "labeled")]
 
 
 @pytest.mark.parametrize(
@@ -140,13 +103,6 @@ def test_label_of_an_image_in_the_unlabeled_folder_makes_it_labeled(tmp_path: Pa
     assert dataset.problems == () and dataset.ignored == ()
 
 
-def test_label_of_several_channels_in_the_unlabeled_folder(tmp_path: Path) -> None:
-    touch(nnunet(tmp_path), "imagesUn/u_0000.nii.gz", "imagesUn/u_0001.nii.gz", "labelsTr/u.nii.gz")
-    dataset = read_layout(tmp_path)
-    assert names(dataset) == [("a", "labeled"), ("u", "labeled")] and dataset.problems == ()
-    assert [path.name for path in dataset.cases[1].images] == ["u_0000.nii.gz", "u_0001.nii.gz"]
-
-
 def test_all_images_may_be_in_the_unlabeled_folder(tmp_path: Path) -> None:
     (tmp_path / "imagesTr").mkdir()
     touch(tmp_path, "imagesUn/u_0000.nii.gz", "imagesUn/v_0000.nii.gz", "labelsTr/u.nii.gz")
@@ -184,39 +140,6 @@ def test_problems_are_recorded(tmp_path: Path, files: list[str], where: str, cod
     assert (problem.code, where in problem.where, keyword in problem.finding) == (code, True, True)
 
 
-def test_channel_names_give_the_number_of_channels(tmp_path: Path) -> None:
-    describe(nnunet(tmp_path), channel_names={"0": "T1", "1": "T2", "2": "FLAIR"}, file_ending=".nii.gz")
-    (problem,) = read_layout(tmp_path).problems
-    assert problem.code is Code.CHANNELS_MISMATCH and "0000 to 0002" in problem.finding
-
-
-def test_one_named_channel_needs_no_number(tmp_path: Path) -> None:
-    dataset = read_layout(describe(msd(tmp_path), channel_names={"0": "MRI"}))
-    assert dataset.layout == "msd" and names(dataset) == [("a_01", "labeled")]
-
-
-def test_several_named_channels_need_numbers(tmp_path: Path) -> None:
-    describe(msd(tmp_path), channel_names={"0": "T1", "1": "T2"})
-    with user_error(Code.CASE_NAME, "a_01.nii.gz", "has no channel number"):
-        read_layout(tmp_path)
-
-
-@pytest.mark.parametrize(("ending", "is_numbered"), [("", False), ("_0000", True)])
-def test_a_color_picture_contains_three_named_channels(tmp_path: Path, ending: str, is_numbered: bool) -> None:
-    touch(tmp_path, f"imagesTr/a{ending}.png", "labelsTr/a.png", f"imagesUn/b{ending}.tif")
-    dataset = read_layout(describe(tmp_path, channel_names={"0": "R", "1": "G", "2": "B"}))
-    assert names(dataset) == [("a", "labeled"), ("b", "unlabeled")]
-    assert (dataset.layout == "nnunet") is is_numbered
-    assert dataset.problems == ()
-    assert dataset.reader == ScanFiles(3)
-
-
-def test_three_pictures_may_be_three_named_channels(tmp_path: Path) -> None:
-    touch(tmp_path, *(f"imagesTr/a_000{channel}.png" for channel in range(3)), "labelsTr/a.png")
-    dataset = read_layout(describe(tmp_path, channel_names={"0": "T1", "1": "T2", "2": "FLAIR"}))
-    assert [len(case.images) for case in dataset.cases] == [3] and dataset.problems == ()
-
-
 def test_missing_listed_files(tmp_path: Path) -> None:
     training = [
         {"image": "./imagesTr/a_01.nii.gz", "label": "./labelsTr/a_01.nii.gz"},
@@ -228,12 +151,6 @@ def test_missing_listed_files(tmp_path: Path) -> None:
         "./imagesTr/b_02.nii.gz",
         "./labelsTr/b_02.nii.gz",
     }
-
-
-def test_lists_may_contain_cases_or_channels(tmp_path: Path) -> None:
-    training = [{"image": "./imagesTr/a.nii.gz", "label": "./labelsTr/a.nii.gz"}]
-    entries = {"a": {"images": ["imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz"], "label": "labelsTr/a.nii.gz"}}
-    assert read_layout(describe(nnunet(tmp_path), training=training, dataset=entries)).problems == ()
 
 
 @pytest.mark.parametrize("entry", ["../other/imagesTr/a.nii.gz", "/etc/passwd", "imagesTr/../../a.nii.gz"])
@@ -300,17 +217,6 @@ def test_no_labeled_case(tmp_path: Path) -> None:
         read_layout(touch(tmp_path, "labelsTr/z_liver.nii.gz"))
 
 
-def test_channels_with_names_instead_of_numbers(tmp_path: Path) -> None:
-    touch(tmp_path, "imagesTr/p1_T1.nii.gz", "imagesTr/p1_T2.nii.gz", "imagesTr/p10_T1.nii.gz", "labelsTr/p1.nii.gz")
-    with user_error(Code.TOO_FEW_CASES, keyword="(p1_T1, p1_T2)") as caught:
-        read_layout(tmp_path)
-    assert "p1_0000, p1_0001" in caught.value.remedy
-    (problem,) = read_layout(touch(tmp_path, "imagesTr/x.nii.gz", "labelsTr/x.nii.gz")).problems
-    assert problem.code is Code.LABEL_UNMATCHED and "(p1_T1, p1_T2)" in problem.finding
-    (tmp_path / "imagesTr/p1_T2.nii.gz").unlink()
-    assert read_layout(tmp_path).problems[0].remedy == "if the label belongs to p1_T1, give it that name"
-
-
 def test_scans_of_a_folder_are_visible_files(tmp_path: Path) -> None:
     touch(tmp_path, "b.nii", "a.nii.gz", "._a.nii.gz", ".partial-x-b.nii", "notes.txt")
     assert [path.name for path in scans_in(tmp_path)] == ["a.nii.gz", "b.nii"]
@@ -358,27 +264,6 @@ def test_the_roles_are_those_that_batches_give(
     assert roles(six.for_training(labeled, validation)) == expected
 
 
-def test_an_image_without_a_channel_number(tmp_path: Path) -> None:
-    """The problem is reported for the image, not for its label or other labels."""
-    touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/b_0000.nii.gz", "imagesTr/c_0000.nii.gz")
-    touch(tmp_path, "labelsTr/a.nii.gz", "labelsTr/b.nii.gz", "labelsTr/c.nii.gz")
-    dataset = read_layout(tmp_path)
-    (problem,) = dataset.problems
-    assert (problem.where, problem.finding) == (str(tmp_path / "imagesTr/a.nii.gz"), "the name has no channel number")
-    assert names(dataset) == [("b", "labeled"), ("c", "labeled")]
-
-
-def test_one_channel_number_among_other_names_is_blamed(tmp_path: Path) -> None:
-    for number in range(9):
-        touch(tmp_path, f"imagesTr/p{number}.nii.gz", f"labelsTr/p{number}.nii.gz")
-    touch(tmp_path, "imagesTr/q_0000.nii.gz", "labelsTr/q.nii.gz")
-    dataset = read_layout(tmp_path)
-    (problem,) = dataset.problems
-    assert (problem.code, problem.where) == (Code.CASE_NAME, str(tmp_path / "imagesTr/q_0000.nii.gz"))
-    assert "name the image q" in problem.remedy
-    assert (dataset.layout, len(dataset.of("labeled"))) == ("msd", 9)
-
-
 def test_labels_with_endings_and_other_letters(tmp_path: Path) -> None:
     touch(tmp_path, *(f"imagesTr/{name}.nii.gz" for name in ("a", "b", "C", "d", "eve_01", "f")))
     labels = ("a.seg.nrrd", "b_label.nii.gz", "c.nii.gz", "D_Seg.nii.gz", "Eve-1.nii.gz", "f.nii", "f_seg.nii")
@@ -392,14 +277,6 @@ def test_labels_with_endings_and_other_letters(tmp_path: Path) -> None:
         (Code.CASE_DUPLICATE, "f_seg.nii"),
     }
     assert any("did you mean eve_01?" in problem.finding for problem in dataset.problems)
-
-
-def test_label_endings_after_case_numbers_and_channels(tmp_path: Path) -> None:
-    touch(tmp_path / "one", "imagesTr/p_0007.nii.gz", "labelsTr/p_0007_seg.nii.gz")
-    touch(tmp_path / "two", "imagesTr/p_0000.nii.gz", "labelsTr/p_seg.nii.gz")
-    for folder, layout, name in (("one", "msd", "p_0007"), ("two", "nnunet", "p")):
-        dataset = read_layout(tmp_path / folder)
-        assert (dataset.layout, names(dataset), dataset.problems) == (layout, [(name, "labeled")], ())
 
 
 def test_case_numbers_are_kept_if_some_names_have_none(tmp_path: Path) -> None:

@@ -90,6 +90,16 @@ class Dataset:
         """Return the cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
 
+    def refuse_problems(self) -> None:
+        """Raise the first problem. Several problems are listed by ``graftseg check``."""
+        if not self.problems:
+            return
+        first, count = self.problems[0], len(self.problems)
+        if count == 1:
+            raise first
+        remedy = f"{first.remedy}; `graftseg check` lists all {count} problems"
+        raise UserError(first.code, first.where, first.finding, remedy)
+
     def description(self) -> dict[str, Any]:
         """Return what ``graftseg info`` prints about the data set, as JSON values."""
         counts = {split: len(self.of(split)) for split in SPLITS}

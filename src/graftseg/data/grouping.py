@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
+from statistics import multimode
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import ENCODED_DIFFERENTLY, nfc, original_name
@@ -57,9 +58,13 @@ def group_scans(
 
 
 def channel_count_of(scans: Iterable[Path]) -> int:
-    """Return the number of channels of a case according to the largest channel number, or 1 without numbers."""
-    matches = (CHANNEL.fullmatch(scan_stem(path)) for path in scans)
-    return max((int(match["channel"]) + 1 for match in matches if match), default=1)
+    """Return the most frequent number of channels of a case, the largest of several, or 1 without channel numbers."""
+    counts: dict[tuple[Path, str], int] = {}
+    for path in scans:
+        if match := CHANNEL.fullmatch(scan_stem(path)):
+            case = path.parent, match["case"]
+            counts[case] = max(counts.get(case, 1), int(match["channel"]) + 1)
+    return max(multimode(counts.values()), default=1)
 
 
 def add_channel(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:

@@ -102,8 +102,7 @@ def prepare(
     The manifest exists only while the store is complete. The next call resumes an interrupted call. A store that was
     made from other data is refused, unless ``overwrite`` is set. Groups of cases are tasks of ``executor``.
     """
-    if dataset.problems:
-        raise dataset.problems[0]
+    dataset.refuse_problems()
     for case in dataset.cases:
         is_unicode = case.name.encode(errors="replace").decode() == case.name
         if not is_unicode or case.name.startswith(".") or set(case.name) & set("/\\\0"):

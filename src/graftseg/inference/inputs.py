@@ -100,8 +100,7 @@ def sources_in(
 def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
     """Read a folder of scans with the splits of the run, without the labels that the run did not use."""
     dataset = read_layout(data)
-    if dataset.problems:
-        raise dataset.problems[0]
+    dataset.refuse_problems()
     return dataset.for_training(*batches.role_limits)
 
 

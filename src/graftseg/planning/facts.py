@@ -138,8 +138,7 @@ class Facts:
 
 def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
     """Read every training scan once and collect the facts."""
-    if dataset.problems:
-        raise dataset.problems[0]
+    dataset.refuse_problems()
     refuse_class_list(dataset)
     cases = dataset.of("labeled") + dataset.of("unlabeled")
     case_facts = in_parallel(partial(_read_case, dataset), cases, "Reading scans", workers)

@@ -52,8 +52,7 @@ def annotate(
 def make_annotator(run: RunFolder, root: Path, folder: AnnotationFolder, device: torch.device) -> Annotator:
     """Read the cases of a folder of data and rank its unlabeled scans."""
     dataset = read_layout(root)
-    if dataset.problems:
-        raise dataset.problems[0]
+    dataset.refuse_problems()
     cases = sorted((*dataset.of("unlabeled"), *dataset.of("labeled")), key=lambda case: case.name)
     return Annotator(dataset, folder, Suggestions(run, dataset, device), cases)
 
