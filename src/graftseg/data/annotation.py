@@ -95,7 +95,7 @@ class Draft:
 
     @property
     def changed(self) -> int:
-        """The number of voxels that differ from the start."""
+        """Number of voxels that differ from the start."""
         return int(np.count_nonzero(self.drawing != self.start))
 
     def snapshot(self) -> tuple[int, Drawing]:
@@ -212,7 +212,7 @@ class AnnotationFolder:
 
     @property
     def key(self) -> str:
-        """A name of the folder that the browser stores with strokes. It does not reveal the path."""
+        """Hash of the path, by which the browser identifies the folder without knowing the path."""
         return hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:16]
 
     @contextmanager
@@ -255,7 +255,7 @@ class AnnotationFolder:
         return target
 
     def is_saved(self, case: Case, draft: Draft) -> bool:
-        """Return whether the label map equals the draft: it was saved, but the draft was not deleted."""
+        """Return whether the label map equals the draft, because a crash after saving left the draft behind."""
         target = self.target(case)
         return target.is_file() and np.array_equal(read_label(target).array, draft.labels)
 

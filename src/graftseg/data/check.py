@@ -92,7 +92,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
     results = in_parallel(partial(check_case, dataset, pictures=pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(result.summary for result in results if result.summary is not None))
-    # findings about the values of a label map depend on the values of all others
+    # whether a value is valid depends on the label maps of all cases, so these findings are added last
     found = iter(labels.value_findings(summaries.cases, dataset.classes))
     results = [
         each if each.summary is None else replace(each, findings=each.findings + next(found)) for each in results

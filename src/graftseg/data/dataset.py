@@ -37,7 +37,8 @@ class ScanFiles:
         """Read the channels of a case into one array."""
         if self.is_gray:
             return read_case(case.images, len(case.images))
-        # without ``is_gray``, a count of 1 would convert only the gray pictures of a mixed data set to one channel
+        # ``read_case`` merges equal colors if the count is 1: in a data set with gray and color pictures, the gray
+        # pictures would have one channel, and the others three
         is_useful = len(case.images) == 1 and self.channel_count != 1
         return read_case(case.images, self.channel_count if is_useful else None)
 
@@ -57,7 +58,7 @@ def label_path(case: Case) -> Path:
 
 
 def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: Literal["channels", "axes"]) -> int:
-    """Return the number of channels or axes that all cases share. Raise a UserError for a case with another number."""
+    """Return the common number of channels or axes. Raise a UserError if a case has another number."""
     common = min(multimode(numbers))
     for number, case in zip(numbers, cases, strict=True):
         if number != common:

@@ -1,4 +1,4 @@
-"""A fixed copy of a data set: corrected headers, orientations and label values, without broken cases and strays."""
+"""Write a fixed copy of a data set: correct headers, orientations and label values, and leave out broken cases."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -140,7 +140,7 @@ def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumb
 
 def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering) -> Iterator[FileFix]:
     try:
-        # a case with an unreadable file is skipped, because the check has already reported the file
+        # skip a case with an unreadable file, which the check has already reported
         grids = {path: scans.read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
     except UserError:
         return

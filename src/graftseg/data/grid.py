@@ -132,7 +132,7 @@ def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
 
 
 def lossless_reorientation(source: Geometry, target: Geometry, tolerance: float) -> Grid | None:
-    """Return how to permute and flip axes so that voxels lie on the target (within ``tolerance`` voxels), or None."""
+    """Return how to permute and flip axes so that the grids match within ``tolerance`` voxels, or None."""
     is_volume = len(source.shape) == len(target.shape) == 3
     if not is_volume or not source.is_placed or not target.is_placed or axis_codes(source) == axis_codes(target):
         return None

@@ -93,7 +93,7 @@ def _nearby_folder(folder: Path) -> str:
 
 
 def _other_arrangement(root: Path) -> str:
-    """Return what to do with a folder of images next to a folder of label maps, or with one folder per case, or ""."""
+    """Return a remedy if images and label maps are in two folders, or each case is in its own folder, otherwise ""."""
     folders = [path for path in visible_entries(root) if path.is_dir() and not is_scan(path)]
     filled = [path for path in folders if grouping.scans_in(path)]
     labels = [path for path in filled if re.search("label|mask|seg|annotation|ground|gt", path.name, re.IGNORECASE)]
@@ -201,7 +201,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
 
 
 def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, grouping.Files]) -> grouping.Files:
-    """Return images without a folder of labels. A label map in ``labelsTr`` makes them labeled where they are."""
+    """Return the images in ``imagesUn``, which are labeled if ``labelsTr`` contains their label map."""
     folders = [images for images, labels, _ in places if labels is None] if split == "labeled" else []
     return {name: files for images in folders for name, files in grouped[images].items()}
 
@@ -209,7 +209,7 @@ def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, gro
 def _match(
     images: Path, labels: Path, files: grouping.Files, others: grouping.Files, problems: list[UserError]
 ) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the label maps of ``files`` and of ``others`` by case. Those of no image are added to ``problems``."""
+    """Return the label maps of ``files`` and ``others`` by case. Add an error for each label map without an image."""
     unmatched = grouping.group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
     label_of, label_of_others = (
         {case: unmatched.pop(label)[0] for label, case in grouping.match_labels(unmatched, names).items()}
@@ -228,7 +228,7 @@ def _match(
 def _report_swapped(
     images: Path, labels: Path, image_files: Sequence[Path], unmatched: grouping.Files, problems: list[UserError]
 ) -> None:
-    """Replace the errors of images without a channel number by one error, if their label maps have these numbers."""
+    """If images lack channel numbers that their label maps have, replace the errors of these images by one error."""
     unnumbered = {Path(problem.where) for problem in problems if problem.code is Code.CASE_NAME}
     stems = {scan_stem(path): path for path in unnumbered.intersection(image_files)}
     image_of = {stem: path for stem, path in stems.items() if not grouping.CHANNEL.fullmatch(stem)}
@@ -248,7 +248,7 @@ def _report_swapped(
 
 
 def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
-    """Return the label maps in a folder, and other DICOM files named like a case, whose reading reports an error."""
+    """Return the label maps in a folder. Include other DICOM files named like a case, so that reading reports them."""
     return [
         path
         for path in visible_entries(folder)
@@ -257,7 +257,7 @@ def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
 
 
 def _unmatched(label: Path, name: str, images: Path, files: grouping.Files, label_of: dict[str, Path]) -> UserError:
-    """Return the error for a label map without an image, or for the image whose name causes the error."""
+    """Return the error for a label map without an image, or the error for its image if the image has a wrong name."""
     numbered = grouping.CHANNEL.fullmatch(name)
     if numbered and label.name in {path.name for path in files.get(numbered["case"], {}).values()}:
         finding = f"the label map has the name of an image in {images.name}"

@@ -152,7 +152,7 @@ def _other_channels(path: Path, channels: int) -> Stems:
 
 
 def _lack_first_channel(files: Files, channels: int) -> bool:
-    """Return whether files without a channel 0 are channels: all numbers may be, and the first file has one channel."""
+    """Return whether only channel 0 is missing: all numbers are possible, and the first file has one channel."""
     paths = {path: channel for by_channel in files.values() for channel, path in by_channel.items()}
     return bool(paths) and max(paths.values()) < channels and _channel_count(next(iter(paths)), channels) == 1
 

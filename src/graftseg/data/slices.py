@@ -24,7 +24,7 @@ def gray_window(scan: NDArray[Any]) -> Window:
     or background and are ignored. If most other voxels are equal, the window is the full range.
     """
     flat = np.asarray(scan).reshape(-1, order="A")  # in the order in memory, because a copy of a CT takes seconds
-    step = -(-flat.size // MAX_VALUES) | 1  # odd, because a step that divides the row length visits only some columns
+    step = -(-flat.size // MAX_VALUES) | 1  # odd: a step with a factor of the row length would skip columns
     values = flat[::step].astype(np.float64)
     values = values[np.isfinite(values)]
     if not values.size:
@@ -140,7 +140,7 @@ class Thumbnail:
 def thumbnail_of(
     image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, voxel: tuple[int, ...] | None = None
 ) -> Thumbnail:
-    """Return a small copy of the slice with ``voxel`` of the labels or, without ``voxel``, the most foreground."""
+    """Return a small copy of the slice that contains ``voxel``, or by default the most foreground."""
     cut = Cut.across_largest_spacing(geometry)
     maps = [labels] if labels is not None and labels.shape == image.shape else []
     index = cut.index_of(voxel) if maps and voxel is not None else cut.fullest(*maps)

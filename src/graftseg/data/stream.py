@@ -66,7 +66,7 @@ class Stream:
         return changed
 
     def table(self, units: Integers, drawn: Draw | Warp) -> Table:
-        """Return the table that ``gather`` reads, with one row per sample, from the units and their augmentation."""
+        """Return the input of ``gather`` for these units and their augmentation: a table with one row per sample."""
         if isinstance(drawn, Warp):
             ones = np.ones((len(units), len(self.patch) - 2), dtype=np.int64)
             parameters = warp_table(drawn, self.shapes[units], np.concatenate([self.strides[units], ones], axis=1))

@@ -1,4 +1,4 @@
-"""Images and label maps in each other's place, and label maps that are copies of their image."""
+"""Detect exchanged images and label maps, and label maps that are copies of their image."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ MAX_SAMPLES = 65536  # number of voxels in which values are counted
 
 
 def read_label_of(dataset: Dataset, case: Case, scan: Scan) -> Scan:
-    """Read the label map of a case whose image is ``scan``. Refuse an image in its place, and a copy of ``scan``."""
+    """Read the label map of a case whose image is ``scan``. Refuse a label map that is an image."""
     path, image = label_path(case), case.images[0]
     try:
         label = dataset.reader.label(case)

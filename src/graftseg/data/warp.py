@@ -38,7 +38,7 @@ class WarpSettings(Settings):
     largest: float = Field(1.3, ge=1, lt=10)  # largest factor of scaling
     elastic: float = Field(0.2, ge=0, le=1)  # probability of an elastic deformation
     grid: int = Field(32, ge=4, le=MAX_SIDE)  # elastic deformation: largest distance of control points, in voxels
-    amount: float = Field(4.0, ge=0, le=100)  # deviation of their shifts in voxels (third axis: / ``thickness``)
+    amount: float = Field(4.0, ge=0, le=100)  # standard deviation of shifts, in voxels (third axis: / ``thickness``)
     mirror: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()  # axes, each mirrored with a probability of one half
     thickness: float = Field(1.0, gt=0, le=100)  # third spacing relative to the first two, to rotate in millimeters
 

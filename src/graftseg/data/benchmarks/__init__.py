@@ -16,8 +16,8 @@ from graftseg.data.folders import require_folder
 class Benchmark:
     """A published data set. ``find`` and ``recognize`` return all matching folders."""
 
-    find: Callable[[Path], list[Path]]  # in a folder of a benchmark that the user named
-    recognize: Callable[[Path], list[Path]] | None  # in any folder; None if the layout is ambiguous
+    find: Callable[[Path], list[Path]]  # if the user named the benchmark
+    recognize: Callable[[Path], list[Path]] | None  # if not; None if the layout is ambiguous
     read: Callable[[Path], Dataset]
     expected: str  # the files, for error messages
     dimensions: Literal[2, 3]

@@ -150,7 +150,7 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
 class PancreasFiles:
     """Reader of DICOM or NIfTI scans that are cropped around their label maps."""
 
-    protocol: Literal["pancreas", "pancreas-62"]
+    protocol: Protocol
 
     def image(self, case: Case) -> Scan:
         """Read the image. The label map, which is the last file of the case, is used only for the crop."""
@@ -206,7 +206,7 @@ class PancreasFiles:
 
 
 def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:
-    """Return the bounds of the published crop, which is one voxel short: the excluded stop is ``last + margin``."""
+    """Return the bounds of the published crop. Its margin after the label is one voxel smaller than before it."""
     first, last = bounds[0], bounds[1] - 1
     pad = max(MIN_SIZE - (last - first), 0) // 2
     return max(first - pad - MARGIN, 0), min(last + pad + MARGIN, size)

@@ -88,7 +88,7 @@ def channels_differ_by_rounding(case: Case) -> bool:
 
 
 def label_map_findings(results: Sequence[CaseResult]) -> Iterator[Finding]:
-    """Report images that look like label maps, if most images do not and the case has no error."""
+    """Report images that look like label maps, unless half of all images do, or the case has an error."""
     read = [result for result in results if result.summary is not None]
     found = [result for result in read if result.is_labels]
     if 2 * len(found) >= len(read):
@@ -135,8 +135,8 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
         difference += f", {voxels:.2f} of a voxel"
     elif grid.lossless_reorientation(label, image, ROUNDING):
         what = "the label map is mirrored or turned relative to the image, but lies at the same place"
-        remedy = f"{FIX} writes a copy with the label in the orientation of the image: "
-        remedy += turning_condition(image, label)
+        condition = turning_condition(image, label)
+        remedy = f"{FIX} writes a copy with the label in the orientation of the image: {condition}"
     else:
         fixed_by = "--drop"
         if image.shape != label.shape and sorted(image.shape) == sorted(label.shape):

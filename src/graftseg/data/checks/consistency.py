@@ -21,10 +21,10 @@ MAX_CODES = 6  # number of orientations that are listed, the most frequent first
 SCALE_FACTOR = 20.0  # intensity ranges that differ by a larger factor are reported
 THICK_SLICES = 3.0  # volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices
 SLICES_LAST = ("ASR", "RSA", "RAS")  # the last axis is right-left, anterior-posterior and superior-inferior
-AIR_LIMIT = -200.0  # HU; a CT scan with a lower value contains air, as ``offset_findings`` expects of most scans
+AIR_LIMIT = -200.0  # HU; a CT scan with a lower value contains air
 ZERO_TOLERANCE = 100.0  # without the rescale intercept, the lowest value of CT is within this distance of 0
 TISSUE_LIMIT = 700.0  # without the rescale intercept, the highest value of CT is above this (water: about 1000)
-MAX_CHANNELS = 8  # more scans with the same name prefix are slices, time frames or visits, not channels
+MAX_CHANNELS = 8  # larger groups of scans with the same name prefix are slices, time frames or visits
 
 
 def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from graftseg.data.labels import (
 )
 from graftseg.data.pieces import Pieces
 
-MANY_ISLANDS = 20  # if a class has more islands than this in a label map, they are a warning, and otherwise a note
+MANY_ISLANDS = 20  # more islands of a class in one label map are a warning, fewer are a note
 SET_TO_ONE = "255 probably means 1 in this case: set 255 to 1 in this label map"
 FIX_VALUES = f"{FIX} writes a copy with the values "
 MIN_GAP = 0.05  # minimum distance of two class centers, as a share of the width, for one to be left of the other
@@ -79,7 +79,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         yield Finding("error", problem.what, "dataset.json", problem.size, _remedy(problem), fixed_by=fixed_by)
         if not problem.fixed_values:
             return
-    # if a label map cannot be read, nothing is reported, because the label map may contain the missing class
+    # report nothing if a label map cannot be read, because it may contain the missing class
     if all(case.label_counts for case in summaries.of("labeled")):
         shown = {*present, 1} if values == [0, 1] and MASK_VALUE in present else {*present}
         for value in (value for value in values[1:] if value not in shown):
@@ -115,10 +115,7 @@ def _untrained_values(case: CaseFingerprint, trained: set[int]) -> Iterator[Find
         return
     for value in sorted(case.label_counts.keys() - trained):
         what = f"no labeled case contains the value {value} of a test label"
-        size, remedy = (
-            counted(case.label_counts[value], "voxel"),
-            "correct the test label, or label cases with this class",
-        )
+        size, remedy = counted(case.label_counts[value], "voxel"), "correct the label, or label cases with this class"
         yield Finding("error", what, case.name, size, remedy, (case.name,), "--drop")
 
 
@@ -177,7 +174,7 @@ def left_right_centers(summary: CaseFingerprint, label: NDArray[Any]) -> dict[in
 
 
 def side_findings(centers: Centers, classes: Mapping[int, str]) -> Iterator[Finding]:
-    """Report a label map in which two classes have the opposite order of all others. Report each map only once."""
+    """Report each label map in which the left-right order of two classes is opposite to all other label maps."""
     values = sorted({value for case in centers.values() for value in case})
     reported = set()
     for pair in combinations(values, 2):

@@ -34,7 +34,7 @@ CAN: dict[Other, str] = {"unlabeled": "can be used together", "test": "fit toget
 
 @dataclass(frozen=True)
 class Likeness:
-    """Similarity of labeled scans and scans of the split ``other``. A shift above 1 is larger than chance explains."""
+    """Similarity of labeled scans and scans of the split ``other``. Chance alone rarely causes a shift above 1."""
 
     kind: Kind
     sentence: str
@@ -78,7 +78,7 @@ def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likene
 
 
 def _not_comparable(summaries: Fingerprint) -> str:
-    """Return a sentence on the scans with other numbers of axes or channels. It is the same for all splits."""
+    """Return a sentence about scans of any split with an unusual number of axes or channels."""
     numbers = [(len(case.shape), len(case.mean)) for case in summaries.cases]
     usual = min(multimode(numbers))
     odd = [case.name for case, number in zip(summaries.cases, numbers, strict=True) if number != usual]

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.scan import refuse_bytes, refuse_memory
 
-SECONDS, BYTES_PER_SECOND = 10, 10**6  # time limit of a request: a constant, plus decoding at this speed (RLE is slow)
+SECONDS, BYTES_PER_SECOND = 10, 10**6  # time limit of a request: SECONDS, plus decoding at the speed of slow RLE
 _LOW_MEMORY = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Environment variables that reduce the memory of the child process."""
 
 
 class DecodingError(Exception):
-    """The message of a decoder that refused the pixels."""
+    """An error of a decoder, with its message."""
 
 
 class _Child:

@@ -1,4 +1,4 @@
-"""Child process that decodes compressed DICOM and TIFF pixels. A crash does no harm to its parent.
+"""Child process that decodes compressed DICOM and TIFF pixels. A crash does not end its parent.
 
 ``decoder`` starts the process. A request is a line of JSON and the bytes of the pixels. A reply is a line of JSON with
 shape and type and the bytes of the array, or a line with an error. The process ends when its input ends. It imports no

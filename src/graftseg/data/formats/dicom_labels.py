@@ -19,8 +19,8 @@ from graftseg.data.formats.dicom_structures import Mask, Structure
 from graftseg.data.formats.dicom_tags import AGAIN, read_tags, user_errors, value
 from graftseg.data.formats.scan import Guess, Scan
 
-BACKGROUND = "background"  # class name of the value 0. A segment or ROI with this name belongs to no other class
-MAX_NAME = 64  # length of the longest name in DICOM. Of longer class names, only the beginning is compared
+BACKGROUND = "background"  # class name of the value 0. A segment or ROI with this name is not a class
+MAX_NAME = 64  # maximum length of a name in DICOM; longer class names are compared up to this length
 NAMED_STRUCTURES = 5  # at most this many structures are named in a message
 
 

@@ -73,7 +73,7 @@ class _Content(BufferedReader):
             rest = super().read()
             _refuse_inflation(self.where, rest)
             return rest
-        # a reader allocates memory for as many bytes as it is asked for
+        # limit the size, because ``read`` allocates memory for all requested bytes
         return super().read(None if size is None else min(size, max(0, self.size - self.tell())))
 
 

@@ -1,4 +1,4 @@
-"""The text headers of NRRD and MetaImage files: fields, checked numbers, and where the voxels are."""
+"""The text headers of NRRD and MetaImage files: fields, checked numbers, and the location of the voxels."""
 
 import math
 import re
@@ -117,7 +117,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class VoxelFile:
-    """The file with the voxels, and the place of the first voxel."""
+    """The file with the voxels, and the position of the first voxel."""
 
     path: Path
     encoding: str  # raw, zlib, bzip2 or text
@@ -134,7 +134,7 @@ class Header:
     voxels: VoxelFile
     sizes: tuple[int, ...]  # along two to four axes, the fastest axis first
     channels: int  # values per voxel
-    channel_axis: int  # position of their axis in the file
+    channel_axis: int  # position of the channel axis in the file
     spacing: Floats  # in mm
     origin: Floats
     directions: Floats

@@ -176,8 +176,6 @@ def _parse(path: Path, words: list[bytes], values: NDArray[Any], count: int) -> 
         number = float if values.dtype.kind == "f" else int
         values[count : count + len(used)] = [number(word) for word in used]
     except (ValueError, OverflowError):
-        what = f"not numbers of type {values.dtype}"
-        raise scan.damaged(
-            path, f"the text of the voxels after number {count} contains words that are {what}"
-        ) from None
+        finding = f"the text after number {count} of the voxels is not numbers of type {values.dtype}"
+        raise scan.damaged(path, finding) from None
     return count + len(used)

@@ -26,7 +26,7 @@ LOCAL = "LOCAL"  # value of ElementDataFile if the voxels follow the header
 DIRECTIONS = ("transformmatrix", "rotation", "orientation")
 ORIGINS = ("origin", "offset", "position")
 SPACINGS = ("elementspacing", "elementsize")
-"""Names of the same field. As in ITK, the first name in the list that the header contains is used."""
+"""Alternative names of three fields. As in ITK, the first listed name that the header contains is used."""
 USED_FIELDS = {
     *{"ndims", "dimsize", "elementtype", "elementnumberofchannels", "elementdatafile", "headersize"},
     *{"binarydata", "compresseddata", "compresseddatasize", "binarydatabyteordermsb", "elementbyteordermsb"},

@@ -154,7 +154,7 @@ def _world_axes(fields: Fields) -> int:
 
 
 def _vectors(fields: Fields, name: str, count: int, world: int) -> Floats:
-    """Return the vectors of a field as rows. A row of NaN is the vector ``none``."""
+    """Return the vectors of a field as rows. The vector ``none`` becomes NaN."""
     vectors = _VECTOR.findall(text := fields.text(name))
     if len(vectors) != count or _VECTOR.sub("", text).strip():
         raise fields.invalid(name, f"is not {count} vectors")

@@ -46,7 +46,10 @@ def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
 
 
 def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> scan.Scan:
-    """Read ``(C, columns, rows)``. Merge equal colors of labels, and if ``channel_count`` is 1. Labels use palettes."""
+    """Read ``(C, columns, rows)``. Only a label map may have a palette, whose indices are the class numbers.
+
+    Three equal colors become one channel if the picture is a label map or ``channel_count`` is 1.
+    """
     scan.refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
@@ -100,8 +103,7 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
     chunks = read_chunks(path)
     if chunks.frames > 1:
         raise _unsupported(path, f"an animated PNG file with {chunks.frames} pictures", _ONE_EACH)
-    # Pillow would drop the lower byte of 16-bit gray with alpha. Therefore, the pixels are decoded as 8-bit RGBA, which
-    # also has four bytes per pixel
+    # Pillow would drop the lower byte of 16-bit gray with alpha, so decode it as 8-bit RGBA, also four bytes per pixel
     is_gray_alpha_16 = (bits, color_type) == (16, _GRAY_ALPHA)
     pixels = _decode_png(path, chunks, replace(header, bits=8, color_type=_RGB_ALPHA) if is_gray_alpha_16 else header)
     if is_gray_alpha_16:
@@ -201,7 +203,7 @@ def are_gray(cases: Sequence[Case], named_channels: int | None) -> bool:
     if not are_pictures or named_channels not in (None, len(training[0].images)):
         return False
     colored = [path for path in images if _stores_colors(path)]
-    # a data set of colors is recognized by its first picture
+    # the first picture is usually enough to recognize a data set with real colors
     return bool(colored) and _is_gray(colored[0]) and all(in_parallel(_is_gray, colored[1:], "Reading pictures"))
 
 
@@ -226,5 +228,5 @@ def _is_gray(path: Path) -> bool:
 
 @lru_cache(100_000)
 def _is_gray_version(path: Path, size: int, mtime_ns: int) -> bool:
-    """Remember the result as long as the file does not change, because a command may read the folder several times."""
+    """Return whether a version of a file is gray. Cached, because a command may read the folder several times."""
     return len(read_picture(path, 1).array) == 1

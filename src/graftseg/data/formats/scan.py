@@ -19,7 +19,7 @@ from graftseg.data.folders import refuse_broken_link
 
 Floats = NDArray[np.float64]
 MAX_BYTES = 16 * 2**30  # of the voxels of one file: above any real scan, within the memory of a large machine
-FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100  # compressed voxels may expand to so many bytes, or by this factor
+FREE_EXPANSION, MAX_EXPANSION = 256 * 2**20, 1100  # decompressed bytes: always allowed, and per compressed byte
 MAX_GUESS_LINES = 4  # more than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line
 MAX_REASON = 120  # maximum length of the message of another package in an error
 MAX_VOLUMES = 16  # more volumes are a time series, unless ``dataset.json`` names as many channels
@@ -112,7 +112,7 @@ class Format:
 def lps_geometry(
     shape: tuple[int, ...], axes: Floats, spacing: Floats, origin: Floats, *, is_placed: bool = True
 ) -> Geometry:
-    """Convert a grid in LPS and mm, as in ITK and DICOM, with directions in the columns of ``axes``, to RAS."""
+    """Return the geometry of an LPS grid in mm, as in ITK and DICOM. The columns of ``axes`` are its directions."""
     count = len(shape)
     matrix = np.eye(4)
     matrix[:count, :count] = axes * spacing
@@ -202,7 +202,7 @@ def decompressed(decompressor: Any, chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decompress_up_to(limit: int, decompressor: Any, chunks: Iterable[bytes]) -> bytearray:
-    """Return the content. Stop after the first part that exceeds ``limit`` bytes. Raise EOFError if it is truncated."""
+    """Decompress at least one byte more than ``limit``, or all content. Raise EOFError if the content is truncated."""
     content = bytearray()
     for part in decompressed(decompressor, chunks):
         content += part

@@ -1,4 +1,4 @@
-"""The strips and tiles of a TIFF file, decompressed within the size that the header asks for."""
+"""Decompress the strips and tiles of a TIFF file, up to the size in its header."""
 
 import lzma
 import struct
@@ -83,7 +83,7 @@ def read_pixels(path: Path, page: Any) -> NDArray[Any]:
 
 
 def _segment_bytes(page: Any, index: int) -> tuple[int, int]:
-    """Return the bytes that a strip or tile needs, and the most that it may have: the last strip may be padded."""
+    """Return the minimum and maximum bytes of a strip or tile. They differ for the last strip, which may be padded."""
     samples = page.samplesperpixel if int(page.planarconfig) == 1 else 1
     width = page.tilewidth if page.is_tiled else page.imagewidth
     row = -(-width * samples * int(page.bitspersample) // 8)
@@ -95,7 +95,7 @@ def _segment_bytes(page: Any, index: int) -> tuple[int, int]:
 
 
 def _decompressor(compression: int) -> Callable[[bytes, int], bytes]:
-    """Return a function that decompresses bytes up to a limit. A result beyond the limit means too much content."""
+    """Return a function that decompresses bytes up to a limit. It returns more bytes if there is more content."""
     if compression == _UNCOMPRESSED:
         return lambda content, limit: content[:limit]
     if compression == _PACKBITS:
