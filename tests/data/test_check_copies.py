@@ -7,7 +7,7 @@ from check_fakes import SHAPE, check, geometry, image, make_scans, put
 
 from graftseg.core.types import Geometry
 from graftseg.data.check import Finding
-from graftseg.data.grid import in_one_orientation
+from graftseg.data.grid import ras_view
 from graftseg.data.layouts import read_layout
 
 
@@ -91,13 +91,11 @@ def test_many_rescaled_copies_of_one_scan(root: Path) -> None:
     ]
 
 
-def test_in_one_orientation_returns_a_view_and_keeps_2d_scans() -> None:
+def test_ras_view_shares_memory_and_keeps_2d_scans() -> None:
     array = np.arange(24.0).reshape(1, 2, 3, 4)
-    turned = in_one_orientation(
-        array, Geometry((2, 3, 4), ((0, -1.0, 0, 0), (0, 0, 1.0, 0), (1.0, 0, 0, 0), (0, 0, 0, 1.0)))
-    )
+    turned = ras_view(array, Geometry((2, 3, 4), ((0, -1.0, 0, 0), (0, 0, 1.0, 0), (1.0, 0, 0, 0), (0, 0, 0, 1.0))))
     assert turned.base is not None and np.shares_memory(turned, array)
     assert np.array_equal(turned[0], array[0].transpose(1, 2, 0)[::-1])
     picture = np.zeros((3, 4, 5))
     mirrored = ((-1.0, 0, 0, 0), *geometry().affine[1:])
-    assert in_one_orientation(picture, Geometry((4, 5), mirrored)).strides == picture.strides
+    assert ras_view(picture, Geometry((4, 5), mirrored)).strides == picture.strides

@@ -128,7 +128,7 @@ def test_overlapping_segments_are_named(image: Path, tmp_path: Path) -> None:
     # only one of them is a class
     found = read_label(path, image, {0: "background", 1: "spleen"})
     assert found.array.sum() == 7
-    assert [guess.taken for guess in found.guesses] == ["liver"]
+    assert [guess.assumed for guess in found.guesses] == ["liver"]
 
 
 def test_names_decide_the_values(image: Path, labels: Labels, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_contours_without_area_and_other_rois_are_reported(image: Path, tmp_path
     rois = [(1, "liver", contours), (2, "BODY", [IMAGE.contour(square(-1, 20), 0.5)])]
     found = read_label(write_rtstruct(tmp_path / "rs.dcm", rois, kinds=["POINT"]), image, CLASSES)
     assert found.array.sum() == 4
-    assert [guess.taken for guess in found.guesses] == ["BODY", "1 POINT"]
+    assert [guess.assumed for guess in found.guesses] == ["BODY", "1 POINT"]
 
 
 def test_closed_contours_with_fewer_than_3_points_are_reported(image: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_closed_contours_with_fewer_than_3_points_are_reported(image: Path, tmp_
     ]
     found = read_label(write_rtstruct(tmp_path / "rs.dcm", rois, kinds=kinds), image, CLASSES)
     assert found.array.sum() == 4 + 1
-    taken = [guess.taken for guess in found.guesses]
+    taken = [guess.assumed for guess in found.guesses]
     assert [text.split(" with")[0] for text in taken] == ["2 CLOSED_PLANAR", "1 CLOSEDPLANAR_XOR"]
 
 
@@ -124,7 +124,7 @@ def test_points_on_one_line_are_reported(image: Path, tmp_path: Path) -> None:
     contours = [line, IMAGE.contour([(2, 2)] * 3, 0), IMAGE.contour(square(0.5, 2.5), 0)]
     found = read_label(write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", contours)]), image, CLASSES)
     assert found.array.sum() == 4
-    assert [guess.taken.split(" with")[0] for guess in found.guesses] == ["2 CLOSED_PLANAR"]
+    assert [guess.assumed.split(" with")[0] for guess in found.guesses] == ["2 CLOSED_PLANAR"]
 
 
 def test_copies_of_a_contour_do_not_cancel(image: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_copies_of_a_contour_do_not_cancel(image: Path, tmp_path: Path) -> None:
     contours = [one, hole, one, turned, closed]
     found = read_label(write_rtstruct(tmp_path / "rs.dcm", [(1, "liver", contours)]), image, CLASSES)
     assert found.array.sum() == 16 - 1
-    assert [guess.taken for guess in found.guesses] == ["3 repeated"]
+    assert [guess.assumed for guess in found.guesses] == ["3 repeated"]
     # two ROIs may share a contour, which is then an overlap
     both = [(1, "liver", [one]), (2, "spleen", [one])]
     with user_error(Code.LABEL_INVALID, keyword="overlap in 16 pixels"):
@@ -243,7 +243,7 @@ def test_an_invalid_name_names_the_label_and_the_roi(tmp_path: Path, name: str, 
     (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "liver": 1}}))
     dataset = read_layout(tmp_path)
     (guess,) = dataset.reader.label(dataset.cases[1]).guesses
-    assert dataset.problems == () and "\n" not in guess.taken and guess.taken
+    assert dataset.problems == () and "\n" not in guess.assumed and guess.assumed
 
 
 def test_a_repeated_name_names_the_label_and_the_rois(tmp_path: Path) -> None:

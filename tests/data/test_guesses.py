@@ -56,7 +56,7 @@ def test_slices_without_positions(
     assert scan.geometry.spacing == (0.5, 0.5, distance) and not scan.geometry.is_placed
     (guess,) = scan.guesses
     assert (guess.where, guess.what) == (tmp_path / "a", OPEN)
-    assert guess.taken == f"5 slices ordered by {order}, {words}, lowest slice first"
+    assert guess.assumed == f"5 slices ordered by {order}, {words}, lowest slice first"
     assert not [secret for secret in SECRETS if secret in str(guess)]
 
 
@@ -69,7 +69,7 @@ def test_slices_with_positions_need_no_guess(tmp_path: Path) -> None:
 def test_one_slice_with_orientation_but_no_position(tmp_path: Path) -> None:
     write_slice(tmp_path / "a.dcm", np.zeros((4, 4), np.int16), None, ImageOrientationPatient=list(AXIAL))
     (guess,) = read_scan(tmp_path / "a.dcm").guesses
-    assert guess.taken.startswith("1 slice ordered by ")
+    assert guess.assumed.startswith("1 slice ordered by ")
 
 
 def dicom_data(root: Path) -> Path:
@@ -135,7 +135,7 @@ def data_of_series(root: Path, description: dict[str, Any] | None = None, **fiel
 
 def test_seconds_may_be_time(tmp_path: Path) -> None:
     (guess,) = read_scan(series(tmp_path / "a.nii")).guesses
-    assert (guess.what, guess.taken) == (CHANNELS, "4 channels, 1 s apart according to the header")
+    assert (guess.what, guess.assumed) == (CHANNELS, "4 channels, 1 s apart according to the header")
     assert guess.remedy.startswith('if the volumes are channels, name them in dataset.json, as in "modality": {')
     for certain in (read_scan(tmp_path / "a.nii", 4), read_case([tmp_path / "a.nii"], VOLUMES_ARE_CHANNELS)):
         assert certain.guesses == () and len(certain.array) == 4

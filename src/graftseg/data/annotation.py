@@ -259,10 +259,10 @@ class AnnotationFolder:
         target = self.target(case)
         return target.is_file() and np.array_equal(read_label(target).array, draft.labels)
 
-    def log(self, case: str, action: Action, facts: dict[str, Any]) -> None:
+    def log(self, case: str, action: Action, details: dict[str, Any]) -> None:
         """Append a line to the log and flush it to disk."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        line = json.dumps({"time": now, "case": case, "action": action, **facts}) + "\n"
+        line = json.dumps({"time": now, "case": case, "action": action, **details}) + "\n"
         files.check_target_file(self.log_file)
         with files.write_errors(self.log_file), self.log_file.open("a", encoding="utf-8") as stream:
             stream.write(line)

@@ -9,7 +9,7 @@ from graftseg.core.phrases import counted
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
 from graftseg.data.checks import consistency, labels, shift
-from graftseg.data.checks.cases import check_case, label_map_findings
+from graftseg.data.checks.cases import check_case, label_like_image_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.files import file_findings
 from graftseg.data.checks.findings import Finding as Finding
@@ -108,7 +108,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
         *labels.island_findings(summaries.cases, dataset.classes),
         *copy_findings(summaries.cases),
         *rescaled_copy_findings([(each.summary, each.coarse) for each in results if each.summary is not None]),
-        *label_map_findings(results),
+        *label_like_image_findings(results),
         *consistency.channel_findings([(each.case, each.geometry) for each in results if each.geometry is not None]),
         *consistency.gray_findings(dataset),
         *consistency.set_findings(summaries.cases),

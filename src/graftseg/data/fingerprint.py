@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.core.types import Case, Split
-from graftseg.data.grid import axis_codes, in_one_orientation
+from graftseg.data.grid import axis_codes, ras_view
 from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
 
@@ -82,7 +82,7 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
     # adding zero turns -0.0 into 0.0, so that equal voxels have equal bytes
     voxels = scan.array.astype("<f4", order="C") + np.float32(0)
     percentiles = [np.percentile(channel, PERCENTILES) for channel in voxels]
-    reoriented = in_one_orientation(voxels, scan.geometry)
+    reoriented = ras_view(voxels, scan.geometry)
     is_same = (reoriented.shape, reoriented.strides) == (voxels.shape, voxels.strides)
     content = _hash(voxels)
     return CaseFingerprint(

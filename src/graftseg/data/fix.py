@@ -25,7 +25,7 @@ from graftseg.data.grouping import CHANNEL, cases_of_name
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber, turning_condition
 from graftseg.data.layouts import FOLDER_NAMES
 
-CLASS_LIST = "dataset.json"
+DATASET_JSON = "dataset.json"
 RECORD = "mended.json"  # the content of ``FixedCopy``
 NAME_PROBLEMS = (Code.CASE_DUPLICATE, Code.CASE_NAME, Code.CHANNELS_MISMATCH, Code.FILE_MISSING, Code.LABEL_UNMATCHED)
 """Problems of a layout that disappear if the named files are left out."""
@@ -104,13 +104,13 @@ def write_fixed_copy(
         return FixedCopy(None, {}, {}, {}, 0, left)
     files = {path.relative_to(dataset.root).as_posix(): file_fix.description for path, file_fix in fixes.items()}
     with atomic_folder(out) as partial:
-        new_list = _new_list(dataset, classes, is_restricted=bool(dropped))
-        sources = [path for path in _files(dataset.root) if new_list is None or path != dataset.root / CLASS_LIST]
+        new_json = _new_dataset_json(dataset, classes, is_restricted=bool(dropped))
+        sources = [path for path in _files(dataset.root) if new_json is None or path != dataset.root / DATASET_JSON]
         if dropped:
             sources = [*without_strays(sources, dataset)]
         unchanged = sum(_add_file(path, partial, dataset.root, fixes) for path in sources)
-        if new_list is not None:
-            write_json(partial / CLASS_LIST, new_list)
+        if new_json is not None:
+            write_json(partial / DATASET_JSON, new_json)
         copy = FixedCopy(out, files, renumbering.changes, classes, unchanged, left, dropped)
         write_json(partial / RECORD, copy.to_json())
     return copy
@@ -216,7 +216,7 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _new_list(dataset: Dataset, classes: dict[int, str], *, is_restricted: bool) -> dict[str, Any] | None:
+def _new_dataset_json(dataset: Dataset, classes: dict[int, str], *, is_restricted: bool) -> dict[str, Any] | None:
     """Return the new content of dataset.json, with labels in their old form, or None if it does not change."""
     old = DatasetJson.read(dataset.root)
     content = old.restricted(dataset.cases) if is_restricted else old.content

@@ -124,7 +124,7 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     return _linear(oriented, grid.prepared_shape)
 
 
-def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
+def ras_view(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
     """Return a view of ``(C, *space)`` with axes nearest to RAS, unless the orientation is unknown."""
     if not geometry.is_placed:
         return array

@@ -158,7 +158,7 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     present = {value for label_map in counts for value in label_map}
     masks = ({0}, {0, 1}, {0, MASK_VALUE}, {1}, {MASK_VALUE})
     are_masks = set(classes) in (set(), {0, 1}) and all(set(label_map) in masks for label_map in counts)
-    if not _consecutive(present | {0}) and MASK_VALUE in present and are_masks:
+    if not _are_consecutive(present | {0}) and MASK_VALUE in present and are_masks:
         return Renumbering({0: 0, 1: 1, MASK_VALUE: 1}, {})
     is_one = mask_instead_of_one(counts) is not None
     if classes:
@@ -166,8 +166,8 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
             if unlisted == [MASK_VALUE] and is_one:
                 return MEANS_ONE
             return f"the label value {unlisted[0]} has no class: name it in dataset.json or correct the label maps"
-        return None if _consecutive(classes) else _in_order(classes)
-    if _consecutive(present | {0}):
+        return None if _are_consecutive(classes) else _in_order(classes)
+    if _are_consecutive(present | {0}):
         return None
     if MASK_VALUE in present:
         if is_one:
@@ -181,5 +181,5 @@ def _in_order(classes: dict[int, str]) -> Renumbering:
     return Renumbering(values, {new: classes[old] for old, new in values.items()})
 
 
-def _consecutive(values: set[int] | dict[int, str]) -> bool:
+def _are_consecutive(values: set[int] | dict[int, str]) -> bool:
     return sorted(values) == list(range(len(values)))

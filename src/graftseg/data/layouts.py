@@ -38,7 +38,7 @@ FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
     ("imagesTs", "labelsTs", "test"),
 )
 FOLDER_NAMES = tuple(name for images, labels, _ in FOLDERS for name in (images, labels) if name is not None)
-Places = tuple[tuple[Path, Path | None, Split], ...]  # folder of images, folder of labels, split
+FolderPairs = tuple[tuple[Path, Path | None, Split], ...]  # folder of images, folder of labels, split
 
 
 def read_layout(data: Data) -> Dataset:
@@ -47,11 +47,11 @@ def read_layout(data: Data) -> Dataset:
         for folder in data.folders:
             require_folder(folder, "pass a folder of scans")
         description = DatasetJson.read(data.labels.parent)  # may name classes and channels
-        is_numbered = _has_channel_numbers(data.places, description)
-        dataset = _collect(data.root, "plain", data.places, description, is_numbered=is_numbered)
+        is_numbered = _has_channel_numbers(data.folder_pairs, description)
+        dataset = _collect(data.root, "plain", data.folder_pairs, description, is_numbered=is_numbered)
         return _require_labeled(dataset, data.labeled_images, data.labels)
     require_folder(data, f"pass a folder with {EXPECTED}")
-    if (known := _image_folders(data) or recognize_benchmark(data)) is not None:
+    if (known := _nnunet_or_msd(data) or recognize_benchmark(data)) is not None:
         return _require_labeled(known, data / "imagesTr", data / "labelsTr")
     content = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
     is_incomplete = any((data / name).is_dir() for name in FOLDER_NAMES)
@@ -107,7 +107,7 @@ def _other_arrangement(root: Path) -> str:
     return ""
 
 
-def _image_folders(folder: Path) -> Dataset | None:
+def _nnunet_or_msd(folder: Path) -> Dataset | None:
     """Read the layout of nnU-Net or of the Medical Segmentation Decathlon, or return None if ``imagesTr`` is missing.
 
     In nnU-Net ``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``. In
@@ -116,19 +116,19 @@ def _image_folders(folder: Path) -> Dataset | None:
     description = DatasetJson.read(folder)
     if not (folder / "imagesTr").is_dir():
         return None
-    places = tuple((folder / images, folder / labels if labels else None, split) for images, labels, split in FOLDERS)
-    is_numbered = _has_channel_numbers(places, description)
-    dataset = _collect(folder, "nnunet" if is_numbered else "msd", places, description, is_numbered=is_numbered)
+    pairs = tuple((folder / images, folder / labels if labels else None, split) for images, labels, split in FOLDERS)
+    is_numbered = _has_channel_numbers(pairs, description)
+    dataset = _collect(folder, "nnunet" if is_numbered else "msd", pairs, description, is_numbered=is_numbered)
     missing = description.find_missing(case_and_label_names(dataset.cases))
     return replace(dataset, problems=(*dataset.problems, *missing, *_misnamed_errors(folder)))
 
 
-def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
+def _has_channel_numbers(pairs: FolderPairs, description: DatasetJson) -> bool:
     """Return whether image names end in channel numbers. Numbers in label names are not channel numbers."""
-    if description.has_channel_files and not _are_color_pictures(places, description):
+    if description.has_channel_files and not _are_color_pictures(pairs, description):
         return True
-    _, labels, _ = places[0]
-    folders = [images for images, _, split in places if split != "test"]
+    _, labels, _ = pairs[0]
+    folders = [images for images, _, split in pairs if split != "test"]
     stems_of_folders = ({scan_stem(path) for path in grouping.scans_in(images)} for images in folders)
     stems = next((stems for stems in stems_of_folders if stems), set())
     labeled = _label_names(labels)
@@ -140,9 +140,9 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     return not unnumbered or (len(cases) >= unnumbered and not labeled.isdisjoint(cases - stems))
 
 
-def _are_color_pictures(places: Places, description: DatasetJson) -> bool:
+def _are_color_pictures(pairs: FolderPairs, description: DatasetJson) -> bool:
     """Return whether each picture contains the three named channels, as in nnU-Net's data sets of RGB pictures."""
-    scans = [path for images, _, _ in places for path in grouping.scans_in(images)]
+    scans = [path for images, _, _ in pairs for path in grouping.scans_in(images)]
     if description.named_channels != 3 or not all(path.name.lower().endswith(PICTURES) for path in scans):
         return False
     numbers = (match["channel"] for path in scans if (match := grouping.CHANNEL.fullmatch(scan_stem(path))))
@@ -155,14 +155,14 @@ def _label_names(labels: Path | None) -> set[str]:
     return stems | {grouping.without_label_ending(stem) for stem in stems}
 
 
-def _collect(folder: Path, layout: str, places: Places, description: DatasetJson, *, is_numbered: bool) -> Dataset:
+def _collect(folder: Path, layout: str, pairs: FolderPairs, description: DatasetJson, *, is_numbered: bool) -> Dataset:
     """Group the images of every folder into cases and find their labels."""
     problems: list[UserError] = []
-    label_names = set().union(*(_label_names(labels) for _, labels, _ in places))
-    scans = {images: grouping.scans_in(images) for images, _, _ in places}
+    label_names = set().union(*(_label_names(labels) for _, labels, _ in pairs))
+    scans = {images: grouping.scans_in(images) for images, _, _ in pairs}
     for images, paths in scans.items():
         grouping.refuse_loose_slices(images, paths, label_names)
-    is_one_file = not is_numbered or _are_color_pictures(places, description)
+    is_one_file = not is_numbered or _are_color_pictures(pairs, description)
     channels = 1 if is_one_file else description.named_channels
     if channels is None:
         channels = grouping.channel_count_of(path for paths in scans.values() for path in paths)
@@ -173,13 +173,13 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
     cases: list[Case] = []
     remedy = "add missing files, remove extra files or correct dataset.json"
     label_of_unlabeled: dict[str, Path] = {}
-    for images, labels, split in places:
+    for images, labels, split in pairs:
         files = grouped[images]
         problems += [error for _, error in grouping.find_incomplete(files, channels, remedy)]
         label_of = label_of_unlabeled
         if labels is not None:
-            others = _images_to_annotate(split, places, grouped)
-            label_of, label_of_unlabeled = _match(images, labels, files, others, problems)
+            others = _images_to_annotate(split, pairs, grouped)
+            label_of, label_of_unlabeled = _match_labels(images, labels, files, others, problems)
         for name, by_channel in files.items():
             label = label_of.get(name)
             # a training image is labeled if it has a label map
@@ -197,20 +197,20 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
         classes, invalid = common_classes(labels_of_cases)
         problems += invalid
     reader = ScanFiles(description.named_channels, classes, are_gray(cases, description.named_channels))
-    return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored(places, grouped), reader)
+    return Dataset(folder, layout, tuple(cases), classes, tuple(problems), _ignored_files(pairs, grouped), reader)
 
 
-def _images_to_annotate(split: Split, places: Places, grouped: Mapping[Path, grouping.Files]) -> grouping.Files:
+def _images_to_annotate(split: Split, pairs: FolderPairs, grouped: Mapping[Path, grouping.Files]) -> grouping.Files:
     """Return the images in ``imagesUn``, which are labeled if ``labelsTr`` contains their label map."""
-    folders = [images for images, labels, _ in places if labels is None] if split == "labeled" else []
+    folders = [images for images, labels, _ in pairs if labels is None] if split == "labeled" else []
     return {name: files for images in folders for name, files in grouped[images].items()}
 
 
-def _match(
+def _match_labels(
     images: Path, labels: Path, files: grouping.Files, others: grouping.Files, problems: list[UserError]
 ) -> tuple[dict[str, Path], dict[str, Path]]:
     """Return the label maps of ``files`` and ``others`` by case. Add an error for each label map without an image."""
-    unmatched = grouping.group_scans(_labels_of(labels, {*files, *others}), problems, is_numbered=False)
+    unmatched = grouping.group_scans(_possible_labels(labels, {*files, *others}), problems, is_numbered=False)
     label_of, label_of_others = (
         {case: unmatched.pop(label)[0] for label, case in grouping.match_labels(unmatched, names).items()}
         for names in (files, others)
@@ -247,7 +247,7 @@ def _report_swapped(
     problems.append(UserError(Code.CASE_NAME, min(swapped), finding, remedy))
 
 
-def _labels_of(folder: Path, cases: Collection[str]) -> list[Path]:
+def _possible_labels(folder: Path, cases: Collection[str]) -> list[Path]:
     """Return the label maps in a folder. Include other DICOM files named like a case, so that reading reports them."""
     return [
         path
@@ -300,7 +300,7 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
         finding, remedy = f"{images.name}/ contains no scan", f"arrange the scans as {EXPECTED}"
         if dataset.layout == "plain":
             remedy = f"pass a folder of {READABLE} scans"
-        _refuse_unread(images)
+        _refuse_unsupported(images)
         raise UserError(Code.NOT_A_SCAN, dataset.root, finding, remedy)
     if not dataset.of("labeled"):
         for problem in dataset.problems:
@@ -308,12 +308,12 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
                 raise problem
         for folder, found in ((images, grouping.scans_in(images)), (labels, grouping.labels_in(labels))):
             if not found:
-                _refuse_unread(folder)
-        raise _none_labeled(dataset, images, labels)
+                _refuse_unsupported(folder)
+        raise _unlabeled_error(dataset, images, labels)
     return dataset
 
 
-def _refuse_unread(folder: Path) -> None:
+def _refuse_unsupported(folder: Path) -> None:
     """Raise a UserError if a folder has images in an unsupported format, or scans in a subfolder."""
     if unread := unsupported_images_in(folder):
         raise UserError(Code.NOT_A_SCAN, folder, f"contains {unread[0]}", unread[1])
@@ -322,7 +322,7 @@ def _refuse_unread(folder: Path) -> None:
         raise UserError(Code.NOT_A_SCAN, folder, finding, f"move the scans up into {folder.name}")
 
 
-def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
+def _unlabeled_error(dataset: Dataset, images: Path, labels: Path) -> UserError:
     finding = f"none of the {len(dataset.cases)} cases is labeled"
     remedy = f"put label maps with the names of their images into {labels.name}/"
     unmatched = [Path(problem.where) for problem in dataset.problems if problem.code is Code.LABEL_UNMATCHED]
@@ -339,14 +339,14 @@ def _none_labeled(dataset: Dataset, images: Path, labels: Path) -> UserError:
     return UserError(Code.TOO_FEW_CASES, dataset.root, finding, remedy)
 
 
-def _ignored(places: Places, grouped: Mapping[Path, grouping.Files]) -> tuple[str, ...]:
+def _ignored_files(pairs: FolderPairs, grouped: Mapping[Path, grouping.Files]) -> tuple[str, ...]:
     """Return the files in the folders that are neither images nor labels."""
     ignored = []
-    for images, labels, split in places:
+    for images, labels, split in pairs:
         folders = [(images, grouping.scans_in(images))]
         if labels is not None:
-            names = {*grouped[images], *_images_to_annotate(split, places, grouped)}
-            folders.append((labels, _labels_of(labels, names)))
+            names = {*grouped[images], *_images_to_annotate(split, pairs, grouped)}
+            folders.append((labels, _possible_labels(labels, names)))
         for folder, scans in folders:
             used_files = {*scans, *(part for path in scans if is_header(path) for part in files_of(path))}
             ignored += [path for path in visible_entries(folder) if path not in used_files]

@@ -56,7 +56,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     files = group_scans(numbered, problems, is_numbered=True, stem=stems.__getitem__)
     if all(0 not in by_channel for by_channel in files.values()) and not _lack_first_channel(files, channels):
         numbered, files = [], {}
-    failures = absent | dict(_find_unfit(files, channels))
+    failures = absent | dict(_find_wrong_channels(files, channels))
     others = sorted({*scans} - {*numbered})
     unnumbered = group_scans(others, problems, is_numbered=False, stem=stems.__getitem__)
     for name in sorted(unnumbered.keys() & files.keys()):
@@ -94,7 +94,7 @@ def _prefixes(names: Collection[str]) -> set[str]:
     return {re.sub(r"\d+", "0", match["case"]) for match in matches if match}
 
 
-def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
+def _find_wrong_channels(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
     """Yield name and error of cases with the wrong channels. A single ``CASE_0000`` may contain all channels."""
     if channels > 1 and all(set(by_channel) == {0} for by_channel in files.values()):
         return
@@ -130,8 +130,8 @@ def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
     is a scan, which is named after all folders: ``patient-study-series``.
     """
     if is_list(path):
-        return _listed(path)
-    return _in_folder(path) if path.is_dir() else {path: scan_stem(path)}, {}
+        return _scans_in_list(path)
+    return _scans_in_folder(path) if path.is_dir() else {path: scan_stem(path)}, {}
 
 
 def _other_channels(path: Path, channels: int) -> Stems:
@@ -170,7 +170,7 @@ def is_list(path: Path) -> bool:
     return path.suffix.lower() == LIST_SUFFIX and path.is_file()
 
 
-def _in_folder(folder: Path) -> Stems:
+def _scans_in_folder(folder: Path) -> Stems:
     scans = scans_in(folder)
     if all(is_dicom_scan(scan) for scan in scans) and is_dicom_case(folder):
         return {folder: scan_stem(folder)}
@@ -189,12 +189,12 @@ def _series_below(scan: Path) -> list[Path]:
         return []
 
 
-def _listed(path: Path) -> tuple[Stems, dict[str, UserError]]:
+def _scans_in_list(path: Path) -> tuple[Stems, dict[str, UserError]]:
     stems: Stems = {}
     failures: dict[str, UserError] = {}
     for entry in _paths_in(path):
         if entry.is_dir():
-            scans, finding = _in_folder(entry), "contains no scan"
+            scans, finding = _scans_in_folder(entry), "contains no scan"
         else:
             scans = {entry: scan_stem(entry)} if entry.exists() and is_scan(entry) else {}
             finding = "not a scan" if entry.exists() else "no such file"

@@ -58,14 +58,14 @@ class Sources:
         return str(self.root)
 
     @property
-    def places(self) -> tuple[tuple[Path, Path | None, Split], ...]:
+    def folder_pairs(self) -> tuple[tuple[Path, Path | None, Split], ...]:
         """Tuples of image folder, label folder and split. ``unlabeled`` is omitted if it equals ``labeled_images``."""
-        places: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
+        pairs: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
         if self.unlabeled is not None and not self._is_unlabeled_repeated:
-            places.append((self.unlabeled, None, "unlabeled"))
+            pairs.append((self.unlabeled, None, "unlabeled"))
         if self.test_images is not None:
-            places.append((self.test_images, self.test_labels, "test"))
-        return tuple(places)
+            pairs.append((self.test_images, self.test_labels, "test"))
+        return tuple(pairs)
 
 
 Data = Path | Sources

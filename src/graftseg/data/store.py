@@ -205,14 +205,14 @@ def open_store(path: Path) -> Store:
 
 def find_store(run: RunFolder, remedy: str = DATA_REMEDY) -> Path:
     """Return the store of a run: in the run folder, at the recorded path or, of folds and seeds, in a parent folder."""
-    facts = run.training_manifest()["store"]
-    recorded = Path(str(facts.get("path", run.store)))
+    entry = run.training_manifest()["store"]
+    recorded = Path(str(entry.get("path", run.store)))
     if is_store(run.store):
         return run.store
     above = (folder / run.store.name for folder in run.path.resolve().parents[:2])
     for candidate in (recorded, *above):
         # compare the identity, because another run may have replaced the store
-        if is_store(candidate) and open_store(candidate).identity == facts["identity"]:
+        if is_store(candidate) and open_store(candidate).identity == entry["identity"]:
             return candidate
     raise UserError(Code.STORE_MISSING, run.path, f"its store is no longer at {recorded}", remedy)
 

@@ -33,7 +33,7 @@ def refuse_many_values(path: Path, label: Scan, image: Path, scan: Scan) -> None
     """Refuse a label map with many values if ``scan``, its image, has few values or the same voxels."""
     if label.array.max() <= GRAY_VALUES or (values := len(np.unique(_sample(label.array)))) <= GRAY_VALUES:
         return
-    if 0 < 2 * _class_numbers(scan.array[0]) <= values:
+    if 0 < 2 * _count_classes(scan.array[0]) <= values:
         raise _swapped(path, image)
     if np.array_equal(label.array, scan.array[0]):
         raise _copied(path, image)
@@ -53,10 +53,10 @@ def refuse_image(path: Path, image: Path, scan: Scan) -> None:
 
 def looks_like_labels(scan: Scan) -> bool:
     """Return whether a scan has few values, all integers from 0, and more than one."""
-    return 1 < _class_numbers(scan.array[0]) <= GRAY_VALUES
+    return 1 < _count_classes(scan.array[0]) <= GRAY_VALUES
 
 
-def _class_numbers(voxels: NDArray[Any]) -> int:
+def _count_classes(voxels: NDArray[Any]) -> int:
     """Return the number of values if all are integers from 0 except for rounding, and otherwise 0."""
     values = np.unique(_sample(voxels))
     integers = np.rint(values)

@@ -23,7 +23,7 @@ from graftseg.core.settings import MAX_SIDE, Settings
 from graftseg.data.augment import Integers, Table
 
 Reals = npt.NDArray[np.float64]
-Ends = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+Sides = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Along one axis, memory offset and weight of the voxels below and above a position."""
 
 
@@ -182,7 +182,7 @@ def sample_image(memory: Tensor, offsets: Tensor, warp: WarpColumns, positions: 
     return _with_corners(nothing, memory, ends, first, one)
 
 
-def _with_corners(values: Tensor, memory: Tensor, ends: Sequence[Ends], index: Tensor, weight: Tensor) -> Tensor:
+def _with_corners(values: Tensor, memory: Tensor, ends: Sequence[Sides], index: Tensor, weight: Tensor) -> Tensor:
     """Return ``values`` plus the weighted voxels at all corners: one of the two ``ends`` along each axis."""
     if not ends:
         return torch.addcmul(values, memory.index_select(0, index.flatten()).view(index.shape).float(), weight)
@@ -191,7 +191,7 @@ def _with_corners(values: Tensor, memory: Tensor, ends: Sequence[Ends], index: T
     return values
 
 
-def _neighbors(position: Tensor, last: Tensor, stride: Tensor) -> Ends:
+def _neighbors(position: Tensor, last: Tensor, stride: Tensor) -> Sides:
     """Return the voxels below and above every position along one axis.
 
     Weights outside the scan are 0. Voxels are counted in float32, which is faster than int64 on a CPU and exact.

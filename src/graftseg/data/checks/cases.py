@@ -59,13 +59,13 @@ def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseR
     centers: dict[int, float] = {}
     if label is not None:
         findings += _guess_findings(case, label)
-        grid_findings = list(_grids(case.name, scan.geometry, label.geometry))
+        grid_findings = list(_grid_findings(case.name, scan.geometry, label.geometry))
         findings += grid_findings
         centers = {} if grid_findings else left_right_centers(summary, label.array)
     islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
     voxel, shown = islands[0] if islands else None, None if label is None else label.array
     thumbnail = thumbnail_of(scan.array[0], shown, scan.geometry, voxel) if pictures else None
-    coarse = coarse_view(grid.in_one_orientation(scan.array, scan.geometry))
+    coarse = coarse_view(grid.ras_view(scan.array, scan.geometry))
     is_labels = looks_like_labels(scan)
     return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
 
@@ -87,7 +87,7 @@ def channels_differ_by_rounding(case: Case) -> bool:
     return all(near) and any(differs_by_rounding(first, other) for other in others)
 
 
-def label_map_findings(results: Sequence[CaseResult]) -> Iterator[Finding]:
+def label_like_image_findings(results: Sequence[CaseResult]) -> Iterator[Finding]:
     """Report images that look like label maps, unless half of all images do, or the case has an error."""
     read = [result for result in results if result.summary is not None]
     found = [result for result in read if result.is_labels]
@@ -103,7 +103,7 @@ def label_map_findings(results: Sequence[CaseResult]) -> Iterator[Finding]:
 
 def _guess_findings(case: Case, scan: Scan) -> Iterator[Finding]:
     for guess in scan.guesses:
-        yield Finding("warning", guess.what, case.name, guess.taken, guess.remedy, (case.name,))
+        yield Finding("warning", guess.what, case.name, guess.assumed, guess.remedy, (case.name,))
 
 
 def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterato
         yield Finding("warning", "the scan is smaller than a usable patch", case.name, size, remedy, (case.name,))
 
 
-def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
+def _grid_findings(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
     difference = grid.grid_difference(image, label)
     if difference is None:
         return

@@ -70,7 +70,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         return
     if not dataset.classes and present != list(range(len(present))):
         is_one = _mask_instead_of_one(summaries.cases) is not None
-        yield from _gaps_between(present, summaries.of("labeled"), is_one=is_one)
+        yield from _gap_findings(present, summaries.of("labeled"), is_one=is_one)
         return
     listed = dataset.classes or {value: class_name(value) for value in present}
     values = sorted(listed)
@@ -125,10 +125,10 @@ def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str])
         with_class = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
         for pieces, name in sorted(with_class, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
             if pieces.islands:
-                yield _islands(name, classes.get(value, class_name(value)), pieces)
+                yield _island_finding(name, classes.get(value, class_name(value)), pieces)
 
 
-def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
+def _island_finding(name: str, class_name: str, pieces: Pieces) -> Finding:
     low, high = pieces.island_sizes
     each = counted(low, "voxel") if low == high else f"{low} to {counted(high, 'voxel')}"
     share = 100 * pieces.island_voxels / pieces.voxels
@@ -140,7 +140,7 @@ def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
     return Finding(severity, f"islands of a few voxels in {class_name}", name, size, remedy, (name,))
 
 
-def _gaps_between(present: list[int], labeled: tuple[CaseFingerprint, ...], *, is_one: bool) -> Iterator[Finding]:
+def _gap_findings(present: list[int], labeled: tuple[CaseFingerprint, ...], *, is_one: bool) -> Iterator[Finding]:
     """Report gaps between label values, in a data set without a class list. ``is_one``: 255 probably means 1."""
     first_gap = min(set(range(present[-1])) - set(present))
     cases = tuple(case.name for case in labeled if max(case.label_counts, default=0) > first_gap)

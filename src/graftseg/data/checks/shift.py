@@ -22,14 +22,14 @@ MIN_TOTAL = 4  # minimum number of all cases to report a difference
 SHIFT_LIMIT = 1.0  # larger shifts of intensities or spacing are reported
 SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
 SENTENCES: dict[Kind, str] = {
-    "alike": "Labeled and {other} scans {can}: spacing and intensities are similar.",
-    "scaled": "Labeled and {other} scans {can}. They differ in brightness or intensity range, but "
+    "alike": "Labeled and {other} scans {fit}: spacing and intensities are similar.",
+    "scaled": "Labeled and {other} scans {fit}. They differ in brightness or intensity range, but "
     "normalizing each scan corrects this.",
     "apart": "The {other} scans seem to come from another scanner or protocol: {reasons}.",
     "too few": "Too few scans to compare labeled with {other} scans: {numbers}.",
     "alone": "Nothing to compare: {numbers} scans.",
 }
-CAN: dict[Other, str] = {"unlabeled": "can be used together", "test": "fit together"}
+FIT: dict[Other, str] = {"unlabeled": "can be used together", "test": "fit together"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def compare_splits(summaries: Fingerprint, other: Other = "unlabeled") -> Likene
     is_small = min(len(labeled), len(others)) < MIN_CASES
     if len(labeled) + len(others) < MIN_TOTAL or (kind == "alike" and is_small):
         kind = "too few"
-    sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons), other=other, can=CAN[other])
+    sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons), other=other, fit=FIT[other])
     offset_scans = {finding.where for finding in offset_findings(labeled + others)}
     if kind == "alike" and offset_scans:
         scans = counted(len(offset_scans), "scan")

@@ -69,7 +69,7 @@ _child = _Child()
 atexit.register(lambda: _child.stop())
 
 
-def _forget() -> None:
+def _detach_after_fork() -> None:
     """After a fork, detach this process from the decoder, which belongs to the parent, and from its pipes."""
     global _child
     if (process := _child.process) is not None:
@@ -83,7 +83,7 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_detach_after_fork)
 
 
 def decode(where: Path, decoder: str, needed: int, content: bytes = b"", **request: Any) -> NDArray[Any]:

@@ -93,11 +93,11 @@ def series_folders(folder: Path) -> list[Path]:
             counts[place], first[place] = len(content), found
     longest = max(counts.values(), default=0)
     kept = [place for place, n in counts.items() if n > SHORT_SERIES or n * VOLUME_RATIO > longest or longest == 1]
-    images = {place: image for place in kept if (image := _probed(first[place])) is not None}
+    images = {place: image for place in kept if (image := _series_of_file(first[place])) is not None}
     return sorted(images) if len(images) > 1 and len(set(images.values())) > 1 else []
 
 
-def _probed(file: Path) -> str | None:
+def _series_of_file(file: Path) -> str | None:
     """Return the series of a file, its path if it cannot be read, or None if the file is no image."""
     try:
         images = _image_files([Member.on_disk(file)])

@@ -15,7 +15,13 @@ from graftseg.data.formats.scan import refuse_expansion
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
 PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
-LAYOUT = (*COUNTS, *PIXEL_VALUES[:3], "PlanarConfiguration", "BitsAllocated", "HighBit")  # tags that a decoder needs
+DECODER_TAGS = (
+    *COUNTS,
+    *PIXEL_VALUES[:3],
+    "PlanarConfiguration",
+    "BitsAllocated",
+    "HighBit",
+)
 RLE, RLE_EXPANSION = "1.2.840.10008.1.2.5", 64  # transfer syntax RLE Lossless, and its largest expansion
 INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack it), or export the series uncompressed"
 MISSING_DECODER = ("missing dependencies", "missing required dependencies")  # in messages of pydicom
@@ -57,7 +63,7 @@ def decoded(where: Path, header: Any) -> NDArray[Any]:
         finding = f"{len(content)} bytes of RLE cannot contain {needed} bytes of pixels"
         raise UserError(Code.SCAN_DAMAGED, where, finding, AGAIN)
     refuse_expansion(where, needed, len(content))
-    tags = {tag: stored for tag in LAYOUT if (stored := value(where, header, tag)) is not None}
+    tags = {tag: stored for tag in DECODER_TAGS if (stored := value(where, header, tag)) is not None}
     return decode(where, "pydicom", needed, content, syntax=header.file_meta.TransferSyntaxUID, tags=tags)
 
 

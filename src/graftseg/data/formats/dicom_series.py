@@ -155,10 +155,10 @@ def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
         return ()
     distance, source = _assumed_distance(slices[0])
     count = counted(len(slices), "slice")
-    taken = f"{count} ordered by {_order_by_number(slices)[1]}, {distance:g} mm apart ({source}), lowest slice first"
+    assumed = f"{count} ordered by {_order_by_number(slices)[1]}, {distance:g} mm apart ({source}), lowest slice first"
     what = "no slice has a position (ImagePositionPatient): order, direction and slice spacing are guesses"
     remedy = "export the series again with positions, or save it as NIfTI with the correct spacing"
-    return (Guess(where, what, taken, remedy),)
+    return (Guess(where, what, assumed, remedy),)
 
 
 def _order_by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:

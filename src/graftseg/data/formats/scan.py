@@ -35,15 +35,15 @@ CHUNK = 2**20  # maximum number of bytes that are decompressed at once
 
 @dataclass(frozen=True)
 class Guess:
-    """An assumption about a file (``what``), the assumed value (``taken``), and how to avoid the guess."""
+    """An assumption about a file (``what``), the assumed value (``assumed``), and how to avoid the guess."""
 
     where: Path
     what: str
-    taken: str
+    assumed: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what} ({self.taken}); {self.remedy}"
+        return f"{self.where}: {self.what} ({self.assumed}); {self.remedy}"
 
 
 def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
@@ -56,7 +56,7 @@ def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
             yield from map(str, group)
         else:
             first = group[0]
-            yield f"{and_more(str(first.where), len(group))}: {first.what} ({first.taken}); {first.remedy}"
+            yield f"{and_more(str(first.where), len(group))}: {first.what} ({first.assumed}); {first.remedy}"
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ class FourthAxis:
         has_seconds = self.in_seconds and self.step > 0
         if self._is_certain(channel_count) or not (has_seconds or self.volumes > USUAL_CHANNELS):
             return ()
-        taken = f"{self.volumes} channels" + (f", {self.step:g} s apart according to the header" if has_seconds else "")
+        apart = f", {self.step:g} s apart according to the header" if has_seconds else ""
         what = "the volumes of one file are assumed to be channels"
-        return (Guess(path, what, taken, f"{NAME_CHANNELS}; {KEEP_ONE}"),)
+        return (Guess(path, what, f"{self.volumes} channels{apart}", f"{NAME_CHANNELS}; {KEEP_ONE}"),)
 
     def _is_certain(self, channel_count: int | None) -> bool:
         return self.volumes == 1 or channel_count in (self.volumes, VOLUMES_ARE_CHANNELS)
