@@ -31,7 +31,7 @@ from graftseg.data.formats.dicom_series import (
     volume_of,
 )
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
-from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
+from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent, unsupported
 
 SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
 TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
@@ -138,8 +138,7 @@ def read_dicom(path: Path, channel_count: int | None = None) -> Scan:
         return volume_of(path, slices)
     geometry, pixels = _picture_geometry(slices[0]), slices[0].pixels()
     if pixels.shape != geometry.shape:
-        finding = f"the pixels have the shape {pixels.shape}"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "export one gray picture per file")
+        raise unsupported(path, f"the pixels have the shape {pixels.shape}", "export one gray picture per file")
     return Scan(pixels[None], geometry)
 
 

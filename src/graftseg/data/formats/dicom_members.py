@@ -17,7 +17,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.reading import open_regular
-from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
+from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable, unsupported
 
 MAX_FILES = 100_000
 PROBED_FILES = 64  # a folder is no DICOM scan if none of its first files, at most this many, is DICOM
@@ -150,10 +150,9 @@ def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
         raise UserError(Code.SCAN_TOO_LARGE, path, finding, _ONE_SERIES)
     for member in sorted(members, key=lambda member: member.filename):
         if member.flag_bits & _ENCRYPTED:
-            raise UserError(Code.SCAN_UNSUPPORTED, path, "the zip has a password", "unpack it into a folder")
+            raise unsupported(path, "the zip has a password", "unpack it into a folder")
         if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            finding = f"the zip has compression method {member.compress_type}"
-            raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "unpack it into a folder")
+            raise unsupported(path, f"the zip has compression method {member.compress_type}", "unpack it into a folder")
         name = PurePosixPath(member.filename).name
         if not name.startswith(".") and (name.lower().endswith(".dcm") or _is_dicom_member(archive, member)):
             yield Member(path / name, partial(_content, archive, member))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.decoder import DecodingError, decode
 from graftseg.data.formats.dicom_tags import AGAIN, COUNTS, number, pixel_bytes, user_errors, value
-from graftseg.data.formats.scan import refuse_expansion
+from graftseg.data.formats.scan import refuse_expansion, unsupported
 
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
@@ -75,8 +75,8 @@ def _is_compressed(header: Any) -> bool:
 def refuse_lookup_table(where: Path, header: Any) -> None:
     """Raise a UserError if a lookup table replaces slope and intercept."""
     if header.get("ModalityLUTSequence"):
-        finding = "pixel values need a lookup table (ModalityLUTSequence)"
-        raise UserError(Code.SCAN_UNSUPPORTED, where, finding, "export the series with a rescale slope")
+        remedy = "export the series with a rescale slope"
+        raise unsupported(where, "pixel values need a lookup table (ModalityLUTSequence)", remedy)
 
 
 def rescale(where: Path, pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:

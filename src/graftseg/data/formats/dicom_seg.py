@@ -11,7 +11,7 @@ from graftseg.data.formats.dicom_planes import OTHER_IMAGE, TOLERANCE, Planes
 from graftseg.data.formats.dicom_series import Slice, pixel_spacing, read_frames
 from graftseg.data.formats.dicom_structures import SEGMENTS, Mask, Structure, structures_in
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, value
-from graftseg.data.formats.scan import Floats, refuse_bytes
+from graftseg.data.formats.scan import Floats, refuse_bytes, unsupported
 
 SOP_CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")  # Segmentation, Label Map Segmentation
 HEADER = ("SegmentationType", SEGMENTS, "FrameOfReferenceUID", "NumberOfFrames", "Rows", "Columns")
@@ -31,7 +31,7 @@ def segment_masks(path: Path, planes: Planes, wanted: Collection[int]) -> Iterat
     segmentation_type = str(value(path, header, "SegmentationType") or "missing")
     if segmentation_type not in ("BINARY", "LABELMAP"):
         remedy = "export the segmentation as BINARY or LABELMAP, or save a NIfTI file with one class number per voxel"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, f"SegmentationType is {segmentation_type:.20}", remedy)
+        raise unsupported(path, f"SegmentationType is {segmentation_type:.20}", remedy)
     refuse_bytes(path, int(np.prod([number(path, header, tag, 1) for tag in ("NumberOfFrames", "Rows", "Columns")])))
     described = {segment.number for segment in segments_of(path)}
     for index, frame in enumerate(read_frames(path, path, pixels=True)):

@@ -16,7 +16,7 @@ from graftseg.core.phrases import counted
 from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, number, numbers, read_tags, user_errors, value
-from graftseg.data.formats.scan import Floats, Guess, Scan, lps_geometry, refuse_bytes, refuse_memory
+from graftseg.data.formats.scan import Floats, Guess, Scan, lps_geometry, refuse_bytes, refuse_memory, unsupported
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}  # position and orientation: number of values by tag
@@ -86,7 +86,7 @@ def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
             volume = np.empty(geometry.shape, np.float32)
         if pixels.shape != geometry.shape[:2]:
             finding = f"the pixels have the shape {pixels.shape}"
-            raise UserError(Code.SCAN_UNSUPPORTED, slices[index].where, finding, "export one gray slice per file")
+            raise unsupported(slices[index].where, finding, "export one gray slice per file")
         volume[:, :, z] = pixels
     return Scan(volume[None], geometry, _guesses(where, slices))
 
@@ -250,7 +250,7 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
     groups = header.get(PER_FRAME) or ([{}] if count == 1 else ())
     if not groups:
         finding = f"a multi-frame file without positions for its {count} frames, such as a cine loop"
-        raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
+        raise unsupported(where, finding, SINGLE_SLICES)
     if len(groups) != count:
         raise UserError(Code.SCAN_HEADER, where, f"{count} frames, but positions for {len(groups)}", AGAIN)
     shared = (header.get(SHARED) or [{}])[0]
@@ -259,8 +259,7 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
     for index, frame in enumerate(groups):
         merged = dict(_merged_tags(where, header, shared, frame, is_single=count == 1))
         if count > 1 and any(tag not in merged for tag in POSE):
-            finding = f"frame {index + 1} of {count} has no position or orientation"
-            raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
+            raise unsupported(where, f"frame {index + 1} of {count} has no position or orientation", SINGLE_SLICES)
         slices.append(Slice(where, merged, partial(_frame_pixels, where, decode, index, merged)))
     return slices
 

@@ -9,7 +9,7 @@ from pathlib import Path, PureWindowsPath
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.scan import AGAIN, Floats, damaged
+from graftseg.data.formats.scan import AGAIN, TWO_OR_THREE_AXES, Floats, damaged, unsupported
 
 MAX_HEADER_BYTES = 2**20
 MAX_AXES = 4
@@ -79,23 +79,19 @@ class Fields:
         """Return the number of axes in a field."""
         (count,) = self.integers(name, 1)
         if not 1 <= count <= MAX_AXES + 1:
-            raise self.unsupported(f"the header lists {count} axes", "save two or three spatial axes")
+            raise unsupported(self.path, f"the header lists {count} axes", TWO_OR_THREE_AXES)
         return count
 
     def sizes(self, name: str, count: int) -> tuple[int, ...]:
         """Return the number of voxels along each axis."""
         sizes = self.integers(name, count)
         if min(sizes) <= 0:
-            raise self.unsupported("the volume is empty", AGAIN)
+            raise unsupported(self.path, "the volume is empty", AGAIN)
         return sizes
 
     def invalid(self, name: str, finding: str) -> UserError:
         """Return the error for a field with an invalid value."""
         return UserError(Code.SCAN_HEADER, self.path, f"{name:.40} in the header {finding}", AGAIN)
-
-    def unsupported(self, finding: str, remedy: str) -> UserError:
-        """Return the error for a valid header that is not supported."""
-        return UserError(Code.SCAN_UNSUPPORTED, self.path, finding, remedy)
 
     def data_file(self, name: str) -> Path:
         """Return the file with the voxels, which must be in the folder of its header."""
@@ -103,7 +99,7 @@ class Fields:
         shown = f"{PureWindowsPath(name).name!a:.80}"
         if Path(name).name != name or "\0" in name:
             finding = f"the voxels are in {shown}, outside of the header's folder"
-            raise self.unsupported(finding, "move the two files into one folder and correct the header")
+            raise unsupported(self.path, finding, "move the two files into one folder and correct the header")
         voxels = self.path.parent / name
         try:
             is_file = voxels.is_file()

@@ -22,7 +22,6 @@ SUFFIXES: tuple[str, ...] = (".nrrd", ".nhdr", ".mha", ".mhd")
 HEADERS = (".nhdr", ".mhd")  # suffixes of headers with the voxels in another file
 _TEXT_CHUNK = 2**18  # bytes of text parsed at once
 _MAX_LINES = 10_000  # lines to skip before the voxels
-_INFLATE_RATIO = 1100  # largest number of decoded bytes per compressed byte
 
 
 def itk_files(path: Path) -> list[Path]:
@@ -63,8 +62,7 @@ def _read_header(path: Path, channel_count: int | None) -> Header:
     header = (read_nrrd if head.startswith(MAGIC) else read_metaimage)(path, head)
     refuse_size(path, header)
     if not 2 <= len(header.sizes) <= MAX_AXES:
-        finding = f"the header lists {len(header.sizes)} axes"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three spatial axes")
+        raise scan.unsupported(path, f"the header lists {len(header.sizes)} axes", scan.TWO_OR_THREE_AXES)
     for axis in (_fourth_axis(header), scan.FourthAxis(header.channels, 1.0)):
         axis.refuse_time(path, channel_count)
     return header
@@ -95,7 +93,7 @@ def refuse_size(path: Path, header: Header) -> None:
         # a digit and a separator per number
         available = (available + 1) // 2 * voxels.dtype.itemsize
     elif voxels.encoding == "zlib":
-        available *= _INFLATE_RATIO
+        available *= scan.MAX_EXPANSION
     elif voxels.encoding == "bzip2":
         scan.refuse_expansion(path, header.size, available)
         available = header.size

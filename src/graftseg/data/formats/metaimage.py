@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.data.formats.header_text import Fields, Header, VoxelFile, header_lines, unreadable_header
+from graftseg.data.formats.scan import unsupported
 
 TYPES = {
     "char": "i1",
@@ -69,7 +70,7 @@ def _voxels(fields: Fields, end: int) -> VoxelFile:
     type_name = fields.text("elementtype").lower().removeprefix("met_").removesuffix("_array")
     if type_name not in TYPES:
         finding = f"unsupported voxel type {type_name!a:.40}" if type_name else "the header has no ElementType"
-        raise fields.unsupported(finding, "save one real number per voxel and channel")
+        raise unsupported(fields.path, finding, "save one real number per voxel and channel")
     is_big = fields.is_true(fields.first(("binarydatabyteordermsb", "elementbyteordermsb")) or "elementbyteordermsb")
     dtype = np.dtype(TYPES[type_name]).newbyteorder(">" if is_big else "<")
     encoding = "raw" if fields.is_true("binarydata", default=True) else "text"
@@ -81,7 +82,7 @@ def _voxels(fields: Fields, end: int) -> VoxelFile:
     name = fields.text("elementdatafile")
     is_local = name.upper() == LOCAL
     if skip < -1 or (skip and encoding != "raw") or (skip > 0 and is_local):
-        raise fields.unsupported(f"HeaderSize is {skip}", "save the scan without HeaderSize")
+        raise unsupported(fields.path, f"HeaderSize is {skip}", "save the scan without HeaderSize")
     return VoxelFile(
         fields.path if is_local else fields.data_file(name), encoding, dtype, end if is_local else 0, skip=skip
     )

@@ -21,14 +21,14 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.reading import open_regular
 from graftseg.core.types import Geometry
-from graftseg.data.formats.scan import FourthAxis, Scan, damaged, refuse_absent, refuse_bytes, unreadable
+from graftseg.data.formats import scan
+from graftseg.data.formats.scan import FourthAxis, Scan
 from graftseg.data.grid import grid_difference, is_valid_affine
 
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
 _CHUNK = 4 * 2**20  # bytes read at once
 _MAX_OFFSET = 2**28  # maximum bytes before the voxels, which may be extensions of the header
 _MAX_TRAILING = 2**20  # more bytes after the voxels of a compressed file are an error
-_MAX_EXPANSION = 1100  # maximum number of decompressed bytes per compressed byte
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 16 + zlib.MAX_WBITS
 _PACKED_CHUNK = 2**18  # compressed bytes read at once
@@ -70,9 +70,9 @@ def read_nifti(path: Path, channel_count: int | None = None) -> Scan:
         stream.seek(header.offset)
         content = _read_bytes(stream, header.size)
         if len(content) < header.size:
-            raise damaged(path, f"truncated after {len(content)} of {header.size} bytes of voxels")
+            raise scan.damaged(path, f"truncated after {len(content)} of {header.size} bytes of voxels")
         if isinstance(stream, _GzipReader) and len(_read_bytes(stream, _MAX_TRAILING + 1)) > _MAX_TRAILING:
-            raise damaged(path, f"more data than the {header.size} bytes of voxels according to the header")
+            raise scan.damaged(path, f"more data than the {header.size} bytes of voxels according to the header")
     flat = np.frombuffer(content, header.dtype)
     flat = _scaled(flat.astype(header.dtype.newbyteorder("="), copy=False), header.scaling)
     array = flat.reshape((*header.geometry.shape, header.channels), order="F")
@@ -92,20 +92,20 @@ def first_voxels(path: Path, count: int) -> NDArray[Any]:
 def _open_nifti(path: Path, channel_count: int | None) -> Iterator[tuple["BinaryIO | _GzipReader", _Header]]:
     """Open a NIfTI file, compressed or not, and check its header against the size of the file."""
     try:
-        refuse_absent(path)
+        scan.refuse_absent(path)
         with open_regular(path) as file:
             compressed = file.read(2) == _GZIP_MAGIC
             file.seek(0)
             stream = _GzipReader(file) if compressed else file
             header = _read_header(path, stream)
-            available = path.stat().st_size * (_MAX_EXPANSION if compressed else 1)
-            refuse_bytes(path, header.offset + header.size, available)
+            available = path.stat().st_size * (scan.MAX_EXPANSION if compressed else 1)
+            scan.refuse_bytes(path, header.offset + header.size, available)
             header.fourth.refuse_time(path, channel_count)
             yield stream, header
     except (EOFError, zlib.error) as error:
-        raise damaged(path, f"the compressed data is damaged or truncated ({error})") from None
+        raise scan.damaged(path, f"the compressed data is damaged or truncated ({error})") from None
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise scan.unreadable(path, error) from None
 
 
 class _GzipReader:
@@ -183,7 +183,7 @@ def _checked_header(path: Path, raw: Any) -> _Header:
     shape, channels = _axes(path, raw)
     offset = float(raw["vox_offset"])
     if not (raw.single_vox_offset <= offset <= _MAX_OFFSET and offset.is_integer()):
-        raise damaged(path, f"the voxels cannot start at byte {offset:g}")
+        raise scan.damaged(path, f"the voxels cannot start at byte {offset:g}")
     geometry, dtype, scaling = _geometry(path, raw, shape), _dtype(path, raw), _scaling(path, raw)
     return _Header(geometry, channels, dtype, int(offset), scaling, _fourth_axis(raw))
 
@@ -200,24 +200,22 @@ def _fourth_axis(raw: Any) -> FourthAxis:
 def _axes(path: Path, raw: Any) -> tuple[tuple[int, ...], int]:
     count, *sizes = (int(size) for size in raw["dim"])
     if not 2 <= count <= 7:
-        finding = f"the header lists {count} axes"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three spatial axes")
+        raise scan.unsupported(path, f"the header lists {count} axes", scan.TWO_OR_THREE_AXES)
     sizes = sizes[:count]
     if min(sizes) < 1:
         finding = f"the volume is empty: the header lists {'x'.join(map(str, sizes))} voxels"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "export the scan again")
+        raise scan.unsupported(path, finding, "export the scan again")
     return tuple(sizes[:3]), math.prod(sizes[3:])
 
 
 def _dtype(path: Path, raw: Any) -> np.dtype[Any]:
     code = int(raw["datatype"])
     if code not in data_type_codes.dtype:
-        raise damaged(path, f"unknown voxel type {code}")
+        raise scan.damaged(path, f"unknown voxel type {code}")
     dtype: np.dtype[Any] = np.dtype(raw.get_data_dtype())
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
-        finding = f"unsupported voxel type {data_type_codes.label[code]}"
         remedy = "save one real number of at most 64 bits per voxel and channel"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, remedy)
+        raise scan.unsupported(path, f"unsupported voxel type {data_type_codes.label[code]}", remedy)
     return dtype
 
 
@@ -226,7 +224,7 @@ def _scaling(path: Path, raw: Any) -> tuple[float, float] | None:
     if slope == 0 or not math.isfinite(slope) or (slope, intercept) == (1, 0):
         return None
     if not math.isfinite(intercept):
-        raise damaged(path, f"invalid scaling in the header: slope {slope:g}, intercept {intercept}")
+        raise scan.damaged(path, f"invalid scaling in the header: slope {slope:g}, intercept {intercept}")
     return slope, intercept
 
 
@@ -260,8 +258,7 @@ def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: floa
     if not is_nifti(path):
         raise UserError(Code.OPTION_INVALID, path, "not a .nii or .nii.gz file", "change the name of the file")
     if len(array) > 1 and len(geometry.shape) == 2:
-        finding = f"{len(array)} channels of a 2-D scan in one file"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "write one file per channel")
+        raise scan.unsupported(path, f"{len(array)} channels of a 2-D scan in one file", "write one file per channel")
     space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
     header = _new_header(path, space_first.shape, array.dtype, geometry, slope)
     # the transpose in C order is the Fortran order that NIfTI requires

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.data.formats.header_text import Fields, Header, VoxelFile, header_lines, unreadable_header
-from graftseg.data.formats.scan import Floats
+from graftseg.data.formats.scan import Floats, unsupported
 
 MAGIC = b"NRRD000"
 _NAMES = {
@@ -49,7 +49,7 @@ def read_nrrd(path: Path, head: bytes) -> Header:
     vector_axes = [axis for axis in range(count) if axis not in spatial]
     if len(vector_axes) > 1 or any("matrix" in kinds[axis] or kinds[axis] == "complex" for axis in vector_axes):
         finding = f"unsupported kinds of axes: {' '.join(kinds)!a:.80}"
-        raise fields.unsupported(finding, "save one real number per voxel and channel")
+        raise unsupported(fields.path, finding, "save one real number per voxel and channel")
     sizes = tuple(all_sizes[axis] for axis in spatial)
     channels, channel_axis = (all_sizes[vector_axes[0]], vector_axes[0]) if vector_axes else (1, 0)
     is_placed = "spacedirections" in fields.values and bool(_ANATOMICAL.fullmatch(fields.text("space")))
@@ -80,14 +80,14 @@ def _voxels(fields: Fields, end: int) -> VoxelFile:
     type_name, encoding = " ".join(fields.text("type").lower().split()), fields.text("encoding").lower()
     if type_name not in TYPES or encoding not in ENCODINGS:
         finding = f"unsupported voxel type {type_name!a:.40} or encoding {encoding!a:.40}"
-        raise fields.unsupported(finding, "save one real number per voxel and channel, raw or with gzip")
+        raise unsupported(fields.path, finding, "save one real number per voxel and channel, raw or with gzip")
     encoding, dtype = ENCODINGS[encoding], np.dtype(TYPES[type_name])
     endian = fields.text("endian").lower()
     if endian not in ("little", "big") and (endian or (dtype.itemsize > 1 and encoding != "text")):
         raise fields.invalid("endian", "is neither little nor big")
     lines, skip = fields.integer("lineskip", 0), fields.integer("byteskip", 0)
     if lines < 0 or skip < -1 or ((lines or skip) and encoding != "raw"):
-        raise fields.unsupported(f"{lines} lines and {skip} bytes to skip", "save the scan without skipped data")
+        raise unsupported(fields.path, f"{lines} lines and {skip} bytes to skip", "save the scan without skipped data")
     name = fields.text("datafile")
     path = fields.data_file(name) if name else fields.path
     dtype = dtype.newbyteorder(">" if endian == "big" else "<")
@@ -102,7 +102,7 @@ def _grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats, Float
         return _plain_grid(fields, count, spatial)
     if world != len(spatial):
         finding = f"{len(spatial)} spatial axes in a space of {world} dimensions"
-        raise fields.unsupported(finding, 'mark the axis of the channels as "vector" in the field kinds')
+        raise unsupported(fields.path, finding, 'mark the axis of the channels as "vector" in the field kinds')
     if "spacings" in fields.values:
         raise fields.invalid("spacings", "must not be combined with space")
     # LPS has the opposite directions of RAS
@@ -131,7 +131,7 @@ def _plain_grid(fields: Fields, count: int, spatial: list[int]) -> tuple[Floats,
         for name in ("spacings", "axismins")
     )
     if np.isnan(steps).any() and "axismaxs" in fields.values:
-        raise fields.unsupported("axis maxs without spacings", "save the scan with spacings")
+        raise unsupported(fields.path, "axis maxs without spacings", "save the scan with spacings")
     origin = np.zeros(len(spatial))
     if np.isfinite(steps).all() and np.isfinite(low).all():
         centers = fields.text("centers", "cell " * count).lower().split()

@@ -25,7 +25,7 @@ from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case, Geometry
 from graftseg.data.formats import scan, tiff_segments
 from graftseg.data.formats.decoder import DecodingError, decode
-from graftseg.data.formats.png_chunks import Chunks, Header, read_chunks, read_header
+from graftseg.data.formats.png_chunks import Chunks, Header, damaged_picture, read_chunks, read_header
 
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
@@ -54,7 +54,9 @@ def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
-        raise _unsupported(path, f"unsupported pixel type {channels.dtype}", "save 8-bit or 16-bit gray or RGB pixels")
+        raise scan.unsupported(
+            path, f"unsupported pixel type {channels.dtype}", "save 8-bit or 16-bit gray or RGB pixels"
+        )
     height, width, _ = channels.shape
     if (channel_count == 1 or is_label) and (channels[..., 1:] == channels[..., :1]).all():
         channels = channels[..., :1]
@@ -72,24 +74,16 @@ def _geometry(width: int, height: int) -> Geometry:
     return scan.lps_geometry((width, height), np.eye(2), np.ones(2), np.zeros(2))
 
 
-def _unsupported(path: Path, finding: str, remedy: str) -> UserError:
-    return UserError(Code.SCAN_UNSUPPORTED, path, finding, remedy)
-
-
-def _damaged_picture(path: Path, error: Exception) -> UserError:
-    return scan.damaged(path, f"the picture is damaged or truncated ({scan.short_reason(error, path)})")
-
-
 def _without_alpha(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
     """Drop the alpha channel of ``(rows, columns, channels)``, which must be opaque everywhere."""
     channels = pixels.shape[2]
     if channels in (2, 4):
         alpha = pixels[..., -1]
         if (alpha != (np.iinfo(alpha.dtype).max if alpha.dtype.kind == "u" else 1)).any():
-            raise _unsupported(path, "parts of the picture are transparent", "save it without an alpha channel")
+            raise scan.unsupported(path, "parts of the picture are transparent", "save it without an alpha channel")
         return pixels[..., :-1]
     if channels not in (1, 3):
-        raise _unsupported(path, f"a picture with {channels} channels", "save gray or RGB, or one file per channel")
+        raise scan.unsupported(path, f"a picture with {channels} channels", "save gray or RGB, or one file per channel")
     return pixels
 
 
@@ -97,12 +91,12 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
     header = read_header(path)
     bits, color_type = header.bits, header.color_type
     if color_type == _PALETTE and not is_label:
-        raise _unsupported(path, "the picture has palette colors", "save it as gray or RGB")
+        raise scan.unsupported(path, "the picture has palette colors", "save it as gray or RGB")
     if bits == 16 and color_type & _COLOR_BIT:
-        raise _unsupported(path, "16-bit colors cannot be read from PNG", "save it as TIFF or with 8 bits")
+        raise scan.unsupported(path, "16-bit colors cannot be read from PNG", "save it as TIFF or with 8 bits")
     chunks = read_chunks(path)
     if chunks.frames > 1:
-        raise _unsupported(path, f"an animated PNG file with {chunks.frames} pictures", _ONE_EACH)
+        raise scan.unsupported(path, f"an animated PNG file with {chunks.frames} pictures", _ONE_EACH)
     # Pillow would drop the lower byte of 16-bit gray with alpha, so decode it as 8-bit RGBA, also four bytes per pixel
     is_gray_alpha_16 = (bits, color_type) == (16, _GRAY_ALPHA)
     pixels = _decode_png(path, chunks, replace(header, bits=8, color_type=_RGB_ALPHA) if is_gray_alpha_16 else header)
@@ -126,7 +120,7 @@ def _decode_png(path: Path, chunks: Chunks, header: Header) -> NDArray[Any]:
     except MemoryError:
         raise
     except Exception as error:
-        raise _damaged_picture(path, error) from None
+        raise damaged_picture(path, scan.short_reason(error, path)) from None
 
 
 @contextmanager
@@ -145,13 +139,13 @@ def _tiff_page(path: Path) -> Iterator[Any]:
             finding = f"not a readable TIFF file ({scan.short_reason(error, path)})"
             raise UserError(Code.NOT_A_SCAN, path, finding, scan.AGAIN) from None
         if has_more_pages:
-            raise _unsupported(path, "a TIFF file with several pages", _ONE_EACH)
+            raise scan.unsupported(path, "a TIFF file with several pages", _ONE_EACH)
         try:
             yield page
         except (UserError, MemoryError):
             raise
         except Exception as error:
-            raise _damaged_picture(path, error) from None
+            raise damaged_picture(path, scan.short_reason(error, path)) from None
 
 
 def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
@@ -162,12 +156,12 @@ def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
             raise ValueError(f"{len(page.dataoffsets)} of {strips} strips found")
         photometric, planar = int(page.photometric), int(page.planarconfig)
         if photometric == 3 and not is_label:
-            raise _unsupported(path, "the picture has palette colors", "save it as gray or RGB")
+            raise scan.unsupported(path, "the picture has palette colors", "save it as gray or RGB")
         if photometric in _UNSUPPORTED_SPACES:
             finding = f"the color space of the picture is {_UNSUPPORTED_SPACES[photometric]}"
-            raise _unsupported(path, finding, "convert it to gray or RGB")
+            raise scan.unsupported(path, finding, "convert it to gray or RGB")
         if page.ndim not in (2, 3) or 0 in page.shape:
-            raise _unsupported(path, f"a picture of shape {page.shape}", "save gray or RGB pixels")
+            raise scan.unsupported(path, f"a picture of shape {page.shape}", "save gray or RGB pixels")
         pixels = _decode_tiff(path, page)
     if pixels.ndim == 3 and planar == 2:
         pixels = np.moveaxis(pixels, 0, -1)

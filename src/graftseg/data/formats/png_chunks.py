@@ -85,7 +85,7 @@ def read_chunks(path: Path) -> Chunks:
         elif name == b"acTL" and len(data) == 8:
             frames = int.from_bytes(data[:4], "big")
     if header.color_type == 3 and palette is None:
-        raise damaged(path, "the picture is damaged or truncated (the palette is missing)")
+        raise damaged_picture(path, "the palette is missing")
     compressed = b"".join(parts)
     _check_rows(path, header, compressed)
     return Chunks(header, palette, compressed, frames)
@@ -101,7 +101,7 @@ def _parsed_header(path: Path, head: bytes) -> Header:
     # check the size before the checksum, because a size above the limit has a separate error
     refuse_bytes(path, width * height * CHANNELS[color_type] * max(1, bits // 8))
     if head[8:12] != b"\0\0\0\x0d" or int.from_bytes(head[29:33], "big") != zlib.crc32(head[12:29]):
-        raise damaged(path, "the picture is damaged or truncated (wrong checksum of the header)")
+        raise damaged_picture(path, "wrong checksum of the header")
     return Header(width, height, bits, color_type, interlace == 1)
 
 
@@ -113,12 +113,12 @@ def _chunks(path: Path, content: bytes) -> Iterator[tuple[bytes, bytes]]:
         if end + 4 > len(content):
             break
         if int.from_bytes(content[end : end + 4], "big") != zlib.crc32(view[place + 4 : end]):
-            raise damaged(path, f"the picture is damaged or truncated (wrong checksum at byte {place})")
+            raise damaged_picture(path, f"wrong checksum at byte {place}")
         if name == b"IEND":
             return
         yield name, content[place + 8 : end]
         place = end + 4
-    raise damaged(path, "the picture is damaged or truncated (the end is missing)")
+    raise damaged_picture(path, "the end is missing")
 
 
 def _check_rows(path: Path, header: Header, compressed: bytes) -> None:
@@ -131,8 +131,13 @@ def _check_rows(path: Path, header: Header, compressed: bytes) -> None:
                 if count > header.stream_bytes:
                     break
     except zlib.error as error:
-        raise damaged(path, f"the picture is damaged or truncated ({error})") from None
+        raise damaged_picture(path, str(error)) from None
     if not inflater.eof or count != header.stream_bytes:
         more = "more than " if count > header.stream_bytes else ""
-        finding = f"{more}{min(count, header.stream_bytes)} of {header.stream_bytes} bytes of pixels found"
-        raise damaged(path, f"the picture is damaged or truncated ({finding})")
+        found = f"{more}{min(count, header.stream_bytes)} of {header.stream_bytes}"
+        raise damaged_picture(path, f"{found} bytes of pixels found")
+
+
+def damaged_picture(path: Path, reason: str) -> UserError:
+    """Return the error for a damaged PNG or TIFF file."""
+    return damaged(path, f"the picture is damaged or truncated ({reason})")

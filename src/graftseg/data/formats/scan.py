@@ -30,6 +30,7 @@ NAME_CHANNELS = 'if the volumes are channels, name them in dataset.json, as in "
 SAVE_VOLUME = "save the volume to segment, or save the channels of a case as CASE_0000, CASE_0001"
 AGAIN = "copy or export the file again"
 EMPTY = "the file is empty (0 bytes)"
+TWO_OR_THREE_AXES = "save two or three spatial axes"
 CHUNK = 2**20  # maximum number of bytes that are decompressed at once
 
 
@@ -84,8 +85,7 @@ class FourthAxis:
         has_step = self.step > 0 and abs(self.step - 1) > 1e-6
         if self.volumes > MAX_VOLUMES or has_step or self.says_time:
             step = f" with a step of {self.step:g}" if has_step else ""
-            finding = f"a time series of {self.volumes} volumes{step}"
-            raise UserError(Code.SCAN_UNSUPPORTED, path, finding, f"{SAVE_VOLUME}; {NAME_CHANNELS}")
+            raise unsupported(path, f"a time series of {self.volumes} volumes{step}", f"{SAVE_VOLUME}; {NAME_CHANNELS}")
 
     def guesses(self, path: Path, channel_count: int | None) -> tuple[Guess, ...]:
         """Return a guess if the volumes may be time points."""
@@ -159,6 +159,11 @@ def refuse_memory(path: Path, needed: int) -> None:
 def damaged(path: Path, finding: str) -> UserError:
     """Return the error for a file with invalid content."""
     return UserError(Code.SCAN_DAMAGED, path, finding, AGAIN)
+
+
+def unsupported(path: Path, finding: str, remedy: str) -> UserError:
+    """Return the error for a valid file that is not supported."""
+    return UserError(Code.SCAN_UNSUPPORTED, path, finding, remedy)
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
