@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_fakes import check, image, make_scans, put
+from check_fakes import check, image, put
 from PIL import Image
 
 from dicom_fakes import write_series
@@ -30,11 +30,6 @@ from scan_fakes import nifti, refused, saved
 from user_errors import user_error
 
 SETTINGS = PrepareSettings(dimensions=3)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_scans(tmp_path / "data")
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

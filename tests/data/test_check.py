@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_fakes import SHAPE, check, geometry, image, label, make_scans, put
+from check_fakes import SHAPE, check, geometry, image, label, put
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
@@ -12,11 +12,6 @@ from graftseg.data.check import Finding, examine
 from graftseg.data.checks.findings import from_error, grouped
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import Scan, read_case, read_label
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_scans(tmp_path)
 
 
 def findings(root: Path) -> list[Finding]:

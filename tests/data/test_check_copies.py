@@ -3,17 +3,12 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from check_fakes import SHAPE, check, geometry, image, make_scans, put
+from check_fakes import SHAPE, check, geometry, image, put
 
 from graftseg.core.types import Geometry
 from graftseg.data.check import Finding
 from graftseg.data.grid import ras_view
 from graftseg.data.layouts import read_layout
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_scans(tmp_path)
 
 
 def severe(root: Path) -> list[Finding]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_fakes import check, geometry, image, label, make_scans, put
+from check_fakes import check, geometry, image, label, put
 from PIL import Image
 
 from dicom_fakes import write_series
@@ -12,11 +12,6 @@ from graftseg.core.errors import Code
 from graftseg.data.check import Finding
 from graftseg.data.layouts import read_layout
 from user_errors import user_error
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_scans(tmp_path)
 
 
 def only(root: Path) -> Finding:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, PngImagePlugin
+from test_formats_pictures import tiff
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.png_chunks import Header
@@ -36,11 +37,6 @@ def header(width: int, height: int, bits: int = 8, color_type: int = 0, interlac
 
 def png(path: Path, *chunks: bytes) -> Path:
     path.write_bytes(SIGNATURE + b"".join(chunks))
-    return path
-
-
-def tiff(path: Path, pixels: NDArray[Any], **options: Any) -> Path:
-    tifffile.imwrite(path, pixels, **options)
     return path
 
 

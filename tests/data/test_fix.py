@@ -6,7 +6,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from check_fakes import SHAPE, Array, check, geometry, image, label, make_scans, put
+from check_fakes import SHAPE, Array, check, geometry, image, label, put
 from nibabel.orientations import axcodes2ornt, io_orientation, ornt_transform
 from PIL import Image
 
@@ -19,11 +19,6 @@ from graftseg.data.grid import lossless_reorientation
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_geometry, read_label, read_scan, write_scan
 from user_errors import user_error
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_scans(tmp_path / "data")
 
 
 def fixed_copy(root: Path, out: Path) -> FixedCopy:

@@ -41,11 +41,6 @@ PERSON: dict[str, Any] = {
 SECRETS = ("Doe", "12345", "19700102", "Elsewhere")
 
 
-@pytest.fixture
-def volume() -> Volume:
-    return np.random.default_rng(0).integers(-1000, 1000, (4, 3, 8)).astype(np.int16)
-
-
 def series(folder: Path, volume: Volume, spacing: Sequence[float] = (0.7, 0.8, 2.5), **tags: Any) -> Path:
     write_series(folder, volume, spacing, **{"SeriesInstanceUID": generate_uid(), **tags})
     return folder

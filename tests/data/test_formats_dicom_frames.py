@@ -19,11 +19,6 @@ from user_errors import user_error
 SPACING = (0.7, 0.8, 2.5)
 
 
-@pytest.fixture
-def volume() -> Volume:
-    return np.random.default_rng(0).integers(-1000, 1000, (4, 3, 8)).astype(np.int16)
-
-
 def write_single(path: Path, volume: Volume, z: int, slope: float = 1.0, **tags: Any) -> None:
     """Write one slice of a volume as an enhanced file with a single frame."""
     write_enhanced(path, volume[:, :, z : z + 1], SPACING, slope, **tags)

@@ -13,11 +13,6 @@ from graftseg.data.formats import dicom_members
 from graftseg.data.scans import read_geometry, read_scan
 
 
-@pytest.fixture
-def volume() -> Volume:
-    return np.random.default_rng(0).integers(-1000, 1000, (4, 3, 8)).astype(np.int16)
-
-
 def test_a_folder_and_a_zip_are_the_same_scan(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case", volume)
     scan, packed = read_scan(folder), read_scan(zipped(folder, tmp_path / "case.zip"))

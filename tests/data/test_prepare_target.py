@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from check_fakes import image, make_scans, put
+from check_fakes import image, put
 from command_line import contents
 
 from graftseg.core.errors import Code
@@ -12,11 +12,6 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import CASES, MANIFEST, Store
 from user_errors import user_error
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_scans(tmp_path / "data")
 
 
 @pytest.fixture

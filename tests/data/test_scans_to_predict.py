@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from layout_fakes import touch
 
 from dicom_fakes import write_series
 from graftseg.core.errors import Code
@@ -11,13 +12,6 @@ from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
 from graftseg.data.scans_to_predict import scan_cases
 from user_errors import user_error
-
-
-def touch(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
 
 
 def cases_of(folder: Path, channels: int) -> tuple[dict[str, list[str]], list[str]]:

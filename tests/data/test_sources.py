@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from layout_fakes import touch
 
 import graftseg
 from graftseg import api
@@ -20,13 +21,6 @@ from user_errors import user_error
 def folders(scans: Path) -> Sources:
     """Return the separate folders of a data set in the usual layout."""
     return Sources(scans / "imagesTr", scans / "labelsTr", scans / "imagesUn", scans / "imagesTs", scans / "labelsTs")
-
-
-def touch(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:

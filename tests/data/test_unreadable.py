@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from check_fakes import check, make_scans
+from layout_fakes import touch
 
 from graftseg.core.errors import Code
 from graftseg.data.layouts import read_layout
@@ -11,15 +12,8 @@ from graftseg.data.unsupported_files import unsupported_ending, unsupported_imag
 from user_errors import user_error
 
 
-def put(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
-
-
 def test_unsupported_pictures_are_named(tmp_path: Path) -> None:
-    put(tmp_path, "imagesTr/a.jpg", "imagesTr/b.JPG", "imagesTr/notes.txt", "labelsTr/a.png")
+    touch(tmp_path, "imagesTr/a.jpg", "imagesTr/b.JPG", "imagesTr/notes.txt", "labelsTr/a.png")
     with user_error(Code.NOT_A_SCAN, keyword="2 .jpg files"):
         read_layout(tmp_path)
     with user_error(Code.NOT_A_SCAN, keyword="2 .jpg files"):
@@ -29,15 +23,15 @@ def test_unsupported_pictures_are_named(tmp_path: Path) -> None:
 
 
 def test_other_files_are_ignored(tmp_path: Path) -> None:
-    assert unsupported_images_in(put(tmp_path, "notes.txt", "list.csv", ".x.jpg")) is None
-    assert unsupported_images_in(put(tmp_path, "a.npy")) == (
+    assert unsupported_images_in(touch(tmp_path, "notes.txt", "list.csv", ".x.jpg")) is None
+    assert unsupported_images_in(touch(tmp_path, "a.npy")) == (
         "1 .npy file, which cannot be read",
         "save as .nii.gz, with the voxel spacing",
     )
 
 
 def test_unsupported_files_of_a_data_set_are_reported(tmp_path: Path) -> None:
-    root = put(make_scans(tmp_path), "imagesTr/notes.txt", "imagesUn/x.bmp")
+    root = touch(make_scans(tmp_path), "imagesTr/notes.txt", "imagesUn/x.bmp")
     (finding,) = check(read_layout(root), workers=1)
     assert (finding.where, finding.size) == ("imagesUn/x.bmp", "2 files")
     assert finding.remedy.startswith("convert to .png")
