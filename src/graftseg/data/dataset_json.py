@@ -94,7 +94,7 @@ class DatasetJson:
                 yield UserError(Code.FILE_MISSING, self.path, finding, "add the file or remove the entry")
 
     def restricted(self, cases: Iterable[Case]) -> dict[str, Any]:
-        """Return the content without entries of other cases, and with the numbers of these cases."""
+        """Return the content with only the entries of these cases, and with their counts."""
         remaining = list(cases)
         names = case_and_label_names(remaining)
         content = dict(self.content)

@@ -87,7 +87,7 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
 
 
 def turning_condition(image: Geometry, label: Geometry) -> str:
-    """Return when it is right to turn the axes of a label map to those of its image, and the alternative, if any."""
+    """Return advice: when to turn the axes of a label map to those of its image, and what to do otherwise."""
     condition = "right if the header of the label map is right; compare the picture"
     return f"{condition}; if it is wrong, copy the header of the image" if image.shape == label.shape else condition
 
@@ -107,7 +107,7 @@ def is_mask(values: Collection[int]) -> bool:
 
 
 def mask_instead_of_one(counts: Sequence[dict[int, int]]) -> int | None:
-    """Return the index of the only label map with 255 and without 1, or None. All others not empty must have 1."""
+    """Return the index of the only label map with 255 if it has no 1, and all others except empty ones have 1."""
     masks = [index for index, label_map in enumerate(counts) if MASK_VALUE in label_map]
     others = [label_map for label_map in counts if MASK_VALUE not in label_map and set(label_map) != {0}]
     if len(masks) == 1 and 1 not in counts[masks[0]] and others and all(1 in label_map for label_map in others):

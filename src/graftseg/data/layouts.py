@@ -228,7 +228,7 @@ def _match_labels(
 def _report_swapped(
     images: Path, labels: Path, image_files: Sequence[Path], unmatched: grouping.Files, problems: list[UserError]
 ) -> None:
-    """If images lack channel numbers that their label maps have, replace the errors of these images by one error."""
+    """Replace the errors of images without a channel number by one error if their label maps have channel numbers."""
     unnumbered = {Path(problem.where) for problem in problems if problem.code is Code.CASE_NAME}
     stems = {scan_stem(path): path for path in unnumbered.intersection(image_files)}
     image_of = {stem: path for stem, path in stems.items() if not grouping.CHANNEL.fullmatch(stem)}

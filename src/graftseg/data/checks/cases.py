@@ -134,7 +134,7 @@ def _grid_findings(name: str, image: Geometry, label: Geometry) -> Iterator[Find
         what, remedy = "the grids of image and label differ by rounding", f"{FIX_GEOMETRY}image"
         difference += f", {voxels:.2f} of a voxel"
     elif grid.lossless_reorientation(label, image, ROUNDING):
-        what = "the label map is mirrored or turned relative to the image, but lies at the same place"
+        what = "the label map is mirrored or turned relative to the image, but has the same position"
         condition = turning_condition(image, label)
         remedy = f"{FIX} writes a copy with the label in the orientation of the image: {condition}"
     else:

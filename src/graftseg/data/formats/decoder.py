@@ -70,7 +70,7 @@ atexit.register(lambda: _child.stop())
 
 
 def _detach_after_fork() -> None:
-    """After a fork, detach this process from the decoder, which belongs to the parent, and from its pipes."""
+    """Detach a forked process from the decoder and its pipes, which belong to the parent."""
     global _child
     if (process := _child.process) is not None:
         null = os.open(os.devnull, os.O_RDWR)

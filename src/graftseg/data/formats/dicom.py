@@ -82,7 +82,7 @@ def is_dicom_case(folder: Path) -> bool:
 
 
 def series_folders(folder: Path) -> list[Path]:
-    """Return the folders below a folder that each contain another series, or nothing if it is one scan."""
+    """Return the subfolders with DICOM series if there are at least two series, otherwise nothing."""
     files: dict[Path, list[Path]] = {}
     for file in files_below(folder):
         files.setdefault(file.parent, []).append(file)
