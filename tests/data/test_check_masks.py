@@ -4,8 +4,8 @@ import pytest
 from check_fakes import check, image, label, make_scans, put
 
 from graftseg.data.check import Finding, examine
-from graftseg.data.checks.labels import SET_TO_ONE
 from graftseg.data.fix import write_fixed_copy
+from graftseg.data.labels import MEANS_ONE
 from graftseg.data.layouts import read_layout
 
 
@@ -21,7 +21,7 @@ def test_one_label_map_with_255_instead_of_1(tmp_path: Path, has_list: bool) -> 
     put(root, "labelsTr/l1", label(255, 2))
     if not has_list:
         (root / "dataset.json").unlink()
-    assert about_value_255(root).remedy == SET_TO_ONE
+    assert about_value_255(root).remedy == MEANS_ONE
 
 
 @pytest.mark.parametrize("has_list", [True, False])
@@ -43,7 +43,7 @@ def test_255_that_means_1_is_no_class_to_test(tmp_path: Path) -> None:
     put(root, "labelsTr/l1", label(255, 2))
     put(root, "imagesTs/t", image(20))
     put(root, "labelsTs/t", label(1, 2))
-    assert [finding.remedy for finding in check(read_layout(root), workers=1)] == [SET_TO_ONE]
+    assert [finding.remedy for finding in check(read_layout(root), workers=1)] == [MEANS_ONE]
 
 
 @pytest.mark.parametrize("values", [(255, 1, 2), (255,)])
@@ -61,4 +61,4 @@ def test_an_empty_label_map_does_not_matter(tmp_path: Path) -> None:
     put(root, "labelsTr/l2", label())
     put(root, "imagesTr/l3", image(3))
     put(root, "labelsTr/l3", label(1))
-    assert about_value_255(root).remedy == SET_TO_ONE
+    assert about_value_255(root).remedy == MEANS_ONE

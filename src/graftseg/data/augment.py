@@ -55,8 +55,7 @@ def draw(
 ) -> Draw:
     """Draw the augmentation of scans with ``shapes`` ``(B, axes)``. With ``stretch``, slices are not cropped."""
     linear = np.stack([_draw_linear(rng, settings) for _ in shapes])
-    rotated = shapes.copy()
-    rotated[:, :2] = rotated_size(linear, shapes[:, :2])
+    rotated = rotated_size(linear, shapes)
     if stretch:
         return Draw(linear, np.zeros_like(rotated), stretching(rotated, patch))
     padding = crop_padding(rotated, patch, settings.margin)
@@ -88,8 +87,7 @@ def centered_on(
     position of this voxel is rounded to the nearest patch voxel.
     """
     linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
-    rotated = size.copy()
-    rotated[:, :2] = rotated_size(linear, size[:, :2])
+    rotated = rotated_size(linear, size)
     # A is orthogonal, so its transpose maps the scan to the rotated plane
     offset = np.einsum("bij,bi->bj", linear.astype(np.float64), voxels[:, :2] - (size[:, :2] - 1) / 2)
     position = voxels.copy()
@@ -107,10 +105,12 @@ def stretching(shapes: Integers, patch: Sequence[int]) -> Table:
     return np.asarray((shapes[:, :2] - 1) / np.maximum(np.asarray(patch[:2]) - 1, 1), dtype=np.float64)
 
 
-def rotated_size(linear: Floats, plane: Integers) -> Integers:
-    """Return the plane size after the rotation: swapped for an odd number of quarter turns, else unchanged."""
-    swapped = np.abs(linear[:, 0, 1]) == 1
-    return np.where(swapped[:, None], plane[:, ::-1], plane)
+def rotated_size(linear: Floats, shapes: Integers) -> Integers:
+    """Return the shapes after the rotation. An odd number of quarter turns exchanges the first two axes."""
+    is_exchanged = np.abs(linear[:, 0, 1]) == 1
+    rotated = shapes.copy()
+    rotated[is_exchanged, :2] = shapes[is_exchanged, 1::-1]
+    return rotated
 
 
 def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integers:
@@ -122,7 +122,7 @@ def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integer
 
 def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int]) -> Table:
     """Return the parameter table that ``rows_of`` reads, one row per sample. Float64 represents every index exactly."""
-    rotated = rotated_size(drawn.linear, shapes[:, :2])
+    rotated = rotated_size(drawn.linear, shapes)[:, :2]
     scale = np.ones((len(shapes), 2)) if drawn.scale is None else drawn.scale
     shift, center = drawn.start[:, :2] - (rotated - 1) / 2, (shapes[:, :2] - 1) / 2
     depth = drawn.start[:, 2:] if len(patch) == 2 else np.clip(drawn.start[:, 2:], -patch[2], shapes[:, 2:])

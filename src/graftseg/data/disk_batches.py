@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 from weakref import WeakMethod
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from graftseg.core.types import Batch
 from graftseg.data.augment import STRIDES, Integers, Table, boxes_of, to_device
-from graftseg.data.batches import Batches, BatchSettings, batch_of
+from graftseg.data.batches import Batches, batch_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream, flat, gather, offsets, with_offsets
 from graftseg.data.warp import boxes_of_warp
@@ -107,13 +108,9 @@ class DiskBatches(Batches):
     labeled: DiskStream
     unlabeled: DiskStream | None
 
-    def __init__(
-        self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
-    ) -> None:
-        super().__init__(store, settings, seed=seed, device=device, unlabeled=unlabeled)
-        self._prefetcher: Prefetcher[BatchKey, tuple[list[Boxes], Table]] = Prefetcher(
-            self._read, lambda key: (key[0], key[1] + 1, key[2]), ahead=STEPS_AHEAD
-        )
+    @cached_property
+    def _prefetcher(self) -> "Prefetcher[BatchKey, tuple[list[Boxes], Table]]":
+        return Prefetcher(self._read, lambda key: (key[0], key[1] + 1, key[2]), ahead=STEPS_AHEAD)
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """Return the batch of a step. The batches of the next steps are read in advance."""

@@ -63,11 +63,13 @@ def read_layout(data: Data) -> Dataset:
 def misnamed_folders(root: Path) -> dict[Path, str]:
     """Return the folders whose names differ from a known name only in case, ``_`` or ``-``, with the known name."""
     known = {name.lower(): name for name in FOLDER_NAMES}
-    folders = [path for path in visible_entries(root) if path.is_dir()]
-    meant = {path: known.get(path.name.lower().replace("_", "").replace("-", "")) for path in folders}
-    # a file system that ignores case shows one folder under both names
-    is_same = {path: name and (root / name).exists() and path.samefile(root / name) for path, name in meant.items()}
-    return {path: name for path, name in meant.items() if name and not is_same[path]}
+    misnamed = {}
+    for path in visible_entries(root):
+        name = known.get(path.name.lower().replace("_", "").replace("-", ""))
+        # a file system that ignores case shows one folder under both names
+        if name and path.is_dir() and not ((root / name).exists() and path.samefile(root / name)):
+            misnamed[path] = name
+    return misnamed
 
 
 def _misnamed_errors(root: Path) -> Iterator[UserError]:

@@ -102,12 +102,7 @@ def prepare(
     The manifest exists only while the store is complete. The next call resumes an interrupted call. A store that was
     made from other data is refused, unless ``overwrite`` is set. Groups of cases are tasks of ``executor``.
     """
-    dataset.refuse_problems()
-    for case in dataset.cases:
-        is_unicode = case.name.encode(errors="replace").decode() == case.name
-        if not is_unicode or case.name.startswith(".") or set(case.name) & set("/\\\0"):
-            raise UserError(Code.CASE_NAME, case.name, "the case name is not a valid file name", "rename the scan")
-    refuse_class_list(dataset)
+    _refuse_invalid(dataset)
     check_target(out, dataset.root, overwrite=overwrite)
     with locked(out / LOCK, "another prepare is writing this store"):
         preparer = _CasePreparer(replace(dataset, cases=()), out, settings)
@@ -133,6 +128,16 @@ def prepare(
     new = sum(result.is_new for result in prepared)
     logger.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
     return open_store(out)
+
+
+def _refuse_invalid(dataset: Dataset) -> None:
+    """Raise a UserError for problems of the layout, and for invalid case names and classes."""
+    dataset.refuse_problems()
+    for case in dataset.cases:
+        is_unicode = case.name.encode(errors="replace").decode() == case.name
+        if not is_unicode or case.name.startswith(".") or set(case.name) & set("/\\\0"):
+            raise UserError(Code.CASE_NAME, case.name, "the case name is not a valid file name", "rename the scan")
+    refuse_class_list(dataset)
 
 
 def link_cases(source: Path, out: Path) -> None:

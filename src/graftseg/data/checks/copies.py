@@ -16,7 +16,6 @@ SMALL_GROUP = 3  # in a cluster of at most this many similar scans, all similar 
 EXACT = 1 - 1e-5  # minimum correlation of copies that differ only in scaling and rounding
 MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64  # of the coarse grid: largest number along an axis, smallest total number
 Floats = NDArray[np.float32]
-Seen = tuple[CaseFingerprint, Floats | None]  # a case and its coarse view
 
 
 def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -29,7 +28,7 @@ def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
             yield Finding(severity, what, ", ".join(names), f"{len(group)} cases", "keep one of them", names)
 
 
-def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
+def rescaled_copy_findings(views: Sequence[tuple[CaseFingerprint, Floats | None]]) -> Iterator[Finding]:
     """Report cases of one shape whose voxels differ, but whose coarse views agree after intensity scaling.
 
     In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
@@ -37,17 +36,17 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
     Groups of more than half of the scans are not reported as copies.
     """
     shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}  # by number of channels and shape
-    for case, view in seen:
+    for case, view in views:
         if view is not None:
             shapes.setdefault((len(case.mean), *case.canonical_shape), []).append((case, view))
     for comparable in shapes.values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)
         for cluster in _connected(vectors @ vectors.T > SIMILAR):
-            cases, views = [comparable[member][0] for member in cluster], vectors[cluster]
-            products = views @ views.T
+            cases, members = [comparable[member][0] for member in cluster], vectors[cluster]
+            products = members @ members.T
             near = products > SIMILAR
             if len(cluster) > SMALL_GROUP:
-                residuals = views - views.mean(axis=0)
+                residuals = members - members.mean(axis=0)
                 residuals /= np.maximum(np.linalg.norm(residuals, axis=1, keepdims=True), np.finfo(np.float64).tiny)
                 near = (products > EXACT) | (residuals @ residuals.T > SIMILAR)
             groups = [group for group in _groups(near) if len(group) <= max(SMALL_GROUP, len(comparable) // 2)]

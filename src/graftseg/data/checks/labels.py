@@ -14,6 +14,7 @@ from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.labels import (
     LARGEST_VALUE,
     MASK_VALUE,
+    MEANS_ONE,
     LabelProblem,
     class_problem,
     is_mask,
@@ -23,7 +24,6 @@ from graftseg.data.labels import (
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20  # more islands of a class in one label map are a warning, fewer are a note
-SET_TO_ONE = "255 probably means 1 in this case: set 255 to 1 in this label map"
 FIX_VALUES = f"{FIX} writes a copy with the values "
 MIN_GAP = 0.05  # minimum distance of two class centers, as a share of the width, for one to be left of the other
 MIN_OTHERS = 3  # minimum number of other label maps, which must all have one order, to report the opposite order
@@ -53,7 +53,7 @@ def _value_findings(name: str, counts: dict[int, int], classes: dict[int, str], 
     for value, problem in value_problems(counts.keys(), classes) if classes else ():
         size = f"{counted(counts[value], 'voxel')}, {100 * counts[value] / sum(counts.values()):.2g} %"
         fixed_by: FixedBy = "--fix" if problem.fixed_values else "--drop"
-        remedy = SET_TO_ONE if is_one and value == MASK_VALUE and not problem.fixed_values else _remedy(problem)
+        remedy = MEANS_ONE if is_one and value == MASK_VALUE and not problem.fixed_values else _remedy(problem)
         yield Finding("error", problem.what, name, size, remedy, (name,), fixed_by)
 
 
@@ -151,7 +151,7 @@ def _gap_findings(present: list[int], labeled: tuple[CaseFingerprint, ...], *, i
     remedy = f"{FIX_VALUES}0, 1, 2, ..., or name the classes in dataset.json"
     fixed_by: FixedBy = "" if MASK_VALUE in present else "--fix"
     if MASK_VALUE in present:
-        remedy = SET_TO_ONE if is_one else "name the class 255 in dataset.json, or set unassigned voxels to 0"
+        remedy = MEANS_ONE if is_one else "name the class 255 in dataset.json, or set unassigned voxels to 0"
     above = [value for value in present if value > first_gap]
     values = f"the value {above[0]}" if len(above) == 1 else f"values from {above[0]}"
     size = f"{occur} occur, {missing} below {present[-1]}; {len(cases)} of {len(labeled)} cases contain {values}"
