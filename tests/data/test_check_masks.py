@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from check_fakes import check, image, label, make_scans, put
+from check_fakes import check, image, label, put
 
 from graftseg.data.check import Finding, examine
 from graftseg.data.fix import write_fixed_copy
@@ -16,8 +16,7 @@ def about_value_255(root: Path) -> Finding:
 
 
 @pytest.mark.parametrize("has_list", [True, False])
-def test_one_label_map_with_255_instead_of_1(tmp_path: Path, has_list: bool) -> None:
-    root = make_scans(tmp_path)
+def test_one_label_map_with_255_instead_of_1(root: Path, has_list: bool) -> None:
     put(root, "labelsTr/l1", label(255, 2))
     if not has_list:
         (root / "dataset.json").unlink()
@@ -25,8 +24,7 @@ def test_one_label_map_with_255_instead_of_1(tmp_path: Path, has_list: bool) -> 
 
 
 @pytest.mark.parametrize("has_list", [True, False])
-def test_the_fixed_copy_gives_the_same_advice(tmp_path: Path, has_list: bool) -> None:
-    root = make_scans(tmp_path / "data")
+def test_the_fixed_copy_gives_the_same_advice(root: Path, tmp_path: Path, has_list: bool) -> None:
     put(root, "labelsTr/l1", label(255, 2))
     if not has_list:
         (root / "dataset.json").unlink()
@@ -37,8 +35,7 @@ def test_the_fixed_copy_gives_the_same_advice(tmp_path: Path, has_list: bool) ->
     assert "set 255 to 1" in reason and "to 0" not in reason
 
 
-def test_255_that_means_1_is_no_class_to_test(tmp_path: Path) -> None:
-    root = make_scans(tmp_path)
+def test_255_that_means_1_is_no_class_to_test(root: Path) -> None:
     (root / "dataset.json").unlink()
     put(root, "labelsTr/l1", label(255, 2))
     put(root, "imagesTs/t", image(20))
@@ -47,16 +44,14 @@ def test_255_that_means_1_is_no_class_to_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [(255, 1, 2), (255,)])
-def test_255_may_be_another_class(tmp_path: Path, values: tuple[int, ...]) -> None:
-    root = make_scans(tmp_path)
+def test_255_may_be_another_class(root: Path, values: tuple[int, ...]) -> None:
     put(root, "labelsTr/l1", label(*values))
     if values == (255,):
         put(root, "labelsTr/l2", label(2))  # another label map without 1
     assert about_value_255(root).remedy == "name the value in dataset.json or correct the label map"
 
 
-def test_an_empty_label_map_does_not_matter(tmp_path: Path) -> None:
-    root = make_scans(tmp_path)
+def test_an_empty_label_map_does_not_matter(root: Path) -> None:
     put(root, "labelsTr/l1", label(255, 2))
     put(root, "labelsTr/l2", label())
     put(root, "imagesTr/l3", image(3))

@@ -62,9 +62,9 @@ def check_case(dataset: Dataset, case: Case, *, pictures: bool = False) -> CaseR
         grid_findings = list(_grid_findings(case.name, scan.geometry, label.geometry))
         findings += grid_findings
         centers = {} if grid_findings else left_right_centers(summary, label.array)
-    islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
-    voxel, shown = islands[0] if islands else None, None if label is None else label.array
-    thumbnail = thumbnail_of(scan.array[0], shown, scan.geometry, voxel) if pictures else None
+    island = next((pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None), None)
+    labels = None if label is None else label.array
+    thumbnail = thumbnail_of(scan.array[0], labels, scan.geometry, island) if pictures else None
     coarse = coarse_view(grid.ras_view(scan.array, scan.geometry))
     is_labels = looks_like_labels(scan)
     return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry, is_labels, centers)
