@@ -88,8 +88,9 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
 
 def turning_condition(image: Geometry, label: Geometry) -> str:
     """Return advice: when to turn the axes of a label map to those of its image, and what to do otherwise."""
-    condition = "right if the header of the label map is right; compare the picture"
-    return f"{condition}; if it is wrong, copy the header of the image" if image.shape == label.shape else condition
+    check = "compare the pictures on the HTML pages of the data and of the copy"
+    advice = f"correct only if the header of the label map is right: {check}"
+    return f"{advice}; if it is wrong, copy the header of the image" if image.shape == label.shape else advice
 
 
 def refuse_values(dataset: Dataset, case: Case, values: Collection[int]) -> None:

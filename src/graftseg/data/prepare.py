@@ -349,7 +349,7 @@ def _size_and_time(files: list[Path]) -> tuple[int, int]:
 def check_target(out: Path, root: Path, *, overwrite: bool) -> None:
     """Refuse a target that is not a store. Refuse a store of other data, except with ``overwrite`` if it is no link."""
     if out.exists() and not out.is_dir():
-        raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
+        raise UserError(Code.TARGET_EXISTS, out, "a file, not a folder", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):
         return
     if not is_store(out):

@@ -84,7 +84,7 @@ def _warn_of_single_slice(path: Path) -> None:
     others = next((len(slices) - 1 for slices in series_of_slices(files) if path in slices), 0)
     if others:
         count = counted(others, "other slice")
-        finding = f"predicting a single slice, but {count} of its series in the same folder"
+        finding = f"predicting a single slice, but the folder contains {count} of its series"
         logger.warning("%s: %s; pass the folder to predict the volume", in_one_line(str(path)), finding)
 
 

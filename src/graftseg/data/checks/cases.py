@@ -135,8 +135,8 @@ def _grid_findings(name: str, image: Geometry, label: Geometry) -> Iterator[Find
         difference += f", {voxels:.2f} of a voxel"
     elif grid.lossless_reorientation(label, image, ROUNDING):
         what = "the label map is mirrored or turned relative to the image, but has the same position"
-        condition = turning_condition(image, label)
-        remedy = f"{FIX} writes a copy with the label in the orientation of the image: {condition}"
+        advice = turning_condition(image, label)
+        remedy = f"{FIX} writes a copy with the label in the orientation of the image: {advice}"
     else:
         fixed_by = "--drop"
         if image.shape != label.shape and sorted(image.shape) == sorted(label.shape):

@@ -33,7 +33,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 16 + zlib.MAX_WBITS
 _PACKED_CHUNK = 2**18  # compressed bytes read at once
 _UNITS = {0: "unknown", 1: "meter", 2: "mm", 3: "micron"}
-_SECONDS, _OTHER_TIME_UNITS = 8, (16, 24)  # NIfTI codes. Seconds prove nothing: many programs always write them
+_SECONDS, _OTHER_TIME_UNITS = 8, (16, 24)  # NIfTI codes. Many programs write seconds even for channels
 _TIME_SERIES_INTENT = 2001
 _TIME_WORDS = re.compile(rb"time.?(series|course)|fmri|\bbold\b|\bcine\b", re.IGNORECASE)
 
