@@ -22,7 +22,7 @@ from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
 from graftseg.data.grid import Grid, axis_codes, corner_distance, lossless_reorientation, to_grid
 from graftseg.data.grouping import CHANNEL, cases_of_name
-from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber, turning_condition
+from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber, turning_advice
 from graftseg.data.layouts import FOLDER_NAMES
 
 DATASET_JSON = "dataset.json"
@@ -157,7 +157,7 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering) ->
     if grid is not None:
         geometry = image
         turned = f"axes turned from {axis_codes(label_grid)} to {axis_codes(image)}, as in the image"
-        descriptions.append(f"{turned} ({turning_condition(image, label_grid)})")
+        descriptions.append(f"{turned} ({turning_advice(image, label_grid)})")
     elif differs_by_rounding(image, label_grid):
         geometry = image
         descriptions.append(_geometry_change("the image", image, label_grid))

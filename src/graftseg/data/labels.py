@@ -86,7 +86,7 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     return values
 
 
-def turning_condition(image: Geometry, label: Geometry) -> str:
+def turning_advice(image: Geometry, label: Geometry) -> str:
     """Return advice: when to turn the axes of a label map to those of its image, and what to do otherwise."""
     check = "compare the pictures on the HTML pages of the data and of the copy"
     advice = f"correct only if the header of the label map is right: {check}"

@@ -12,7 +12,7 @@ from graftseg.data.checks.findings import FIX, Finding, FixedBy, from_error
 from graftseg.data.checks.labels import left_right_centers
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
-from graftseg.data.labels import GRID_REMEDY, turning_condition
+from graftseg.data.labels import GRID_REMEDY, turning_advice
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 from graftseg.data.swapped_files import looks_like_labels, read_label_of
@@ -135,7 +135,7 @@ def _grid_findings(name: str, image: Geometry, label: Geometry) -> Iterator[Find
         difference += f", {voxels:.2f} of a voxel"
     elif grid.lossless_reorientation(label, image, ROUNDING):
         what = "the label map is mirrored or turned relative to the image, but has the same position"
-        advice = turning_condition(image, label)
+        advice = turning_advice(image, label)
         remedy = f"{FIX} writes a copy with the label in the orientation of the image: {advice}"
     else:
         fixed_by = "--drop"
