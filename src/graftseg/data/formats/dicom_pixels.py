@@ -15,13 +15,7 @@ from graftseg.data.formats.scan import refuse_expansion, unsupported
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
 PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
-DECODER_TAGS = (
-    *COUNTS,
-    *PIXEL_VALUES[:3],
-    "PlanarConfiguration",
-    "BitsAllocated",
-    "HighBit",
-)
+DECODER_TAGS = (*COUNTS, *PIXEL_VALUES[:3], "PlanarConfiguration", "BitsAllocated", "HighBit")
 RLE, RLE_EXPANSION = "1.2.840.10008.1.2.5", 64  # transfer syntax RLE Lossless, and its largest expansion
 INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack it), or export the series uncompressed"
 MISSING_DECODER = ("missing dependencies", "missing required dependencies")  # in messages of pydicom
