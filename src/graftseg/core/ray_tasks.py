@@ -301,10 +301,10 @@ def _needs(device: torch.device | None) -> _Needs:
     fitting = tuple(name for name, count in slots.items() if count)
     if not fitting:
         largest = max((_amount(node, "CPU") for node in nodes), default=0)
-        too_few = f"a task needs {cores} cores, but the largest machine of the cluster has {largest} cores"
-        finding = "no machine of the cluster has a GPU" if gpus else too_few
-        on_cpu = "set OMP_NUM_THREADS to fewer threads, or add a larger machine"
-        remedy = "use --device cpu, or add a machine with a GPU" if gpus else on_cpu
+        finding = f"a task needs {cores} cores, but the largest machine of the cluster has {largest} cores"
+        remedy = "set OMP_NUM_THREADS to fewer threads, or add a larger machine"
+        if gpus:
+            finding, remedy = "no machine of the cluster has a GPU", "use --device cpu, or add a machine with a GPU"
         raise UserError(Code.CLUSTER_UNFIT, "--on ray", finding, remedy)
     return _Needs(cores, gpus, fitting, sum(slots.values()))
 

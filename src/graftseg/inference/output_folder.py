@@ -66,11 +66,8 @@ class OutputFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder, or only the shard, while this prediction runs."""
-        if self.settings.shard is not None:
-            with locked(
-                self.path / f".shard-{self.settings.shard}",
-                f"shard {self.settings.shard} is predicted by another process",
-            ):
+        if (shard := self.settings.shard) is not None:
+            with locked(self.path / f".shard-{shard}", f"shard {shard} is predicted by another process"):
                 yield
             return
         with locked(self.path, IN_USE):

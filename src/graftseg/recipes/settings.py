@@ -169,8 +169,7 @@ class InferenceSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused_filters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content = _without_unused(self, handler, "keep_components", "min_component_ml")
-        return {name: value for name, value in content.items() if (name, value) != ("precision", "auto")}
+        return _without_unused(self, handler, "keep_components", "min_component_ml", "precision")
 
     @property
     def filtered_classes(self) -> tuple[int, ...]:
