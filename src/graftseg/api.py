@@ -184,10 +184,10 @@ def train_folds(
     count = loaded.folds if folds is None else folds
     if count is None:
         raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "does not set folds", "pass the number of folds")
-    own = loaded.baseline if baseline is None else baseline
+    with_baseline = loaded.baseline if baseline is None else baseline
     with open_executor(on) as executor:
         where = RunFolder(Path(out)), executor.choose_device(device)
-        options: dict[str, Any] = {"count": count, "baseline": own, "resume": resume, "report": tell}
+        options: dict[str, Any] = {"count": count, "baseline": with_baseline, "resume": resume, "report": tell}
         return _train_folds(loaded, as_data(data), *where, executor=executor, **options)
 
 
@@ -391,7 +391,7 @@ def table(name: str, results: Folder | None = None) -> str:
     The table ``strangers`` compares planned recipes with and without unlabeled scans. ``results`` is the folder of the
     records. The default folder may be missing.
     """
-    folder, page = Path("results" if results is None else results), {ALL: tables_page, STRANGERS: strangers_page}
+    folder, pages = Path("results" if results is None else results), {ALL: tables_page, STRANGERS: strangers_page}
     if not folder.is_dir() and (results is not None or folder.exists()):
         raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "pass the folder of the records as --results")
-    return page.get(name.lower(), partial(table_page, name.lower()))(folder)
+    return pages.get(name.lower(), partial(table_page, name.lower()))(folder)

@@ -42,27 +42,27 @@ class Heartbeat:
 
     def wait(self, work: Any, rank: int) -> None:
         """Wait for communication with a rank. Raise a RuntimeError if it hangs."""
-        if self._ends(work):
+        if self._ends_in_interval(work):
             return
-        ended, heard = threading.Event(), [time.monotonic()]
+        ended, last_change = threading.Event(), [time.monotonic()]
 
         def listen() -> None:
             number = -1
             with suppress(RuntimeError):
                 while not ended.wait(self._interval):
                     if (latest := self._store.add(KEY.format(rank), 0)) != number:
-                        number, heard[0] = latest, time.monotonic()
+                        number, last_change[0] = latest, time.monotonic()
 
         # another thread reads the number, because the store may be on the machine that hangs
         threading.Thread(target=listen, daemon=True).start()
         try:
-            while not self._ends(work):
-                if time.monotonic() - heard[0] > self.seconds:
+            while not self._ends_in_interval(work):
+                if time.monotonic() - last_change[0] > self.seconds:
                     raise RuntimeError(f"rank {rank} hangs")
         finally:
             ended.set()
 
-    def _ends(self, work: Any) -> bool:
+    def _ends_in_interval(self, work: Any) -> bool:
         """Return whether communication ends within the interval. Raise a RuntimeError if it fails."""
         try:
             work.wait(timedelta(seconds=self._interval))

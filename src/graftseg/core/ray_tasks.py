@@ -52,7 +52,7 @@ MAX_GROUP = 100  # items
 TASKS_PER_SLOT = 4
 """Number of groups per slot (a task that can run at the same time as others), so that fast workers take more groups."""
 STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are small, because tasks write files.
-SHARED = "use a folder that all machines have under the same path; object stores must be mounted"
+SHARED_REMEDY = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
 LogMessage = tuple[str, int, str]  # name of the logger, level and text
 _restarts = count(1)  # of tasks in this process
@@ -148,7 +148,7 @@ def _attempt(
     while True:
         try:
             if missing := environment.enter():
-                raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
+                raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED_REMEDY)
             hide_progress(True)
             torch.set_num_threads(environment.threads)
             return function(item), None
@@ -341,7 +341,7 @@ def _check_workers(needs: _Needs, environment: _Environment) -> None:
             remedy = "install the same version of graftseg on all machines of the cluster"
             raise UserError(Code.CLUSTER_UNFIT, where, finding, remedy) from None
         if missing:
-            raise UserError(Code.FOLDER_NOT_SHARED, missing[0], f"{where} does not see this folder", SHARED)
+            raise UserError(Code.FOLDER_NOT_SHARED, missing[0], f"{where} does not see this folder", SHARED_REMEDY)
         if different := sorted(name for name, version in versions().items() if worker_versions.get(name) != version):
             finding = f"has another version of {', '.join(different)}"
             raise UserError(Code.CLUSTER_UNFIT, where, finding, "install the same versions on all machines")

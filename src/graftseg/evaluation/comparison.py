@@ -250,6 +250,6 @@ def _have_same_references(first: ScoredRun, second: ScoredRun) -> bool:
     The training store is the least reliable fact: runs of one store usually have the same references, but its identity
     leaves out the test cases.
     """
-    facts = [(run.tested_on, run.references, run.trained_on) for run in (first, second)]
-    known = [pair for pair in zip(*facts, strict=True) if None not in pair]
+    origins = [(run.tested_on, run.references, run.trained_on) for run in (first, second)]
+    known = [pair for pair in zip(*origins, strict=True) if None not in pair]
     return bool(known) and known[0][0] == known[0][1]

@@ -46,11 +46,12 @@ class Weights:
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
     """Return the weights that a run ships, or with ``best`` the weights with the best score during training."""
-    facts = run.manifest()
-    shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")), selected_on(facts))
+    manifest = run.manifest()
+    chosen = str(manifest.get("checkpoint", "last"))
+    shipped = Weights(run.weights_file, manifest.get("weights"), chosen, selected_on(manifest))
     if checkpoint == "shipped":
         return shipped
-    best = facts.get("best")
+    best = manifest.get("best")
     if not best or not run.best_file.is_file():
         remedy = "train with selection.every, or with selection.oracle=true for the best checkpoint on the test cases"
         raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run has no best checkpoint", remedy)

@@ -115,14 +115,18 @@ class Predictor:
         slab_axis = image.ndim - 2 if is_slicewise(image, self.patch) else 0
         axes = [axis_of(grid.coordinates(axis), size) for axis, size in enumerate(grid.prepared_shape)]
         axes.insert(0, axes.pop(slab_axis))
-        slabs = probability_slabs(self._full_segment(extras), image, self.patch, self.settings, device=self.device)
+        slabs = probability_slabs(
+            self._segment_with_extras(extras), image, self.patch, self.settings, device=self.device
+        )
         maps = self.collect(at_source_resolution(slabs, axes), [len(axis) for axis in axes], extras)
         first, last = -len(axes), slab_axis - len(axes)
         return maps.transformed(lambda values: values.movedim(first, last).contiguous())
 
     def _by_stretching(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         volume = image if is_slicewise(image, self.patch) else image[..., None]
-        slabs = stretched_slabs(self._full_segment(extras), volume, self.patch, self.settings, device=self.device)
+        slabs = stretched_slabs(
+            self._segment_with_extras(extras), volume, self.patch, self.settings, device=self.device
+        )
         maps = self.collect(slabs, [volume.shape[-1], *self.patch], extras)
 
         def resize_back(values: Tensor) -> Tensor:
@@ -160,7 +164,7 @@ class Predictor:
             return PreparedMaps(labels, probabilities)
         return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
 
-    def _full_segment(self, extras: ExtraMaps) -> Segment:
+    def _segment_with_extras(self, extras: ExtraMaps) -> Segment:
         """Return the network with flips and channels for the uncertainty if requested, and with calls of progress."""
         segment = over_flips(self.segment, self.flip_axes) if self.settings.flips else self.segment
         if extras.uncertainty and self.uncertainty_segment is not None:

@@ -67,8 +67,8 @@ def import_public_weights(file: Path, out: Path, recipe: str | Path | None, over
     with atomic_folder(out) as folder:
         run = RunFolder(folder)
         save_weights(student.state_dict(), run.trained_file)
-        facts = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": store}
-        run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.trained_file)})
+        entries = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": store}
+        run.update_manifest({**entries, "versions": versions(), "weights": sha256_of(run.trained_file)})
         imported.save(run.recipe_file)
     return RunFolder(out)
 

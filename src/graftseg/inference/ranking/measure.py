@@ -44,10 +44,10 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
     try:
         network = _load(request)
         labeled, unlabeled = cases_in(data, network.recipe)
-        start = partial(_measure_all, replace(request, device=str(device)), data, device, executor)
-        seen_labeled, labeled_failures = start("labeled", labeled)
-        seen_unlabeled, failures = start("unlabeled", unlabeled)
-        return Measured(seen_unlabeled, seen_labeled, network.classes, (*labeled_failures, *failures))
+        measure_cases = partial(_measure_all, replace(request, device=str(device)), data, device, executor)
+        measured_labeled, labeled_failures = measure_cases("labeled", labeled)
+        measured_unlabeled, failures = measure_cases("unlabeled", unlabeled)
+        return Measured(measured_unlabeled, measured_labeled, network.classes, (*labeled_failures, *failures))
     finally:
         _load.cache_clear()
 

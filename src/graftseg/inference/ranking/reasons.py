@@ -71,8 +71,8 @@ def doublings(scan: Observation, labeled: Observations) -> list[float]:
 
 def specks(scan: Observation, labeled: Observations) -> list[int]:
     """Return for each class the number of components beyond the maximum of the labeled scans, which is at least 1."""
-    maxima = [max(1, *counts) for counts in zip(*(other.parts for other in labeled), strict=True)]
-    return [max(0, count - maximum) for count, maximum in zip(scan.parts, maxima, strict=True)]
+    maxima = [max(1, *counts) for counts in zip(*(other.components for other in labeled), strict=True)]
+    return [max(0, count - maximum) for count, maximum in zip(scan.components, maxima, strict=True)]
 
 
 def describe_unlearned(unlabeled: Observations, labeled: Observations, classes: Sequence[str]) -> tuple[str, ...]:
