@@ -32,7 +32,7 @@ def hardware_name(device: torch.device) -> str:
 
 
 def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float | None:
-    """Sleep for ``seconds`` and return how many cores other programs used. Return None if the system does not say."""
+    """Sleep for ``seconds`` and return how many cores other programs used, or None without ``/proc/stat``."""
     samples = []
     for wait in (seconds, 0.0):
         try:
@@ -47,7 +47,7 @@ def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float |
 
 
 def contested_cores(busy: float, threads: int, cores: int | None = None) -> float:
-    """Return on how many cores ``threads`` threads compete with other programs, which use ``busy`` of all ``cores``."""
+    """Return the number of cores that ``threads`` threads share with programs that use ``busy`` of ``cores``."""
     return max(0.0, busy - ((cores or os.cpu_count() or 1) - threads))
 
 

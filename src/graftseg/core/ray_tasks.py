@@ -46,7 +46,7 @@ RETRIES = 3  # number of times that a task starts again if its worker dies
 STOP_SECONDS = 300.0  # time in which running tasks must save their state after Ctrl-C
 LOCK_SECONDS = 120.0
 """Time that a task waits for a lock. A file server may release the lock of a dead machine with a delay."""
-PROBE_SECONDS = 120.0  # time in which a worker must answer which folders it sees
+PROBE_SECONDS = 120.0  # time in which a worker must report its folders and versions
 POLL_SECONDS = 0.2
 MAX_GROUP = 100  # items
 TASKS_PER_SLOT = 4
@@ -55,7 +55,7 @@ STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are 
 SHARED_REMEDY = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
 LogMessage = tuple[str, int, str]  # name of the logger, level and text
-_restarts = count(1)  # of tasks in this process
+_restarts = count(1)  # numbers of the restarts of tasks
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
     handlers = {number: signal.getsignal(number) for number in stop_signals()}
     try:
         check_cluster(address)
-        with catch_warnings(action="ignore"):  # the error below repeats them
+        with catch_warnings(action="ignore"):  # the error below contains their text
             ray.init(**options)
     except (OSError, RuntimeError, ValueError) as error:
         finding = f"no answer from a Ray cluster at {address} ({' '.join(str(error).split())[:200]})"
@@ -100,7 +100,7 @@ def _quiet() -> Iterator[None]:
         text = " ".join(data["lines"])
         logger.info("%s", text)
         if "will be retried" in text:
-            # with the number, because repeated warnings are not shown
+            # the number makes every warning different, because repeated warnings are not shown
             logger.warning("a worker died, and its task starts again (restart %d)", next(_restarts))
 
     ray_worker.print_to_stdstream = report
