@@ -30,7 +30,7 @@ from graftseg.recipes.recipe import Recipe, load_recipe
 
 Checkpoint = Literal["shipped", "best"]
 EXACT = "inference.precision=float32"
-"""Override for predictions to score, because bfloat16 is used on some devices only."""
+"""Override for predictions that are scored, so that bfloat16 on some devices does not change scores."""
 NOT_CHOSEN = Shipped("run", "not yet compared with its baseline; finish the training with train --resume")
 
 
@@ -142,13 +142,13 @@ class Ensemble:
 
     @property
     def selected_on(self) -> str | None:
-        """Return the cases on which the checkpoints were selected, the test cases if one of them was."""
+        """Return the cases on which the checkpoints were selected: ``test`` if this is true for one of them."""
         selected = [weights.selected_on or "" for weights in self.weights]
         return max(selected, key=("", "validation", "test").index) or None
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
-        """Return the axes along which all networks were trained with mirrored scans. Along others, flips may fail."""
+        """Return the axes along which all networks were trained with mirrored scans. Other flips may do harm."""
         trained = [member.recipe.batches.mirrored_axes for member in self.members]
         return tuple(axis for axis in trained[0] if all(axis in axes for axes in trained))
 

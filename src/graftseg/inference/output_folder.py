@@ -109,7 +109,7 @@ class OutputFolder:
     def _outdated_files(self, manifest: Manifest, earlier: Manifest) -> set[str]:
         """Return the files that an earlier prediction wrote for these cases and that ``manifest`` does not keep.
 
-        With the same settings, files that will be replaced stay until then.
+        With the same settings, an old file stays until the new file replaces it.
         """
         outdated = _possible_files(self.case_names, manifest.cases) & earlier.outputs
         if _same_settings(earlier.inference, manifest.inference):

@@ -41,7 +41,7 @@ NO_FLIPS_WARNING = "the network was trained without mirrored scans (batches.warp
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
 EarlierCases = Mapping[str, PredictedCase]  # cases of earlier predictions, by name
-CaseResult = tuple[str, PredictedCase | UserError | None]  # name and label map or error, None if it was skipped
+CaseResult = tuple[str, PredictedCase | UserError | None]  # case, and its label map, its error or None if skipped
 PredictCases = Callable[[EarlierCases], Iterable[CaseResult]]
 
 
@@ -115,7 +115,7 @@ class PlannedPrediction:
     target: OutputFolder
 
     def predict(self, predict_cases: PredictCases | None = None) -> Predicted:
-        """Write the label maps of all unfinished cases. ``predict_cases`` may predict them elsewhere."""
+        """Write the label maps of all unfinished cases. By default, this process predicts them."""
         target, failures = self.target, dict(self.failures)
         is_resumed = target.settings.is_resumed
         done: list[PredictedCase] = []
@@ -129,7 +129,7 @@ class PlannedPrediction:
             def remove_scores(*names: str) -> None:
                 removed.append(may_have_scores and target.remove_scores(names))
 
-            # if the cases are predicted elsewhere, it is not known in time which ones are skipped
+            # with ``predict_cases``, it is not known in advance which cases are skipped
             remove_scores(*(failures if is_resumed and predict_cases is None else target.case_names))
             earlier = {nfc(case.case): case for case in manifest.cases} if is_resumed else {}
             for name, error in failures.items():
@@ -164,7 +164,7 @@ class PlannedPrediction:
         return [FLIPS_WARNING if self.networks.flip_axes is None else NO_FLIPS_WARNING]
 
     def predict_here(self, earlier: EarlierCases, before_writing: Callable[[str], None]) -> Iterator[CaseResult]:
-        """Predict the cases here, except unchanged ones. Call ``before_writing`` with the name of each other case."""
+        """Predict all unfinished cases in this process. Call ``before_writing`` with the name of each of them."""
         settings = settings_key(self.networks)
         with flushed_together(), progress_bar("Predicting", len(self.cases)) as show:
             progress = ScanProgress(len(self.cases), show)

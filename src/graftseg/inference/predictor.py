@@ -1,4 +1,4 @@
-"""Prediction of a prepared image, slab by slab, with label maps on the grid of the scan, and the memory it needs."""
+"""Prediction of a prepared image slab by slab, label maps on the grid of the scan, and the memory that is needed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +78,7 @@ class Predictor:
         device: torch.device,
         settings: InferenceSettings | None = None,
     ) -> "Predictor":
-        """Return a predictor with the windows of a recipe, and with its settings unless ``settings`` are given."""
+        """Return a predictor with the windows of a recipe. ``settings`` are by default those of the recipe."""
         batches = recipe.batches
         return cls(segment, batches.patch, settings or recipe.inference, classes, device, batches.fit)
 
@@ -165,7 +165,7 @@ class Predictor:
         return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
 
     def _segment_with_extras(self, extras: ExtraMaps) -> Segment:
-        """Return the network with flips and channels for the uncertainty if requested, and with calls of progress."""
+        """Return the network with flips and uncertainty channels, if requested, and with calls of ``on_windows``."""
         segment = over_flips(self.segment, self.flip_axes) if self.settings.flips else self.segment
         if extras.uncertainty and self.uncertainty_segment is not None:
             segment = stack_channels(segment, self.uncertainty_segment)

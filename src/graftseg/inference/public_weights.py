@@ -37,8 +37,6 @@ UNET_UPSAMPLING = re.compile(r"decoder\.up(\d)\.conv1x1\.(\w+)")
 HEAD = re.compile(r"(?:decoder\.)?out_conv\.(\w+)")
 ONLY_TRAINING = ("projection_head.", "prediction_head.", "contrastive_class_selector_")
 REMEDY = "pass a .pth file of the LA or ACDC code of BCP or SSL4MIS"
-
-
 VNET = ("la-8/bcp", tuple(LA_CLASSES.values()))  # recipe and classes of the benchmark
 UNET = ("acdc-7/bcp", tuple(ACDC_CLASSES.values()))
 

@@ -122,7 +122,7 @@ def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, S
 
 
 def as_frames(label: Scan, series: Series) -> NDArray[np.uint8] | None:
-    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if pixels are not on voxels."""
+    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if the grids differ."""
     volume = label.array if label.array.ndim == 3 else label.array[..., None]
     if volume.size != np.prod(series.shape):
         return None

@@ -89,7 +89,7 @@ def _axes(request: Request, trained: TrainedNetwork) -> int:
     """Return the number of spatial axes of the training scans. A 2-D network may be trained on volumes."""
     if trained.recipe.data.dimensions == 3:
         return 3
-    remedy = "restore it there or in RUN/store, because only the store shows whether the scans are slices or volumes"
+    remedy = "restore the store there or in RUN/store; only the store shows whether the scans are slices or volumes"
     return len(open_store(find_store(request.run, remedy)).cases[0].shape)
 
 

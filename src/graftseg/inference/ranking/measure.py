@@ -29,7 +29,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Request:
-    """The network of a ranking. ``key`` is unique, because the network may change between requests."""
+    """The network of a ranking. ``key`` is unique, so that the network is not reused for another ranking."""
 
     key: str
     run: RunFolder
@@ -55,7 +55,7 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
 def _measure_all(
     request: _Request, data: Path, device: torch.device, executor: Executor, kind: str, cases: Sequence[CaseToMeasure]
 ) -> tuple[list[Observation], list[UserError]]:
-    """Measure cases, which are sent to the tasks, so that the tasks do not list the scans again."""
+    """Measure the cases in tasks. A task receives its cases, so that it does not list the scans again."""
     description = f"Measuring {kind} scans"
     work = Work(description, (request.run.path, data), (), device)
     task = partial(_measure_group, request, description)

@@ -44,7 +44,7 @@ def reasons_of(scan: Observation, labeled: Observations, classes: Sequence[str],
 
 
 def _size_reason(scan: Observation, labeled: Observations, classes: Sequence[str]) -> list[Reason]:
-    """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
+    """Return a reason for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
     exponents = doublings(scan, labeled)
     index = max(range(len(exponents)), key=lambda index: abs(exponents[index]))
     exponent, name = exponents[index], classes[index + 1]
@@ -76,7 +76,7 @@ def specks(scan: Observation, labeled: Observations) -> list[int]:
 
 
 def describe_unlearned(unlabeled: Observations, labeled: Observations, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence for each labeled class that is found in hardly any of several unlabeled scans."""
+    """Return a sentence for each labeled class that is found in hardly any unlabeled scan, of at least two scans."""
     sentences = []
     for index, name in enumerate(classes[1:] if len(unlabeled) > 1 else ()):
         found_count, labeled_count = (sum(case.sizes[index] > 0 for case in cases) for cases in (unlabeled, labeled))
