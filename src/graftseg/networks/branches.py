@@ -11,7 +11,7 @@ from graftseg.networks.heads import Head2d, Head3d
 
 
 class Tail(nn.Module):
-    """The last decoder stage, its dropout and the head, taken out of a network, whose decoder then ends before them."""
+    """The last decoder stage of a network, its dropout and the head. Stage and dropout are removed from the decoder."""
 
     def __init__(self, network: Extensible) -> None:
         super().__init__()

@@ -142,7 +142,7 @@ def _add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve", mutates_args=())
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """3x3x3 convolution with zero padding."""
+    """Compute a 3x3x3 convolution with zero padding."""
     launch = _launch(FORWARD_LAUNCHES, x, weight.shape[0])
     if launch:
         y: Tensor = _kernels(launch).convolve(x, weight, **launch)
@@ -152,7 +152,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
 def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
-    """Gradient of the input of ``convolve``: a convolution with flipped taps."""
+    """Return the gradient of the input of ``convolve``: a convolution with flipped taps."""
     launch = _launch(INPUT_GRADIENT_LAUNCHES, dy, weight.shape[1])
     if launch:
         dx: Tensor = _kernels(launch).convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
@@ -164,7 +164,7 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
-    """Gradient of the weight of ``convolve``, in the precision of ``x``."""
+    """Return the gradient of the weight of ``convolve``, in the precision of ``x``."""
     launch = _launch(WEIGHT_GRADIENT_LAUNCHES, x, dy.shape[1])
     if launch:
         dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
@@ -174,7 +174,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
-    """2x2x2 convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
+    """Compute a 2x2x2 convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
@@ -183,7 +183,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
-    """2x2x2 transposed convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
+    """Compute a 2x2x2 transposed convolution of stride 2; the axes of ``weight`` are as in ``halve``."""
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
@@ -192,7 +192,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::strided_weight", mutates_args=())
 def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
-    """Gradient of the weight of ``halve`` and ``double``, in the precision of ``fine``."""
+    """Return the gradient of the weight of ``halve`` and ``double``, in the precision of ``fine``."""
     fine_channels, coarse_channels = fine.shape[1], coarse.shape[1]
     if fine_channels <= MAX_FINE_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
         dw: Tensor = _kernels().strided_weight(fine, coarse)
