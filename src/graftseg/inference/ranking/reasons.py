@@ -27,9 +27,8 @@ def reasons_of(scan: Observation, labeled: Observations, classes: Sequence[str],
     """Return what is unusual about a scan with these scaled measures (uncertainty, unlike, size, specks)."""
     reasons = []
     if scaled[0] >= MIN_REASON:
-        reasons.append(
-            Reason("uncertain at the boundary" if scan.at_boundary >= 0.5 else "uncertain about whole regions")
-        )
+        where = "at the boundary" if scan.at_boundary >= 0.5 else "about whole regions"
+        reasons.append(Reason(f"uncertain {where}"))
     if scaled[1] >= MIN_REASON:
         reasons.append(Reason("looks unlike the labeled scans"))
     if sum(scan.sizes) < LITTLE_FOREGROUND * min(sum(other.sizes) for other in labeled):
@@ -37,9 +36,8 @@ def reasons_of(scan: Observation, labeled: Observations, classes: Sequence[str],
     else:
         reasons += _size_reason(scan, labeled, classes)
     if count := sum(specks(scan, labeled)):
-        reasons.append(
-            Reason(*(f"{words} that labeled scans do not have" for words in (counted(count, "speck"), "specks")))
-        )
+        ending = "that labeled scans do not have"
+        reasons.append(Reason(f"{counted(count, 'speck')} {ending}", f"specks {ending}"))
     return reasons
 
 
@@ -56,7 +54,7 @@ def _size_reason(scan: Observation, labeled: Observations, classes: Sequence[str
         amount, kind = f"{2**exponent:.1f} times as large as", "larger than"
     else:
         amount, kind = f"{2**-exponent:.1f} times smaller than", "smaller than"
-    return [Reason(*(f"{name} {words} in any labeled scan" for words in (amount, kind)))]
+    return [Reason(f"{name} {amount} in any labeled scan", f"{name} {kind} in any labeled scan")]
 
 
 def doublings(scan: Observation, labeled: Observations) -> list[float]:
