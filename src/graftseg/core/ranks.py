@@ -64,7 +64,7 @@ def local_device(name: str) -> str:
         raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", finding, "start fewer ranks, or use --device cpu")
     if not shares_gpu():
         finding = "names one GPU for all ranks"
-        raise UserError(Code.OPTION_CONFLICT, f"--device {name}", finding, "use --device cuda: each rank takes a GPU")
+        raise UserError(Code.OPTION_CONFLICT, f"--device {name}", finding, "use --device cuda for one GPU per rank")
     return name
 
 

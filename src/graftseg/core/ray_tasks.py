@@ -224,7 +224,7 @@ class _Tasks:
             result, error, warnings = ray.get(ref)
         except (WorkerCrashedError, NodeDiedError, OutOfMemoryError) as lost:
             finding = f"the worker of a task died, even after {RETRIES} restarts ({_first_line(lost)})"
-            remedy = "see the memory and the messages of the machine, then run the same command again"
+            remedy = "check the memory and the log of the machine, then run the same command again"
             raise UserError(Code.WORKER_LOST, "--on ray", finding, remedy) from None
         except (RaySystemError, ConnectionError) as lost:
             remedy = "check the cluster, then run the same command again"

@@ -158,7 +158,7 @@ class Predictor:
                 uncertainty.add(here, second)
         if not is_finite:
             finding = "the network returns probabilities that are not finite"
-            remedy = "check the scan's intensities and the run's losses, or predict in full precision"
+            remedy = "check the scan's intensities and the run's losses, or add --set inference.precision=float32"
             raise UserError(Code.LOSS_NOT_FINITE, "prediction", finding, remedy)
         if uncertainty is None:
             return PreparedMaps(labels, probabilities)
