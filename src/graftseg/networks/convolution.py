@@ -60,10 +60,8 @@ class Convolution3d(nn.Conv3d):
                 return super().forward(x.to(self.weight.dtype))
         if _needs_onednn(x):
             return torch.mkldnn_convolution(x, self.weight, self.bias, (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
-        if (
-            not _accelerated(x)
-            or x.numel() // self.in_channels * max(self.in_channels, self.out_channels) >= MAX_ELEMENTS
-        ):
+        voxels = x.numel() // self.in_channels
+        if not _accelerated(x, voxels * max(self.in_channels, self.out_channels)):
             return super().forward(x)
         y = convolve(*_cast(x, self.weight))
         return _add_bias(y, self.bias)
@@ -77,7 +75,7 @@ class Halving3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convert ``(B, in, *space)`` to ``(B, out, *space / 2)``."""
-        if not _accelerated(x) or x.numel() >= MAX_ELEMENTS or any(size % 2 for size in x.shape[2:]):
+        if not _accelerated(x, x.numel()) or any(size % 2 for size in x.shape[2:]):
             return super().forward(x)
         y: Tensor = halve(*_cast(x, self.weight))
         return _add_bias(y, self.bias)
@@ -91,14 +89,15 @@ class Doubling3d(nn.ConvTranspose3d):
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Convert ``(B, in, *space)`` to ``(B, out, *space * 2)``."""
-        if not _accelerated(x) or x.numel() // self.in_channels * 8 * self.out_channels >= MAX_ELEMENTS:
+        if not _accelerated(x, x.numel() // self.in_channels * 8 * self.out_channels):
             return super().forward(x, output_size)
         y: Tensor = double(*_cast(x, self.weight))
         return _add_bias(y, self.bias)
 
 
-def _accelerated(x: Tensor) -> bool:
-    return accelerated(x) and HAS_TRITON
+def _accelerated(x: Tensor, elements: int) -> bool:
+    """Return whether our kernels convolve ``x``. ``elements`` is the size of the larger of input and output."""
+    return accelerated(x) and HAS_TRITON and elements < MAX_ELEMENTS
 
 
 def _has_wrong_cpu_gradient(x: Tensor) -> bool:
