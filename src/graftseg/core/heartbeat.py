@@ -24,7 +24,7 @@ class Heartbeat:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Regularly increase the counter of this rank while the block runs."""
+        """Increase the counter of this rank regularly while the block runs."""
         ended = threading.Event()
 
         def beat() -> None:
