@@ -372,7 +372,7 @@ def export(
         codes = Path(run) / CODES
     paths = (Path(path) if path is not None else None for path in (check, data, predictions, codes))
     lines = export_run(kind, Request(folder, Path(out), *paths))
-    # label maps in a given folder may be of any network
+    # label maps in ``predictions`` may come from another network
     return lines if shipped is None or predictions else [*lines, f"network: {shipped.sentence}"]
 
 

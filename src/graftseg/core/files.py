@@ -214,7 +214,7 @@ def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()
                 partial = partials[target] = stack.enter_context(_partial_file(target))
                 partial.write_bytes(encoded)
                 _finish(partial)
-        # after this loop, the first file is the only old file; the next loop replaces this file first
+        # only the first old file stays, and the next loop replaces it first, so old and new files never mix
         for previous in (*obsolete, *list(files)[1:]):
             with write_errors(previous):
                 previous.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ from graftseg.core.tasks import Item, Result, Results, Task, TasksStoppedError, 
 # Ray reads these variables when it is imported: send no usage statistics
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 if not os.environ.get(ADDRESS_VARIABLE):
-    # the cluster of this process listens on 127.0.0.1 only
+    # a cluster that this process starts listens on 127.0.0.1 only
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 try:
     import ray

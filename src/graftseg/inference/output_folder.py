@@ -114,7 +114,7 @@ class OutputFolder:
         outdated = _possible_files(self.case_names, manifest.cases) & earlier.outputs
         if _same_settings(earlier.inference, manifest.inference):
             outdated -= self.file_names
-        # if the name of a case has another Unicode form now, its files have new names
+        # the files of a case have new names if its name now has another Unicode form
         repeated = same_names((case.case for case in earlier.cases), self.case_names)
         earlier_files = {file for case in earlier.cases if case.case in repeated for file in case.files}
         return outdated | (earlier_files - self.file_names)

@@ -75,7 +75,7 @@ def _predict_groups(
     out, device = target.path, torch.device(request.device)
     groups = executor.groups([(case, earlier.get(nfc(case.name))) for case in cases], device)
     work = Work("Predicting", reads, (out,), device)
-    # a task needs only the names of its own cases
+    # tasks do not need the names of all cases
     task = partial(_predict_group, request, replace(target, case_names=(), file_names=set()))
     with executor.running(task, groups, work) as finished:
         for group, wait in zip(groups, finished, strict=True):
