@@ -60,7 +60,7 @@ class Manifest:
     weights: str  # checksum of the network, or a checksum of the checksums of several networks
     inference: dict[str, Any]  # settings of the prediction
     classes: tuple[str, ...]
-    checkpoint: str  # how the checkpoint was selected, and ``selected_on`` on which cases
+    checkpoint: str  # how the checkpoint was selected
     device: str
     versions: dict[str, str]
     cases: tuple[PredictedCase, ...] = ()
@@ -71,7 +71,7 @@ class Manifest:
     started: str | None = None
     ended: str | None = None
     peak_memory: dict[str, int] = field(default_factory=dict)  # bytes used by the process and by the GPU
-    selected_on: str | None = None
+    selected_on: str | None = None  # cases on which the checkpoint was selected
 
     def __post_init__(self) -> None:
         for name in self.outputs:
