@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
@@ -184,11 +183,12 @@ def train_folds(
     count = loaded.folds if folds is None else folds
     if count is None:
         raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "does not set folds", "pass the number of folds")
-    own = loaded.baseline if baseline is None else baseline
+    run, baseline = RunFolder(Path(out)), loaded.baseline if baseline is None else baseline
     with open_executor(on) as executor:
-        where = RunFolder(Path(out)), executor.choose_device(device)
-        options: dict[str, Any] = {"count": count, "baseline": own, "resume": resume, "report": tell}
-        return _train_folds(loaded, as_data(data), *where, executor=executor, **options)
+        chosen, scans = executor.choose_device(device), as_data(data)
+        return _train_folds(
+            loaded, scans, run, chosen, count=count, baseline=baseline, resume=resume, report=tell, executor=executor
+        )
 
 
 def compare_methods(
@@ -286,8 +286,10 @@ def evaluate(
     prediction or a reference. ``only`` selects cases by name.
     """
     targets = {Path(predictions): Path(out) if out else Path(predictions) / "metrics.csv"}
-    rules: dict[str, Any] = {"protocol": protocol, "tolerance": tolerance, "allow_missing": allow_missing, "only": only}
-    return score_folders(targets, Path(reference), **rules)[0]
+    evaluations = score_folders(
+        targets, Path(reference), protocol=protocol, tolerance=tolerance, allow_missing=allow_missing, only=only
+    )
+    return evaluations[0]
 
 
 def test(
@@ -370,7 +372,7 @@ def export(
         codes = Path(run) / CODES
     paths = (Path(path) if path is not None else None for path in (check, data, predictions, codes))
     lines = export_run(kind, Request(folder, Path(out), *paths))
-    # label maps in a given folder may be of any network
+    # label maps in ``predictions`` may come from another network
     return lines if shipped is None or predictions else [*lines, f"network: {shipped.sentence}"]
 
 
@@ -386,12 +388,12 @@ def import_weights(
 
 
 def table(name: str, results: Folder | None = None) -> str:
-    """Return a table of the paper, or ``all`` of its tables, as Markdown: recorded runs next to published numbers.
+    """Return a table of the paper as Markdown, or all tables for ``all``: recorded runs next to published numbers.
 
     The table ``strangers`` compares planned recipes with and without unlabeled scans. ``results`` is the folder of the
     records. The default folder may be missing.
     """
-    folder, page = Path("results" if results is None else results), {ALL: tables_page, STRANGERS: strangers_page}
+    folder, pages = Path("results" if results is None else results), {ALL: tables_page, STRANGERS: strangers_page}
     if not folder.is_dir() and (results is not None or folder.exists()):
         raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "pass the folder of the records as --results")
-    return page.get(name.lower(), partial(table_page, name.lower()))(folder)
+    return pages.get(name.lower(), partial(table_page, name.lower()))(folder)

@@ -25,7 +25,7 @@ from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.ranking import DEFAULT_ORDER
 from graftseg.inference.ranking.cases import cases_in
-from graftseg.inference.ranking.observe import Prepared, count_parts, near_boundary, observe
+from graftseg.inference.ranking.observe import Prepared, count_components, near_boundary, observe
 from graftseg.inference.ranking.rank import Ranked, Ranking
 from loops import for_each
 from user_errors import user_error
@@ -71,7 +71,7 @@ def test_measurements_of_a_known_scan() -> None:
     image[2:4, 2:4] = 20.0
     image[9, 9] = math.log(3)
     found = observe(network(), "a", given_image(image))
-    assert (found.sizes, found.parts, found.voxel_size) == ((10.0,), (2,), 2.0)
+    assert (found.sizes, found.components, found.voxel_size) == ((10.0,), (2,), 2.0)
     assert found.uncertainty == pytest.approx(entropy(0.75) / 5, abs=1e-5)
     assert found.at_boundary == pytest.approx(1.0, abs=1e-5)
     # windows begin at 0 and 4 along the first axis, at 0 and 2 along the second
@@ -85,7 +85,7 @@ def test_removed_components_are_not_counted(fit: str, rule: Any, size: float, pa
     image = np.full((8, 8), -20.0)
     image[2:4, 2:4] = image[7, 7] = 20.0
     found = observe(network(fit, largest_component=rule), "a", given_image(image))
-    assert (found.sizes, found.parts) == ((size,), (parts,))
+    assert (found.sizes, found.components) == ((size,), (parts,))
 
 
 def test_counted_components_are_those_of_the_prediction() -> None:
@@ -96,34 +96,34 @@ def test_counted_components_are_those_of_the_prediction() -> None:
         predictor = Predictor(shipped.method.segment, (8, 8), settings, 2, torch.device("cpu"))
         labels = predictor.maps(image, Grid.identity((8, 8))).labels
         found = observe(shipped, "a", Prepared(image, 1.0, None))
-        assert (found.sizes, found.parts) == ((float(labels.sum()),), (count_parts(labels, 1),))
-        assert (found.parts == (1,)) == rule
+        assert (found.sizes, found.components) == ((float(labels.sum()),), (count_components(labels, 1),))
+        assert (found.components == (1,)) == rule
 
 
 def test_components_of_a_given_label_map_are_counted() -> None:
     label = np.zeros((8, 8), np.uint8)
     label[0, 0] = label[4, 4] = 1
     found = observe(network(largest_component=True), "a", given_image(np.full((8, 8), 20.0), label))
-    assert found.parts == (2,)
+    assert found.components == (2,)
 
 
 def test_uncertainty_inside_an_object() -> None:
     image = np.full((16, 16), 0.1)
     found = observe(network(), "a", given_image(image))
     assert found.uncertainty == pytest.approx(entropy(1 / (1 + math.exp(-0.1))), abs=1e-5)
-    assert found.at_boundary == 0 and found.parts == (1,)
+    assert found.at_boundary == 0 and found.components == (1,)
 
 
 def test_nothing_found() -> None:
     found = observe(network(), "a", given_image(np.full((8, 8), -20.0)))
-    assert (found.uncertainty, found.at_boundary, found.sizes, found.parts) == (0.0, 0.0, (0.0,), (0,))
+    assert (found.uncertainty, found.at_boundary, found.sizes, found.components) == (0.0, 0.0, (0.0,), (0,))
 
 
 def test_a_labeled_scan_is_measured_by_its_label_map() -> None:
     label = np.zeros((8, 8), np.uint8)
     label[0, 0] = label[4, 4] = label[5, 5] = 1
     found = observe(network(), "a", given_image(np.full((8, 8), 20.0), label, voxel=0.5))
-    assert found.sizes == (1.5,) and found.parts == (2,)
+    assert found.sizes == (1.5,) and found.components == (2,)
 
 
 @pytest.mark.parametrize("fit", ["crop", "stretch"])
@@ -131,7 +131,7 @@ def test_volumes_for_a_slice_network(fit: str) -> None:
     image = np.full((8, 8, 3), -20.0)
     image[1:3, 1:3, 0] = image[1:3, 1:3, 2] = 20.0
     found = observe(network(fit), "a", given_image(image))
-    assert found.sizes == (16.0,) and found.parts == (2,)
+    assert found.sizes == (16.0,) and found.components == (2,)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (8, 8, 3), (4, 4, 3), (4, 8, 2), (16, 15, 2)])
@@ -142,7 +142,7 @@ def test_sizes_of_stretched_slices_are_those_of_the_label_map(shape: tuple[int, 
     image = np.where(label, 20.0, -20.0)
     found, truth = (observe(network("stretch"), "a", given_image(image, known)) for known in (None, label))
     assert found.sizes == truth.sizes == (2.0 * label.sum(),)
-    assert found.parts == truth.parts == (1,)
+    assert found.components == truth.components == (1,)
 
 
 def test_a_label_value_outside_the_classes_is_an_error() -> None:
@@ -172,8 +172,8 @@ def test_the_band_is_two_voxels_wide(shape: tuple[int, ...]) -> None:
 
 def test_parts_are_those_of_scipy() -> None:
     labels = (np.random.default_rng(0).random((7, 8, 9)) > 0.8).astype(np.uint8)
-    assert count_parts(labels, 1) == ndimage.label(labels == 1, np.ones((3, 3, 3)))[1]
-    assert count_parts(labels, 2) == 0
+    assert count_components(labels, 1) == ndimage.label(labels == 1, np.ones((3, 3, 3)))[1]
+    assert count_components(labels, 2) == 0
 
 
 @pytest.fixture(scope="module")

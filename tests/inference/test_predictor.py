@@ -297,12 +297,6 @@ def test_largest_component() -> None:
     np.testing.assert_array_equal(labels, expected)
 
 
-@pytest.mark.parametrize("stride", [(2, 2), (2, 2, 5)])
-def test_stride_that_does_not_fit(stride: Shape) -> None:
-    with user_error(Code.SETTING_INVALID, "inference.stride", "(4, 4, 4)"):
-        next(probability_slabs(softmax, torch.zeros(2, 6, 6, 6), (4, 4, 4), InferenceSettings(stride=stride)))
-
-
 def test_volume_network_on_an_image() -> None:
     with user_error(Code.RECIPE_MISMATCH, "patch", "3 axes"):
         predict(torch.zeros(2, 6, 6), same_grid((6, 6)), (4, 4, 4))

@@ -42,12 +42,12 @@ def first(*odd: Observation) -> Ranked:
         ({"uncertainty": 0.5}, "uncertain at the boundary"),
         ({"uncertainty": 0.5, "at_boundary": 0.4}, "uncertain about whole regions"),
         ({"features": np.full(6, 40.0)}, "looks unlike the labeled scans"),
-        ({"sizes": (2.0, 0.0), "parts": (1, 0)}, "hardly any foreground found"),
+        ({"sizes": (2.0, 0.0), "components": (1, 0)}, "hardly any foreground found"),
         ({"sizes": (960.0, 50.0)}, "ring 8.0 times as large as in any labeled scan"),
         ({"sizes": (20.0, 50.0)}, "ring 4.0 times smaller than in any labeled scan"),
-        ({"sizes": (100.0, 0.0), "parts": (1, 0)}, "no core found"),
-        ({"parts": (4, 8)}, "10 specks that labeled scans do not have"),
-        ({"parts": (1, 2)}, "1 speck that labeled scans do not have"),
+        ({"sizes": (100.0, 0.0), "components": (1, 0)}, "no core found"),
+        ({"components": (4, 8)}, "10 specks that labeled scans do not have"),
+        ({"components": (1, 2)}, "1 speck that labeled scans do not have"),
     ],
 )
 def test_an_unusual_scan_has_its_reason(changes: dict[str, Any], reason: str) -> None:
@@ -58,7 +58,7 @@ def test_an_unusual_scan_has_its_reason(changes: dict[str, Any], reason: str) ->
 
 def test_kinds_of_reasons_contain_no_amounts() -> None:
     large, small = seen("large", sizes=(960.0, 50.0)), seen("small", sizes=(20.0, 50.0))
-    ranked = rank_cases([*POOL, large, small, seen("parts", parts=(4, 8))], LABELED, CLASSES)
+    ranked = rank_cases([*POOL, large, small, seen("parts", components=(4, 8))], LABELED, CLASSES)
     kinds = {one.case: one.kinds for one in ranked}
     assert "ring larger than in any labeled scan" in kinds["large"]
     assert "ring smaller than in any labeled scan" in kinds["small"]
@@ -66,7 +66,7 @@ def test_kinds_of_reasons_contain_no_amounts() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"uncertainty": 0.9}, {"features": np.full(6, 40.0)}, {"sizes": (0.0, 0.0)}, {"parts": (30, 1)}]
+    "changes", [{"uncertainty": 0.9}, {"features": np.full(6, 40.0)}, {"sizes": (0.0, 0.0)}, {"components": (30, 1)}]
 )
 def test_a_very_unusual_scan_comes_first(changes: dict[str, Any]) -> None:
     same = [replace(one, features=np.zeros(6) + i / 10) for i, one in enumerate(POOL)]
@@ -74,7 +74,9 @@ def test_a_very_unusual_scan_comes_first(changes: dict[str, Any]) -> None:
     assert rank_cases([*same, odd], LABELED, CLASSES)[0].case == "odd"
 
 
-@given(st.permutations([*POOL, seen("odd", uncertainty=0.5), seen("odder", parts=(9, 9))]), st.permutations(LABELED))
+@given(
+    st.permutations([*POOL, seen("odd", uncertainty=0.5), seen("odder", components=(9, 9))]), st.permutations(LABELED)
+)
 def test_the_order_of_files_does_not_matter(pool: list[Observation], labeled: list[Observation]) -> None:
     ordered = rank_cases(sorted(pool, key=lambda one: one.case), LABELED, CLASSES)
     assert rank_cases(pool, labeled, CLASSES) == ordered
@@ -113,11 +115,11 @@ def test_scaled_measures() -> None:
 
 
 def test_doublings_and_specks_by_hand() -> None:
-    one = seen("a", sizes=(480.0, 10.0), parts=(3, 0))
+    one = seen("a", sizes=(480.0, 10.0), components=(3, 0))
     assert doublings(one, LABELED) == [2.0, -2.0]
     assert doublings(seen("b", sizes=(100.0, 0.0)), LABELED) == [0.0, pytest.approx(-np.log2(40))]
     assert specks(one, LABELED) == [2, 0]
-    assert specks(one, [seen("c", parts=(5, 0))]) == [0, 0]
+    assert specks(one, [seen("c", components=(5, 0))]) == [0, 0]
 
 
 def test_the_greedy_order_by_hand() -> None:

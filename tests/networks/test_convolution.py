@@ -287,7 +287,7 @@ def test_one_small_image_without_gradients_uses_onednn(
 
 
 def test_odd_sizes_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
+    monkeypatch.setattr(convolution, "_accelerated", lambda x, elements: True)
     monkeypatch.setattr(convolution, "halve", None)
     assert Halving3d(16, 32)(torch.randn(1, 16, 4, 5, 4)).shape == (1, 32, 2, 2, 2)
 
@@ -303,7 +303,8 @@ def test_odd_sizes_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_volumes_beyond_32_bit_indices_use_pytorch(
     layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
+    monkeypatch.setattr(convolution, "accelerated", lambda x: True)
+    monkeypatch.setattr(convolution, "HAS_TRITON", True)
     for name in ("convolve", "halve", "double"):
         monkeypatch.setattr(convolution, name, None)
     result = layer.to("meta")(torch.empty(shape, device="meta"))
@@ -330,9 +331,9 @@ def test_compiled_fast_network_equals_plain_network(width: int, norm: Norm, monk
     torch.manual_seed(0)
     network = VNet(1, 2, width=width, levels=2, norm=norm, dropout=0.0).to(DEVICE)
     images = torch.randn(2, 1, 4, 6, 4).to(DEVICE)
-    monkeypatch.setattr(convolution, "_accelerated", lambda x: False)
+    monkeypatch.setattr(convolution, "_accelerated", lambda x, elements: False)
     plain, gradients = trained_once(network, images)
-    monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
+    monkeypatch.setattr(convolution, "_accelerated", lambda x, elements: True)
     used = kernels_used(monkeypatch)
     torch.compiler.reset()
     network.compile(backend="aot_eager", fullgraph=True, dynamic=False)

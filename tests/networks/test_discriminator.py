@@ -15,8 +15,8 @@ from graftseg.networks.discriminator import (
     Discriminator,
     EntropyDiscriminator,
     frozen_discriminator,
-    labeled_first_targets,
     pool_to_2x2,
+    verdict_loss,
 )
 from user_errors import user_error
 
@@ -92,8 +92,10 @@ def test_small_maps_are_rejected(dimensions: int) -> None:
         EntropyDiscriminator(1, dimensions)(maps)
 
 
-def test_targets_have_labeled_images_first() -> None:
-    assert labeled_first_targets(2, 5, torch.device("cpu")).tolist() == [1, 1, 0, 0, 0]
+def test_loss_is_low_if_the_first_images_are_judged_labeled() -> None:
+    logits = torch.tensor([[-9.0, 9.0], [-9.0, 9.0], [9.0, -9.0]])
+    assert verdict_loss(logits, labeled=2).item() == pytest.approx(0, abs=1e-6)
+    assert verdict_loss(logits, labeled=0).item() == pytest.approx(12, abs=1e-6)
 
 
 def test_frozen_discriminator_passes_gradients_only_to_inputs() -> None:

@@ -18,10 +18,8 @@ from graftseg.ops.masks import (
     RandomCubes,
     box_mask,
     box_size,
-    contact_mask,
     copy_paste_mask,
     mix,
-    random_cubes_mask,
 )
 
 LA, ACDC, PANCREAS = (112, 112, 80), (256, 256), (96, 96, 96)
@@ -123,7 +121,7 @@ def test_same_seed_draws_the_same_mask() -> None:
     assert not torch.equal(masks[0], masks[2])
 
 
-@pytest.mark.parametrize("draw", [copy_paste_mask, random_cubes_mask, contact_mask])
+@pytest.mark.parametrize("draw", [copy_paste_mask, RandomCubes().draw, ContactSlab().draw])
 def test_no_transfer_between_host_and_device(draw: Callable[[Sequence[int], float], Tensor]) -> None:
     with profile() as record:
         draw((6, 6, 4), 2 / 3)
@@ -159,8 +157,8 @@ def test_zero_voxels_of_the_published_masks(
 
 
 def test_default_cubes_and_slab_have_about_the_volume_of_the_box() -> None:
-    assert int((~random_cubes_mask(LA, 2 / 3)).sum()) == 27 * 24 * 24 * 17
-    assert int((~contact_mask(LA, 2 / 3, axis=2)).sum()) == 112 * 112 * 23
+    assert int((~RandomCubes().draw(LA, 2 / 3)).sum()) == 27 * 24 * 24 * 17
+    assert int((~ContactSlab(axis=2).draw(LA, 2 / 3)).sum()) == 112 * 112 * 23
 
 
 @pytest.mark.parametrize(
@@ -189,7 +187,7 @@ def test_first_and_last_positions_of_cubes(
 @settings(deadline=None)
 def test_every_cell_has_one_cube(space: list[int], beta: float, seed: int) -> None:
     torch.manual_seed(seed)
-    M = random_cubes_mask(space, beta)
+    M = RandomCubes().draw(space, beta)
     cells = [max(1, n // 3) for n in space]
     size, expected = box_size(cells, beta), torch.ones(tuple(space), dtype=torch.bool)
     for corner in product(*[range(min(3, n)) for n in space]):
@@ -200,7 +198,7 @@ def test_every_cell_has_one_cube(space: list[int], beta: float, seed: int) -> No
 
 def test_cubes_are_drawn_independently() -> None:
     torch.manual_seed(0)
-    M = random_cubes_mask((90,), 1 / 3)
+    M = RandomCubes().draw((90,), 1 / 3)
     assert len({corner_of(M[30 * cell : 30 * (cell + 1)]) for cell in range(3)}) == 3
 
 
@@ -216,9 +214,9 @@ def test_last_position_of_a_slab(
 
 def test_masks_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"a cube of \[4, 4\]"):
-        random_cubes_mask((9, 9), 0.5, sizes=(4, 4))
+        RandomCubes(sizes=(4, 4)).draw((9, 9), 0.5)
     with pytest.raises(ValueError, match=r"a slab of \[5\]"):
-        contact_mask((9, 9), 0.5, thickness=5, starts=6)
+        ContactSlab(thickness=5, starts=6).draw((9, 9), 0.5)
 
 
 def test_background_is_used_where_the_mask_is_1() -> None:

@@ -85,9 +85,7 @@ each = for_each(("name", "table", "row", "figures"), ROWS)
 
 
 @each
-def test_the_published_row_is_in_the_values_and_in_the_header(
-    name: str, table: str, row: str, figures: Figures
-) -> None:
+def test_the_published_row(name: str, table: str, row: str, figures: Figures) -> None:
     theirs = load_recipe(name).published
     assert theirs is not None
     setting = name.split("/")[0]
@@ -95,8 +93,6 @@ def test_the_published_row_is_in_the_values_and_in_the_header(
     assert (theirs.dice, theirs.jaccard, theirs.hd95, theirs.asd) == figures
     chosen = {"la": "test list", "acdc": "validation list"}[setting.split("-")[0]]
     assert theirs.selection == ("unknown" if table == "interpolation" else chosen)
-    words = "Dice {:.2f}, Jaccard {:.2f}, 95HD {:.2f}, ASD {:.2f}".format(*figures)
-    assert header_of(name)[1] == f"Table {table}, row {theirs.row}: {words}."
 
 
 @each

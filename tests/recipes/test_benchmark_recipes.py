@@ -68,15 +68,12 @@ def test_the_benchmarks_are_shipped_and_shared_parts_are_not() -> None:
 
 
 @each
-def test_the_published_row_is_in_the_values_and_in_the_header(name: str) -> None:
+def test_the_published_row_and_the_paper(name: str) -> None:
     theirs = load_recipe(name).published
     assert theirs is not None
     figures = (theirs.dice, theirs.jaccard, theirs.hd95, theirs.asd)
     assert (theirs.table, theirs.row, *figures, theirs.selection) == PUBLISHED[name]
-    paper, row, *_ = header_of(name)
-    assert paper.endswith('Copy-Paste for Semi-Supervised Medical Image Segmentation" (CVPR 2023).')
-    words = "Dice {:.2f}, Jaccard {:.2f}, 95HD {:.2f}, ASD {:.2f}".format(*figures)
-    assert row == f"Table {theirs.table}, row {theirs.row}: {words}."
+    assert header_of(name)[0].endswith('Copy-Paste for Semi-Supervised Medical Image Segmentation" (CVPR 2023).')
 
 
 @each
@@ -102,7 +99,7 @@ def test_the_header_names_settings_that_exist(name: str) -> None:
     ],
 )
 def test_only_labels_and_figures_differ_within_a_data_set(first: str, second: str) -> None:
-    assert header_of(first)[2:] == header_of(second)[2:]
+    assert header_of(first)[1:] == header_of(second)[1:]
     one, two = plain(load_recipe(first)), plain(load_recipe(second))
     for tree in (one, two):
         for key in ("name", "about", "published"):

@@ -31,10 +31,10 @@ def hardware_name(device: torch.device) -> str:
     return f"{platform.machine()} with {torch.get_num_threads()} threads"
 
 
-def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float | None:
-    """Sleep for ``seconds`` and return how many cores other programs used. Return None if the system does not say."""
+def busy_cores(stat: Path = Path("/proc/stat")) -> float | None:
+    """Sleep for 0.3 seconds. Return how many cores other programs used meanwhile, or None without ``/proc/stat``."""
     samples = []
-    for wait in (seconds, 0.0):
+    for wait in (0.3, 0.0):
         try:
             user, nice, system, idle, waiting, *_ = (int(n) for n in stat.read_text().splitlines()[0].split()[1:])
         except (OSError, ValueError, IndexError):
@@ -47,7 +47,7 @@ def busy_cores(seconds: float = 0.3, stat: Path = Path("/proc/stat")) -> float |
 
 
 def contested_cores(busy: float, threads: int, cores: int | None = None) -> float:
-    """Return on how many cores ``threads`` threads compete with other programs, which use ``busy`` of all ``cores``."""
+    """Return the number of cores that ``threads`` threads share with programs that use ``busy`` of ``cores``."""
     return max(0.0, busy - ((cores or os.cpu_count() or 1) - threads))
 
 

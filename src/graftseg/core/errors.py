@@ -108,8 +108,8 @@ class UserError(Exception):
         self.where = str(where)
         self.finding = finding
         self.remedy = remedy
-        stop = "" if remedy.endswith(".") else "."
-        super().__init__(in_one_line(f"{self.where}: {finding}; {remedy}{stop} [{code}]"))
+        period = "" if remedy.endswith(".") else "."
+        super().__init__(in_one_line(f"{self.where}: {finding}; {remedy}{period} [{code}]"))
 
     def __reduce__(self) -> tuple[type["UserError"], tuple[Code, str, str, str]]:
         """Keep all four parts when the error is pickled."""

@@ -36,7 +36,7 @@ _is_flush_deferred: ContextVar[bool] = ContextVar("is_flush_deferred", default=F
 
 @contextmanager
 def flushed_together() -> Iterator[None]:
-    """At the end of the block, flush all files that it has written. This saves time for many small files.
+    """Flush all files that the block writes once, at its end. This saves time for many small files.
 
     A power failure inside the block may damage these files. Their checksums must therefore be verified later.
     """
@@ -214,7 +214,7 @@ def write_group(files: Mapping[Path, str | bytes], obsolete: Iterable[Path] = ()
                 partial = partials[target] = stack.enter_context(_partial_file(target))
                 partial.write_bytes(encoded)
                 _finish(partial)
-        # after this loop, the first file is the only old file; the next loop replaces this file first
+        # only the first old file stays, and the next loop replaces it first, so old and new files never mix
         for previous in (*obsolete, *list(files)[1:]):
             with write_errors(previous):
                 previous.unlink(missing_ok=True)
@@ -303,7 +303,10 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, finding: str) -> Iterator[None]:
-    """Lock a folder or lock file inside the block, or raise an error with ``finding``. A killed process releases it."""
+    """Lock a folder or a file inside the block. Raise an error with ``finding`` if another process has the lock.
+
+    The lock ends with the process, even if the process is killed.
+    """
     folder = path if path.is_dir() else path.parent
     make_folder(folder)
     with write_errors(folder):
@@ -320,7 +323,7 @@ def locked(path: Path, finding: str) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process has the lock of a folder or a lock file. Nothing is created or changed."""
+    """Return whether a process has locked a folder or a file. Create and change nothing."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:

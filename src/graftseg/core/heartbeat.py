@@ -1,4 +1,4 @@
-"""Signs of life of a rank, for ranks that wait while it works alone."""
+"""Heartbeats, by which a waiting rank notices that the rank it waits for has ended or hangs."""
 
 import threading
 import time
@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 KEY = "heartbeat of rank {}"
-MAX_INTERVAL = 10.0
+MAX_INTERVAL = 10.0  # maximum number of seconds between two heartbeats
 
 
 class Heartbeat:
-    """Signs of life of ranks, for other ranks that wait while a rank works alone, perhaps for hours.
+    """The heartbeat of a rank. Other ranks may wait for hours while this rank works alone.
 
-    A thread of each rank counts in the store that connects the ranks, unless its process or its machine hangs.
-    ``seconds`` is the silence after which a rank counts as lost.
+    A thread of each rank regularly increases a counter in the store that connects the ranks. A rank counts as lost if
+    its counter has not changed for ``seconds``.
     """
 
     def __init__(self, store: Any, rank: int, seconds: float) -> None:
@@ -24,7 +24,7 @@ class Heartbeat:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Increase the number of this rank inside the block."""
+        """Increase the counter of this rank regularly while the block runs."""
         ended = threading.Event()
 
         def beat() -> None:
@@ -41,29 +41,29 @@ class Heartbeat:
             thread.join(self._interval)
 
     def wait(self, work: Any, rank: int) -> None:
-        """Wait for communication with a rank. Raise a RuntimeError if it hangs."""
-        if self._ends(work):
+        """Wait for communication with a rank. Raise a RuntimeError if the rank hangs."""
+        if self._ends_in_interval(work):
             return
-        ended, heard = threading.Event(), [time.monotonic()]
+        ended, last_change = threading.Event(), [time.monotonic()]
 
         def listen() -> None:
             number = -1
             with suppress(RuntimeError):
                 while not ended.wait(self._interval):
                     if (latest := self._store.add(KEY.format(rank), 0)) != number:
-                        number, heard[0] = latest, time.monotonic()
+                        number, last_change[0] = latest, time.monotonic()
 
-        # another thread reads the number, because the store may be on the machine that hangs
+        # another thread reads the counter, because the store may be on the machine that hangs
         threading.Thread(target=listen, daemon=True).start()
         try:
-            while not self._ends(work):
-                if time.monotonic() - heard[0] > self.seconds:
+            while not self._ends_in_interval(work):
+                if time.monotonic() - last_change[0] > self.seconds:
                     raise RuntimeError(f"rank {rank} hangs")
         finally:
             ended.set()
 
-    def _ends(self, work: Any) -> bool:
-        """Return whether communication ends within the interval. Raise a RuntimeError if it fails."""
+    def _ends_in_interval(self, work: Any) -> bool:
+        """Return whether communication ends within an interval. Raise a RuntimeError if it fails."""
         try:
             work.wait(timedelta(seconds=self._interval))
         except RuntimeError:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGEST_BLOCK = 2**30  # Size in bytes of the largest block that is reused. At most as many free bytes are kept.
+LARGEST_BLOCK = 2**30  # largest block that is reused, and maximum of free memory that is kept, in bytes
 
 
 def free_memory(device: torch.device) -> int:

@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def and_more(first: str, total: int) -> str:
-    """Return the first of several names, and how many there are besides: ``a and 2 more``."""
+    """Return the first of ``total`` names and the number of the other names: ``a and 2 more``."""
     return f"{first} and {total - 1} more" if total > 1 else first
 
 

@@ -60,7 +60,7 @@ class Manifest:
     weights: str  # checksum of the network, or a checksum of the checksums of several networks
     inference: dict[str, Any]  # settings of the prediction
     classes: tuple[str, ...]
-    checkpoint: str  # how the checkpoint was selected, and ``selected_on`` on which cases
+    checkpoint: str  # how the checkpoint was selected
     device: str
     versions: dict[str, str]
     cases: tuple[PredictedCase, ...] = ()
@@ -71,7 +71,7 @@ class Manifest:
     started: str | None = None
     ended: str | None = None
     peak_memory: dict[str, int] = field(default_factory=dict)  # bytes used by the process and by the GPU
-    selected_on: str | None = None
+    selected_on: str | None = None  # cases on which the checkpoint was selected
 
     def __post_init__(self) -> None:
         for name in self.outputs:
@@ -113,7 +113,7 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
 
 
 def precisions_of(folders: Sequence[Path], cases: Iterable[str]) -> list[str] | None:
-    """Return the precision of each folder's label maps of these cases, or None if it is equal or not known."""
+    """Return the precision of these label maps in each folder, or None if all are equal or one is not known."""
     names = {nfc(case) for case in cases}
     manifests = [find_manifest(folder) for folder in folders]
     predicted = [[] if manifest is None else manifest.cases for manifest in manifests]
@@ -122,7 +122,7 @@ def precisions_of(folders: Sequence[Path], cases: Iterable[str]) -> list[str] | 
 
 
 def _with_journals(folder: Path, manifest: Manifest) -> Manifest:
-    """Add cases from the journals, if their files are unfinished in the manifest. The result stays incomplete."""
+    """Add the cases of the journals whose files are unfinished in the manifest. The manifest stays incomplete."""
     unfinished = set(manifest.unfinished)
     journaled = (case for journal in sorted(folder.glob(JOURNALS)) for case in _cases_in(journal))
     added = {case.case: case for case in journaled if unfinished.issuperset(case.files)}

@@ -139,7 +139,7 @@ class ScanProgress:
 
 @contextmanager
 def silence(*packages: str, below: int) -> Iterator[None]:
-    """Inside the block, hide all Python warnings, and log messages of ``packages`` below the level ``below``."""
+    """Hide all Python warnings inside the block, and log messages of ``packages`` below the level ``below``."""
     loggers = [logging.getLogger(name) for name in packages]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

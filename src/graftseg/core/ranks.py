@@ -64,7 +64,7 @@ def local_device(name: str) -> str:
         raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", finding, "start fewer ranks, or use --device cpu")
     if not shares_gpu():
         finding = "names one GPU for all ranks"
-        raise UserError(Code.OPTION_CONFLICT, f"--device {name}", finding, "use --device cuda: each rank takes a GPU")
+        raise UserError(Code.OPTION_CONFLICT, f"--device {name}", finding, "use --device cuda for one GPU per rank")
     return name
 
 
@@ -92,7 +92,7 @@ def is_main() -> bool:
 def joined(device: torch.device) -> Iterator[None]:
     """Connect the ranks that torchrun started, inside the block. Without torchrun, do nothing.
 
-    Only rank 0 shows messages. GPUs communicate by NCCL, or by gloo if several ranks share a GPU, which NCCL refuses.
+    Only rank 0 shows messages. GPUs communicate by NCCL. Ranks that share a GPU use gloo, because NCCL rejects them.
     """
     global _group, _joined
     if _group is not None or not is_launched():
@@ -164,7 +164,7 @@ def _result_of_main(outcome: dict[str, Any]) -> Any:
 
 
 def announce_failure(content: bytes) -> None:
-    """Send the content to the other ranks, unless they ended: a failure of this rank is more important."""
+    """Send the content to the other ranks. Ignore lost ranks, because the failure of this rank is raised instead."""
     with suppress(UserError):
         broadcast(content)
 
@@ -188,7 +188,7 @@ def lost_rank(finding: str) -> UserError:
 
 
 def broadcast(content: bytes = b"", source: int = 0) -> bytes:
-    """Return the content of the rank ``source`` on all ranks, which may wait for hours until this rank has it."""
+    """Send the content of the rank ``source`` to all ranks, which may wait for hours. Return this content."""
     assert _joined is not None
     sends, group, wait = _joined.rank == source, _joined.patient_group, partial(_joined.heartbeat.wait, rank=source)
     size = torch.tensor([len(content)])

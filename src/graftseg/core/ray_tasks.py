@@ -31,7 +31,7 @@ from graftseg.core.tasks import Item, Result, Results, Task, TasksStoppedError, 
 # Ray reads these variables when it is imported: send no usage statistics
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 if not os.environ.get(ADDRESS_VARIABLE):
-    # the cluster of this process listens on 127.0.0.1 only
+    # a cluster that this process starts listens on 127.0.0.1 only
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 try:
     import ray
@@ -46,16 +46,16 @@ RETRIES = 3  # number of times that a task starts again if its worker dies
 STOP_SECONDS = 300.0  # time in which running tasks must save their state after Ctrl-C
 LOCK_SECONDS = 120.0
 """Time that a task waits for a lock. A file server may release the lock of a dead machine with a delay."""
-PROBE_SECONDS = 120.0  # time in which a worker must answer which folders it sees
+PROBE_SECONDS = 120.0  # time in which a worker must report its folders and versions
 POLL_SECONDS = 0.2
 MAX_GROUP = 100  # items
 TASKS_PER_SLOT = 4
 """Number of groups per slot (a task that can run at the same time as others), so that fast workers take more groups."""
 STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are small, because tasks write files.
-SHARED = "use a folder that all machines have under the same path; object stores must be mounted"
+SHARED_REMEDY = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
 LogMessage = tuple[str, int, str]  # name of the logger, level and text
-_restarts = count(1)  # of tasks in this process
+_restarts = count(1)  # numbers of the restarts of tasks
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
     handlers = {number: signal.getsignal(number) for number in stop_signals()}
     try:
         check_cluster(address)
-        with catch_warnings(action="ignore"):  # the error below repeats them
+        with catch_warnings(action="ignore"):  # the error below contains their text
             ray.init(**options)
     except (OSError, RuntimeError, ValueError) as error:
         finding = f"no answer from a Ray cluster at {address} ({' '.join(str(error).split())[:200]})"
@@ -100,7 +100,7 @@ def _quiet() -> Iterator[None]:
         text = " ".join(data["lines"])
         logger.info("%s", text)
         if "will be retried" in text:
-            # with the number, because repeated warnings are not shown
+            # the number makes every warning different, because repeated warnings are not shown
             logger.warning("a worker died, and its task starts again (restart %d)", next(_restarts))
 
     ray_worker.print_to_stdstream = report
@@ -148,7 +148,7 @@ def _attempt(
     while True:
         try:
             if missing := environment.enter():
-                raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED)
+                raise UserError(Code.FOLDER_NOT_SHARED, missing[0], "a worker does not see this folder", SHARED_REMEDY)
             hide_progress(True)
             torch.set_num_threads(environment.threads)
             return function(item), None
@@ -224,7 +224,7 @@ class _Tasks:
             result, error, warnings = ray.get(ref)
         except (WorkerCrashedError, NodeDiedError, OutOfMemoryError) as lost:
             finding = f"the worker of a task died, even after {RETRIES} restarts ({_first_line(lost)})"
-            remedy = "see the memory and the messages of the machine, then run the same command again"
+            remedy = "check the memory and the log of the machine, then run the same command again"
             raise UserError(Code.WORKER_LOST, "--on ray", finding, remedy) from None
         except (RaySystemError, ConnectionError) as lost:
             remedy = "check the cluster, then run the same command again"
@@ -301,10 +301,10 @@ def _needs(device: torch.device | None) -> _Needs:
     fitting = tuple(name for name, count in slots.items() if count)
     if not fitting:
         largest = max((_amount(node, "CPU") for node in nodes), default=0)
-        too_few = f"a task needs {cores} cores, but the largest machine of the cluster has {largest} cores"
-        finding = "no machine of the cluster has a GPU" if gpus else too_few
-        on_cpu = "set OMP_NUM_THREADS to fewer threads, or add a larger machine"
-        remedy = "use --device cpu, or add a machine with a GPU" if gpus else on_cpu
+        finding = f"a task needs {cores} cores, but the largest machine of the cluster has {largest} cores"
+        remedy = "set OMP_NUM_THREADS to fewer threads, or add a larger machine"
+        if gpus:
+            finding, remedy = "no machine of the cluster has a GPU", "use --device cpu, or add a machine with a GPU"
         raise UserError(Code.CLUSTER_UNFIT, "--on ray", finding, remedy)
     return _Needs(cores, gpus, fitting, sum(slots.values()))
 
@@ -341,7 +341,7 @@ def _check_workers(needs: _Needs, environment: _Environment) -> None:
             remedy = "install the same version of graftseg on all machines of the cluster"
             raise UserError(Code.CLUSTER_UNFIT, where, finding, remedy) from None
         if missing:
-            raise UserError(Code.FOLDER_NOT_SHARED, missing[0], f"{where} does not see this folder", SHARED)
+            raise UserError(Code.FOLDER_NOT_SHARED, missing[0], f"{where} does not see this folder", SHARED_REMEDY)
         if different := sorted(name for name, version in versions().items() if worker_versions.get(name) != version):
             finding = f"has another version of {', '.join(different)}"
             raise UserError(Code.CLUSTER_UNFIT, where, finding, "install the same versions on all machines")

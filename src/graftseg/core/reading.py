@@ -38,7 +38,7 @@ def _regular_size(path: Path, info: os.stat_result) -> int:
 
 
 def check_regular(path: Path) -> None:
-    """Before a package opens a path, raise an OSError unless it is a regular file, and a ValueError if it is empty."""
+    """Raise an OSError unless a path is a regular file, and a ValueError if it is empty. Packages may then open it."""
     if not _regular_size(path, path.stat()):
         raise ValueError("the file is empty")
 

@@ -58,14 +58,14 @@ class Shipped:
         return f"{names[self.network]} ({self.reason})"
 
 
-def selected_on(facts: Mapping[str, Any]) -> str | None:
+def selected_on(description: Mapping[str, Any]) -> str | None:
     """Return the cases on which a checkpoint was selected: ``validation``, ``test`` or None for the last checkpoint.
 
-    ``facts`` describe a run, predictions or scores. Older versions wrote only a phrase: ``best on test, step 40``.
+    ``description`` describes a run, predictions or scores. Older versions wrote only text: ``best on test, step 40``.
     """
-    if facts.get("selected_on"):
-        return str(facts["selected_on"])
-    older = re.match("best on (test|validation)", str(facts.get("checkpoint")))
+    if description.get("selected_on"):
+        return str(description["selected_on"])
+    older = re.match("best on (test|validation)", str(description.get("checkpoint")))
     return older[1] if older else None
 
 
@@ -243,10 +243,10 @@ class RunFolder:
         store = self.training_manifest()["store"]
         return [name for role in ("labeled", "unlabeled", "held_out") for name in store.get(role, ())]
 
-    def update_manifest(self, facts: Mapping[str, Any]) -> None:
+    def update_manifest(self, entries: Mapping[str, Any]) -> None:
         """Add or replace entries of the manifest."""
         current = self.manifest() if self.manifest_file.is_file() else {"format": FORMAT}
-        write_checked(self.manifest_file, {**current, **facts})
+        write_checked(self.manifest_file, {**current, **entries})
 
     def save_snapshot(self, step: int, pictures: Mapping[str, npt.NDArray[Any]]) -> None:
         """Save named pictures of a training step."""

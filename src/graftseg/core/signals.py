@@ -19,7 +19,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 @contextmanager
 def handling_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[Handlers]:
-    """In the main thread, call a function for every stop signal inside the block. Yield the previous handlers."""
+    """Call a function for every stop signal inside the block, only in the main thread. Yield the previous handlers."""
     before: Handlers = {number: signal.getsignal(number) for number in stop_signals()}
     install_handlers(dict.fromkeys(before, handle))
     try:

@@ -107,9 +107,10 @@ class RankExecutor:
 
 
 def main_first_with_help(function: Callable[[Executor], Result]) -> Result:
-    """Call a function on rank 0, whose tasks run on all ranks. Then call it on the other ranks, without tasks.
+    """Call a function on rank 0, and run its tasks on all ranks. Then call it on the other ranks.
 
-    The function saves its result, so that the other ranks can read it. With one rank, tasks run in this process.
+    The function must save the results of its tasks, so that it finds them on the other ranks and starts no tasks there.
+    With one rank, tasks run in this process.
     """
     count = ranks.count()
     if count == 1:
@@ -173,7 +174,7 @@ def open_executor(on: str | None) -> Iterator[Executor]:
         return
     if on != RAY and not on.startswith(f"{RAY}://"):
         remedy = "use ray, or ray://HOST:PORT, or omit --on"
-        raise UserError(Code.OPTION_INVALID, f"--on {on}", "not a place where tasks can run", remedy)
+        raise UserError(Code.OPTION_INVALID, f"--on {on}", "not a Ray cluster", remedy)
     from graftseg.core.ray_tasks import connected
 
     with connected(on) as executor:

@@ -15,11 +15,11 @@ class TeacherCheck:
 
     stage: int  # number of the stage of self-training
     scans: int  # number of checked scans
-    rejected: Mapping[str, str]  # why a scan is left out or, with the decision ``stop``, how a class changed, by name
+    rejected: Mapping[str, str]  # reasons by scan or, with the decision ``stop``, the change by class
     decision: Decision  # what to do next
     watched: Mapping[str, Sequence[int]] = field(default_factory=dict)  # volumes before the stage, by scan
     step: int = 0  # number of steps of the stage before the check
-    added: int = 0  # number of supervised steps in the time that is left because self-training is skipped
+    added: int = 0  # number of supervised steps that replace skipped self-training
 
     @property
     def finding(self) -> str:
@@ -60,7 +60,7 @@ def counted_reasons(rejected: Mapping[str, str]) -> str:
 
 
 class TeacherChecks(tuple[TeacherCheck, ...]):
-    """All checks of a run, in order. A run without checks has none."""
+    """All checks of a run, in order."""
 
     @property
     def abandoned(self) -> TeacherCheck | None:

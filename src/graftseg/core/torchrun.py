@@ -48,7 +48,7 @@ def timeout_seconds() -> float:
 
 
 def reported_status(status: int, *, is_final: bool) -> int:
-    """Return the status with which this process exits, for the status of its command.
+    """Return the exit status of this process for a command with the exit status ``status``.
 
     torchrun restarts ranks that exit with an error. With ``--devices``, all ranks therefore exit with 0 after a final
     error, which a restart would only repeat, and rank 0 writes the status to a file.

@@ -32,7 +32,7 @@ VOLUME_TOLERANCE = 1e-6  # relative difference up to which two reference volumes
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """The scores of a run and their origin. Unknown facts are None."""
+    """The scores of a run and their origin. Unknown values are None."""
 
     path: str  # folder of the run
     evaluation: Evaluation
@@ -245,11 +245,11 @@ def _rows_with_volumes(first: ScoredRun, second: ScoredRun) -> list[tuple[Row, R
 
 
 def _have_same_references(first: ScoredRun, second: ScoredRun) -> bool:
-    """Return whether two runs agree in the most reliable fact that is known for both.
+    """Return whether two runs agree in the most reliable origin of the references that is known for both.
 
-    The training store is the least reliable fact: runs of one store usually have the same references, but its identity
-    leaves out the test cases.
+    The training store is the least reliable one: its identity leaves out the test cases, although runs of one store
+    usually have the same references.
     """
-    facts = [(run.tested_on, run.references, run.trained_on) for run in (first, second)]
-    known = [pair for pair in zip(*facts, strict=True) if None not in pair]
+    origins = [(run.tested_on, run.references, run.trained_on) for run in (first, second)]
+    known = [pair for pair in zip(*origins, strict=True) if None not in pair]
     return bool(known) and known[0][0] == known[0][1]

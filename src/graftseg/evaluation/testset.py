@@ -31,7 +31,7 @@ Folder = str | Path
 
 @dataclass(frozen=True)
 class EvaluationScans:
-    """Where test cases are stored."""
+    """The location of test cases."""
 
     images: Path  # folder of the scans, or a store
     labels: Path  # folder of the label maps, or the same store

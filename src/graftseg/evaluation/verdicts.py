@@ -44,9 +44,9 @@ def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN,
 
 
 def missed_classes(subject: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence, which starts with ``subject``, for each class that is never found or not predicted in a case.
+    """Yield a sentence about ``subject`` for each class that is never found, or that some predictions lack.
 
-    Means may hide both.
+    Means may hide such classes.
     """
     for label, name in never_found(evaluation).items():
         count = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
@@ -56,7 +56,7 @@ def missed_classes(subject: str, evaluation: Evaluation) -> Iterator[str]:
 
 
 def _classes_without_prediction(subject: str, evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each class that only some predictions contain. Volumes show this, which 2-D images lack."""
+    """Yield a sentence for each class that some predictions lack. 2-D images are skipped: they have no volumes."""
     counted_as = "0" if evaluation.protocol == "paper" else "the diagonal of the image"
     for label in sorted({row.label for row in evaluation.rows} - never_found(evaluation).keys()):
         rows = [row for row in evaluation.rows if row.label == label and row.volume_reference_ml > 0]
@@ -80,7 +80,7 @@ def dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
 
 
 def verdict(effect: Effect, scope: str = ONE_RUN, use: UnlabeledUse = AS_PLANNED) -> str:
-    """Return one sentence on the mean Dice of a run and its baseline. It concludes nothing without unlabeled scans."""
+    """Return one sentence on whether unlabeled scans helped a run. Draw no conclusion if none were used."""
     if not effect.count:
         return "no class of the test cases could be scored"
     means = f"mean Dice {effect.second:.2f} % of the run and {effect.first:.2f} % of its baseline"

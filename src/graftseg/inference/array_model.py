@@ -48,7 +48,7 @@ class ArrayModel:
         if affine is None:
             if channels.ndim == 4:
                 finding = f"missing, but an array of shape {channels.shape[1:]} is a volume"
-                remedy = "pass the affine of the scan; of a color picture, pass pixels.transpose(2, 1, 0)"
+                remedy = "pass the affine of the scan, or for a color picture pixels.transpose(2, 1, 0)"
                 raise UserError(Code.SCAN_HEADER, "affine", finding, remedy)
             affine = np.eye(4)
         scan = Scan(channels, _geometry(channels.shape[1:], np.asarray(affine)))

@@ -24,7 +24,7 @@ class Bf16Segment:
     """
 
     def __init__(self, exact: Segment, device: torch.device, *, is_checked: bool) -> None:
-        self.is_rejected = is_checked  # until a scan starts
+        self.is_rejected = is_checked  # ``start`` sets this for each scan
         self._exact, self._device, self._is_checked = exact, device, is_checked
         self._checks, self._interval, self._next_check, self._windows, self._different = 0, 1, 0, 0, 0
 

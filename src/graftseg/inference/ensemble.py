@@ -30,7 +30,7 @@ from graftseg.recipes.recipe import Recipe, load_recipe
 
 Checkpoint = Literal["shipped", "best"]
 EXACT = "inference.precision=float32"
-"""Override for predictions to score, because bfloat16 is used on some devices only."""
+"""Override for predictions that are scored, so that bfloat16 on some devices does not change scores."""
 NOT_CHOSEN = Shipped("run", "not yet compared with its baseline; finish the training with train --resume")
 
 
@@ -46,11 +46,12 @@ class Weights:
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
     """Return the weights that a run ships, or with ``best`` the weights with the best score during training."""
-    facts = run.manifest()
-    shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")), selected_on(facts))
+    manifest = run.manifest()
+    chosen = str(manifest.get("checkpoint", "last"))
+    shipped = Weights(run.weights_file, manifest.get("weights"), chosen, selected_on(manifest))
     if checkpoint == "shipped":
         return shipped
-    best = facts.get("best")
+    best = manifest.get("best")
     if not best or not run.best_file.is_file():
         remedy = "train with selection.every, or with selection.oracle=true for the best checkpoint on the test cases"
         raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run has no best checkpoint", remedy)
@@ -141,13 +142,13 @@ class Ensemble:
 
     @property
     def selected_on(self) -> str | None:
-        """Return the cases on which the checkpoints were selected, the test cases if one of them was."""
+        """Return the cases on which the checkpoints were selected: ``test`` if this is true for one of them."""
         selected = [weights.selected_on or "" for weights in self.weights]
         return max(selected, key=("", "validation", "test").index) or None
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
-        """Return the axes along which all networks were trained with mirrored scans. Along others, flips may fail."""
+        """Return the axes along which all networks were trained with mirrored scans. Other flips may do harm."""
         trained = [member.recipe.batches.mirrored_axes for member in self.members]
         return tuple(axis for axis in trained[0] if all(axis in axes for axes in trained))
 

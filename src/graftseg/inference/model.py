@@ -101,11 +101,11 @@ class Probabilities(nn.Module):
 
 def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Load the network of a finished run and check the hash of its weights."""
-    facts = run.training_manifest()
+    manifest = run.training_manifest()
     network = build_network(
-        load_recipe(run.recipe_file), facts["store"], torch.device(device), run.teacher_checks().trained_stage
+        load_recipe(run.recipe_file), manifest["store"], torch.device(device), run.teacher_checks().trained_stage
     )
-    load_weights(network.method, run.weights_file, facts.get("weights"))
+    load_weights(network.method, run.weights_file, manifest.get("weights"))
     return network
 
 

@@ -66,11 +66,8 @@ class OutputFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder, or only the shard, while this prediction runs."""
-        if self.settings.shard is not None:
-            with locked(
-                self.path / f".shard-{self.settings.shard}",
-                f"shard {self.settings.shard} is predicted by another process",
-            ):
+        if (shard := self.settings.shard) is not None:
+            with locked(self.path / f".shard-{shard}", f"shard {shard} is predicted by another process"):
                 yield
             return
         with locked(self.path, IN_USE):
@@ -112,12 +109,12 @@ class OutputFolder:
     def _outdated_files(self, manifest: Manifest, earlier: Manifest) -> set[str]:
         """Return the files that an earlier prediction wrote for these cases and that ``manifest`` does not keep.
 
-        With the same settings, files that will be replaced stay until then.
+        With the same settings, an old file stays until the new file replaces it.
         """
         outdated = _possible_files(self.case_names, manifest.cases) & earlier.outputs
         if _same_settings(earlier.inference, manifest.inference):
             outdated -= self.file_names
-        # if the name of a case has another Unicode form now, its files have new names
+        # the files of a case have new names if its name now has another Unicode form
         repeated = same_names((case.case for case in earlier.cases), self.case_names)
         earlier_files = {file for case in earlier.cases if case.case in repeated for file in case.files}
         return outdated | (earlier_files - self.file_names)

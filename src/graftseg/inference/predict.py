@@ -37,11 +37,11 @@ FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
     "the network was trained without mirrored scans (batches.augment.rotate_flip is 0), so flips may harm label maps"
 )
-NO_FLIPS = "the network was trained without mirrored scans (batches.warp.mirror is empty), so no flips are used"
+NO_FLIPS_WARNING = "the network was trained without mirrored scans (batches.warp.mirror is empty), so no flips are used"
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
 EarlierCases = Mapping[str, PredictedCase]  # cases of earlier predictions, by name
-CaseResult = tuple[str, PredictedCase | UserError | None]  # name and label map or error, None if it was skipped
+CaseResult = tuple[str, PredictedCase | UserError | None]  # case, and its label map, its error or None if skipped
 PredictCases = Callable[[EarlierCases], Iterable[CaseResult]]
 
 
@@ -115,7 +115,7 @@ class PlannedPrediction:
     target: OutputFolder
 
     def predict(self, predict_cases: PredictCases | None = None) -> Predicted:
-        """Write the label maps of all unfinished cases. ``predict_cases`` may predict them elsewhere."""
+        """Write the label maps of all unfinished cases. By default, this process predicts them."""
         target, failures = self.target, dict(self.failures)
         is_resumed = target.settings.is_resumed
         done: list[PredictedCase] = []
@@ -129,17 +129,17 @@ class PlannedPrediction:
             def remove_scores(*names: str) -> None:
                 removed.append(may_have_scores and target.remove_scores(names))
 
-            # if the cases are predicted elsewhere, it is not known in time which ones are skipped
+            # with ``predict_cases``, it is not known in advance which cases are skipped
             remove_scores(*(failures if is_resumed and predict_cases is None else target.case_names))
             earlier = {nfc(case.case): case for case in manifest.cases} if is_resumed else {}
             for name, error in failures.items():
-                self._note_failure(name, error)
+                self._log_failure(name, error)
             try:
                 results = predict_cases(earlier) if predict_cases else self.predict_here(earlier, remove_scores)
                 for name, result in results:
                     if isinstance(result, UserError):
                         failures[name] = result
-                        self._note_failure(name, result)
+                        self._log_failure(name, result)
                     elif result is None:
                         skipped.append(earlier[nfc(name)])
                     else:
@@ -161,10 +161,10 @@ class PlannedPrediction:
     def _flip_warnings(self) -> list[str]:
         if not self.networks.recipe.inference.flips or self.networks.mirrored_axes:
             return []
-        return [FLIPS_WARNING if self.networks.flip_axes is None else NO_FLIPS]
+        return [FLIPS_WARNING if self.networks.flip_axes is None else NO_FLIPS_WARNING]
 
     def predict_here(self, earlier: EarlierCases, before_writing: Callable[[str], None]) -> Iterator[CaseResult]:
-        """Predict the cases here, except unchanged ones. Call ``before_writing`` with the name of each other case."""
+        """Predict all unfinished cases in this process. Call ``before_writing`` with the name of each of them."""
         settings = settings_key(self.networks)
         with flushed_together(), progress_bar("Predicting", len(self.cases)) as show:
             progress = ScanProgress(len(self.cases), show)
@@ -184,7 +184,7 @@ class PlannedPrediction:
                     yield case.name, UserError(Code.READ_FAILED, case.files[0], finding, remedy)
                 progress.end()
 
-    def _note_failure(self, name: str, error: UserError) -> None:
+    def _log_failure(self, name: str, error: UserError) -> None:
         append_to_journal(self.target.journal, {"case": name, "failure": str(error)})
 
     def predict_case(self, case: Source, progress: ScanProgress, key: str) -> PredictedCase:

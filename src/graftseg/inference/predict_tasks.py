@@ -24,12 +24,12 @@ from graftseg.inference.predict import CaseResult, EarlierCases, PlannedPredicti
 from graftseg.inference.prediction_settings import PredictionSettings
 
 MAX_FOLDERS = 100
-"""Number of folders of listed scans that every worker must see. Of more folders, the folders above are checked."""
+"""Number of folders of listed scans that every worker must see. If there are more, their parent folders are checked."""
 
 
 @dataclass(frozen=True)
 class _Request:
-    """The networks of a prediction. ``key`` is unique, because networks may change between requests."""
+    """The networks of a prediction. ``key`` is unique, so that networks are not reused for another prediction."""
 
     key: str
     run: RunFolder
@@ -56,7 +56,7 @@ def predict_in_tasks(
 
 
 def _folders_of(cases: Sequence[Source]) -> list[Path]:
-    """Return the folders of all cases, or if these are too many, the folders above them."""
+    """Return the folders of all cases, or if these are too many, their parent folders."""
     folders = {file.parent for case in cases for file in case.files}
     while len(folders) > MAX_FOLDERS:
         folders = {folder.parent for folder in folders}
@@ -75,7 +75,7 @@ def _predict_groups(
     out, device = target.path, torch.device(request.device)
     groups = executor.groups([(case, earlier.get(nfc(case.name))) for case in cases], device)
     work = Work("Predicting", reads, (out,), device)
-    # a task needs only the names of its own cases
+    # tasks do not need the names of all cases
     task = partial(_predict_group, request, replace(target, case_names=(), file_names=set()))
     with executor.running(task, groups, work) as finished:
         for group, wait in zip(groups, finished, strict=True):
@@ -89,7 +89,7 @@ def _predict_groups(
 def _predict_group(
     request: _Request, target: OutputFolder, group: Sequence[tuple[Source, PredictedCase | None]]
 ) -> list[CaseResult]:
-    """Predict a group of cases. Each comes with the case of an earlier prediction, if there is one."""
+    """Predict a group of cases, each with its result of an earlier prediction, if any."""
     earlier = {nfc(case.name): done for case, done in group if done is not None}
     cases = [case for case, _ in group]
     planned = PlannedPrediction(_load(request), cases, {}, target)

@@ -46,7 +46,7 @@ class PredictionSettings:
     only: Collection[str] = ()  # names of the cases to predict, from any split of a store
     fold: int | None = None  # number of a fold whose network is used, by default the networks of all folds
     extras: ExtraMaps = LABELS_ONLY  # files to write in addition to the label maps
-    remedy: str = OTHER_FOLDER  # end of errors about unrelated files in the output folder
+    remedy: str = OTHER_FOLDER  # remedy in errors about unrelated files in the output folder
     is_resumed: bool = False  # whether to skip unchanged scans that a prediction with the same settings finished
     shard: Shard | None = None  # part of the cases to predict
 

@@ -1,4 +1,4 @@
-"""Prediction of a prepared image, slab by slab, with label maps on the grid of the scan, and the memory it needs."""
+"""Prediction of a prepared image slab by slab, label maps on the grid of the scan, and the memory that is needed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +78,7 @@ class Predictor:
         device: torch.device,
         settings: InferenceSettings | None = None,
     ) -> "Predictor":
-        """Return a predictor with the windows of a recipe, and with its settings unless ``settings`` are given."""
+        """Return a predictor with the windows of a recipe. ``settings`` are by default those of the recipe."""
         batches = recipe.batches
         return cls(segment, batches.patch, settings or recipe.inference, classes, device, batches.fit)
 
@@ -115,14 +115,18 @@ class Predictor:
         slab_axis = image.ndim - 2 if is_slicewise(image, self.patch) else 0
         axes = [axis_of(grid.coordinates(axis), size) for axis, size in enumerate(grid.prepared_shape)]
         axes.insert(0, axes.pop(slab_axis))
-        slabs = probability_slabs(self._full_segment(extras), image, self.patch, self.settings, device=self.device)
+        slabs = probability_slabs(
+            self._segment_with_extras(extras), image, self.patch, self.settings, device=self.device
+        )
         maps = self.collect(at_source_resolution(slabs, axes), [len(axis) for axis in axes], extras)
         first, last = -len(axes), slab_axis - len(axes)
         return maps.transformed(lambda values: values.movedim(first, last).contiguous())
 
     def _by_stretching(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         volume = image if is_slicewise(image, self.patch) else image[..., None]
-        slabs = stretched_slabs(self._full_segment(extras), volume, self.patch, self.settings, device=self.device)
+        slabs = stretched_slabs(
+            self._segment_with_extras(extras), volume, self.patch, self.settings, device=self.device
+        )
         maps = self.collect(slabs, [volume.shape[-1], *self.patch], extras)
 
         def resize_back(values: Tensor) -> Tensor:
@@ -154,14 +158,14 @@ class Predictor:
                 uncertainty.add(here, second)
         if not is_finite:
             finding = "the network returns probabilities that are not finite"
-            remedy = "check the scan's intensities and the run's losses, or predict in full precision"
+            remedy = "check the scan's intensities and the run's losses, or add --set inference.precision=float32"
             raise UserError(Code.LOSS_NOT_FINITE, "prediction", finding, remedy)
         if uncertainty is None:
             return PreparedMaps(labels, probabilities)
         return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
 
-    def _full_segment(self, extras: ExtraMaps) -> Segment:
-        """Return the network with flips and channels for the uncertainty if requested, and with calls of progress."""
+    def _segment_with_extras(self, extras: ExtraMaps) -> Segment:
+        """Return the network with flips and uncertainty channels, if requested, and with calls of ``on_windows``."""
         segment = over_flips(self.segment, self.flip_axes) if self.settings.flips else self.segment
         if extras.uncertainty and self.uncertainty_segment is not None:
             segment = stack_channels(segment, self.uncertainty_segment)

@@ -37,8 +37,6 @@ UNET_UPSAMPLING = re.compile(r"decoder\.up(\d)\.conv1x1\.(\w+)")
 HEAD = re.compile(r"(?:decoder\.)?out_conv\.(\w+)")
 ONLY_TRAINING = ("projection_head.", "prediction_head.", "contrastive_class_selector_")
 REMEDY = "pass a .pth file of the LA or ACDC code of BCP or SSL4MIS"
-
-
 VNET = ("la-8/bcp", tuple(LA_CLASSES.values()))  # recipe and classes of the benchmark
 UNET = ("acdc-7/bcp", tuple(ACDC_CLASSES.values()))
 
@@ -67,8 +65,8 @@ def import_public_weights(file: Path, out: Path, recipe: str | Path | None, over
     with atomic_folder(out) as folder:
         run = RunFolder(folder)
         save_weights(student.state_dict(), run.trained_file)
-        facts = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": store}
-        run.update_manifest({**facts, "versions": versions(), "weights": sha256_of(run.trained_file)})
+        entries = {"status": "finished", "checkpoint": "imported", "device": "", "started": now(), "store": store}
+        run.update_manifest({**entries, "versions": versions(), "weights": sha256_of(run.trained_file)})
         imported.save(run.recipe_file)
     return RunFolder(out)
 

@@ -43,7 +43,7 @@ class Axis:
 
 
 def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
-    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates, clipped to them."""
+    """Return the interpolation from ``size`` prepared voxels to coordinates. Coordinates outside are clipped."""
     clamped = np.clip(coordinates, 0, size - 1)
     lower = np.floor(clamped).astype(np.int64)
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))

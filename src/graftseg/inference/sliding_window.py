@@ -160,11 +160,6 @@ def _roll(buffer: Tensor, planes: int) -> None:
 def _stride(patch: Index, settings: InferenceSettings) -> Index:
     if settings.stride is None:
         return tuple(max(1, int(size * (1 - settings.overlap))) for size in patch)
-    pairs = zip(settings.stride, patch, strict=False)
-    if len(settings.stride) != len(patch) or any(step > size for step, size in pairs):
-        finding = f"{settings.stride} does not fit windows of {patch} voxels"
-        remedy = f"give {len(patch)} numbers, each at most the size of the window along its axis"
-        raise UserError(Code.SETTING_INVALID, "inference.stride", finding, remedy)
     return settings.stride
 
 

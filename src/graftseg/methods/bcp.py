@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graftseg.core.devices import side_stream
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
-from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
+from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig, check_pairs
 from graftseg.networks import Networks
 from graftseg.ops.losses import mixed_loss, segmentation_loss
 from graftseg.ops.masks import Box, Direction, MaskSettings, mix, mixtures
@@ -70,11 +70,7 @@ class Bcp(SelfTraining):
     @classmethod
     def check(cls, config: BcpConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Raise a ValueError if the mask does not fit, or if the numbers of images are odd or different."""
-        if labeled % 2 or labeled != unlabeled:
-            raise ValueError(
-                f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but copy-paste needs the same "
-                "even number of both"
-            )
+        check_pairs(labeled, unlabeled, "copy-paste", even=True)
         config.mask.check(patch, config.beta)
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
 

@@ -6,13 +6,12 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch.nn import functional as F
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, labeled_first_targets
+from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, verdict_loss
 from graftseg.networks.layers import eval_mode
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consistency_ramp
@@ -59,13 +58,11 @@ class Dan(Method):
         weights = half_each(terms)
         with frozen_discriminator(self.discriminator):
             verdict = self.discriminator(z[len(x_l) :].float().softmax(1), x_u)
-        all_labeled = labeled_first_targets(len(x_u), len(x_u), x.device)
-        terms["adversarial"] = F.cross_entropy(verdict.float(), all_labeled)
+        terms["adversarial"] = verdict_loss(verdict, labeled=len(x_u))
         weights["adversarial"] = config.weight * consistency_ramp(now.step, config.ramp)
         yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": batch.labeled.labels})
 
         with eval_mode(self.student), torch.no_grad():
             p = self.student(x).float().softmax(1)
-        truth = labeled_first_targets(len(x_l), len(x), x.device)
-        terms = {"discriminator": F.cross_entropy(self.discriminator(p, x).float(), truth)}
+        terms = {"discriminator": verdict_loss(self.discriminator(p, x), labeled=len(x_l))}
         yield Objective("discriminator", terms, shows={"X_unlabeled": x_u, "Y_unlabeled": p[len(x_l) :].argmax(1)})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graftseg.core.devices import side_stream
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
-from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
+from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig, check_pairs
 from graftseg.networks import Networks
 from graftseg.networks.ema import Scope
 from graftseg.networks.layers import disable_dropout
@@ -73,11 +73,8 @@ class Graft(SelfTraining):
     def check(cls, config: GraftConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Raise a ValueError if pasting is on and the numbers of labeled and unlabeled images are odd or different."""
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
-        if config.direction == "both" and (labeled % 2 or labeled != unlabeled):
-            raise ValueError(
-                f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but copy-paste needs the same "
-                "even number of both"
-            )
+        if config.direction == "both":
+            check_pairs(labeled, unlabeled, "copy-paste", even=True)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``w L_labeled + L_in + L_out``, or ``w L_labeled + α L_unlabeled`` without pasting.

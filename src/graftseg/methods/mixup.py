@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
+from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig, check_pairs
 from graftseg.networks import Networks
 from graftseg.ops.losses import segmentation_loss
 
@@ -59,11 +59,7 @@ class Mixup(SelfTraining):
     def check(cls, config: MixupConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Raise a ValueError unless each labeled image can be paired with an unlabeled image."""
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
-        if labeled != unlabeled:
-            raise ValueError(
-                f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but mixup needs the same number "
-                "of both"
-            )
+        check_pairs(labeled, unlabeled, "mixup")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_seg(z'_l, y_l) + alpha L_seg(z'_u, ŷ_u) + direct L_seg(z_l, y_l)`` with decoupled logits z'."""

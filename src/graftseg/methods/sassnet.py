@@ -7,14 +7,13 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.branches import DualTask
-from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, labeled_first_targets
+from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, verdict_loss
 from graftseg.networks.layers import eval_mode
 from graftseg.ops.distances import distance_channels, dual_task_terms
 from graftseg.ops.losses import SupervisedDice
@@ -75,7 +74,7 @@ class SassNet(Method):
         terms = self.terms(z[:n], s[:n], y)
         with frozen_discriminator(self.discriminator):
             verdict = self.discriminator(s[n:], x_u)
-        terms["adversarial"] = F.cross_entropy(verdict.float(), labeled_first_targets(len(x_u), len(x_u), x.device))
+        terms["adversarial"] = verdict_loss(verdict, labeled=len(x_u))
         weights: dict[str, float | Tensor] = {
             "distance": config.distance_weight,
             "adversarial": config.adversarial_weight * consistency_ramp(now.step, config.ramp),
@@ -84,6 +83,5 @@ class SassNet(Method):
 
         with eval_mode(self.student), torch.no_grad():
             _, s = self.student(x, all_outputs=True)
-        truth = labeled_first_targets(n, len(x), x.device)
-        terms = {"discriminator": F.cross_entropy(self.discriminator(s, x).float(), truth)}
+        terms = {"discriminator": verdict_loss(self.discriminator(s, x), labeled=n)}
         yield Objective("discriminator", terms, shows={"X_unlabeled": x_u, "X_distance": s[n:, -1:]})

@@ -69,6 +69,13 @@ class SelfTrainingConfig(Settings):
         return self
 
 
+def check_pairs(labeled: int, unlabeled: int, strategy: str, *, even: bool = False) -> None:
+    """Raise a ValueError if the batches have different numbers of labeled and unlabeled images, or odd ones."""
+    if labeled != unlabeled or (even and labeled % 2):
+        needed = f"{strategy} needs the same {'even ' if even else ''}number of both"
+        raise ValueError(f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but {needed}")
+
+
 class SelfTraining(MeanTeacherMethod):
     """A student and an EMA teacher that makes pseudo-labels for unlabeled images."""
 

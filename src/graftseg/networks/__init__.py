@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -41,8 +41,7 @@ class NetworkSettings(Settings):
     )
 
 
-@dataclass(frozen=True)
-class NetworkEntry:
+class NetworkEntry(NamedTuple):
     """An entry of ``NETWORKS``: number of spatial axes, and ``builder(settings, in_channels, classes)``."""
 
     dimensions: int

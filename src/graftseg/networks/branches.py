@@ -11,7 +11,7 @@ from graftseg.networks.heads import Head2d, Head3d
 
 
 class Tail(nn.Module):
-    """The last decoder stage, its dropout and the head, taken out of a network, whose decoder then ends before them."""
+    """The last decoder stage of a network, its dropout and the head. Stage and dropout are removed from the decoder."""
 
     def __init__(self, network: Extensible) -> None:
         super().__init__()
@@ -42,9 +42,9 @@ class Branches(EncoderDecoder):
         return (main, *(tail(joined) for tail in self.others)) if all_outputs else main
 
 
-def build_branches(networks: Networks, count: int = 3) -> Branches:
-    """Build the recipe's network with ``count`` branches, which are initialized separately."""
-    network, *others = (networks.build() for _ in range(count))
+def build_branches(networks: Networks) -> Branches:
+    """Build the recipe's network with three branches, which are initialized separately."""
+    network, *others = (networks.build() for _ in range(3))
     return Branches(network, others)
 
 

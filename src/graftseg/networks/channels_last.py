@@ -29,7 +29,7 @@ def empty_channels_last(like: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def keep_gradient_channels_last(x: Tensor) -> Tensor:
-    """Return ``x``, whose gradient on a CPU will have channels last."""
+    """Convert the gradient of ``x`` to channels last when it is computed on a CPU. Return ``x``."""
     if x.requires_grad and not x.is_cuda:
         x.register_hook(channels_last)  # type: ignore[no-untyped-call]
     return x

@@ -60,10 +60,8 @@ class Convolution3d(nn.Conv3d):
                 return super().forward(x.to(self.weight.dtype))
         if _needs_onednn(x):
             return torch.mkldnn_convolution(x, self.weight, self.bias, (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
-        if (
-            not _accelerated(x)
-            or x.numel() // self.in_channels * max(self.in_channels, self.out_channels) >= MAX_ELEMENTS
-        ):
+        voxels = x.numel() // self.in_channels
+        if not _accelerated(x, voxels * max(self.in_channels, self.out_channels)):
             return super().forward(x)
         y = convolve(*_cast(x, self.weight))
         return _add_bias(y, self.bias)
@@ -77,7 +75,7 @@ class Halving3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convert ``(B, in, *space)`` to ``(B, out, *space / 2)``."""
-        if not _accelerated(x) or x.numel() >= MAX_ELEMENTS or any(size % 2 for size in x.shape[2:]):
+        if not _accelerated(x, x.numel()) or any(size % 2 for size in x.shape[2:]):
             return super().forward(x)
         y: Tensor = halve(*_cast(x, self.weight))
         return _add_bias(y, self.bias)
@@ -91,14 +89,15 @@ class Doubling3d(nn.ConvTranspose3d):
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Convert ``(B, in, *space)`` to ``(B, out, *space * 2)``."""
-        if not _accelerated(x) or x.numel() // self.in_channels * 8 * self.out_channels >= MAX_ELEMENTS:
+        if not _accelerated(x, x.numel() // self.in_channels * 8 * self.out_channels):
             return super().forward(x, output_size)
         y: Tensor = double(*_cast(x, self.weight))
         return _add_bias(y, self.bias)
 
 
-def _accelerated(x: Tensor) -> bool:
-    return accelerated(x) and HAS_TRITON
+def _accelerated(x: Tensor, elements: int) -> bool:
+    """Return whether our kernels convolve ``x``. ``elements`` is the size of the larger of input and output."""
+    return accelerated(x) and HAS_TRITON and elements < MAX_ELEMENTS
 
 
 def _has_wrong_cpu_gradient(x: Tensor) -> bool:
@@ -142,7 +141,7 @@ def _add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve", mutates_args=())
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """3x3x3 convolution with zero padding."""
+    """Compute a 3x3x3 convolution with zero padding."""
     launch = _launch(FORWARD_LAUNCHES, x, weight.shape[0])
     if launch:
         y: Tensor = _kernels(launch).convolve(x, weight, **launch)
@@ -152,7 +151,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
 def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
-    """Gradient of the input of ``convolve``: a convolution with flipped taps."""
+    """Return the gradient of the input of ``convolve``: a convolution with flipped taps."""
     launch = _launch(INPUT_GRADIENT_LAUNCHES, dy, weight.shape[1])
     if launch:
         dx: Tensor = _kernels(launch).convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
@@ -164,7 +163,7 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
-    """Gradient of the weight of ``convolve``, in the precision of ``x``."""
+    """Return the gradient of the weight of ``convolve``, in the precision of ``x``."""
     launch = _launch(WEIGHT_GRADIENT_LAUNCHES, x, dy.shape[1])
     if launch:
         dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
@@ -174,7 +173,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
-    """2x2x2 convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
+    """Compute a 2x2x2 convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
@@ -183,7 +182,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
-    """2x2x2 transposed convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
+    """Compute a 2x2x2 transposed convolution of stride 2; the axes of ``weight`` are as in ``halve``."""
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
@@ -192,7 +191,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::strided_weight", mutates_args=())
 def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
-    """Gradient of the weight of ``halve`` and ``double``, in the precision of ``fine``."""
+    """Return the gradient of the weight of ``halve`` and ``double``, in the precision of ``fine``."""
     fine_channels, coarse_channels = fine.shape[1], coarse.shape[1]
     if fine_channels <= MAX_FINE_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
         dw: Tensor = _kernels().strided_weight(fine, coarse)

@@ -111,7 +111,7 @@ def _weight_kernel(
 
 
 def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:
-    """3x3x3 convolution with zero padding, for an even last size; each program computes ``planes`` output planes."""
+    """Compute a 3x3x3 convolution with zero padding. The last size is even. Each program writes ``planes`` planes."""
     x = stored_channels_last(x)
     (batch, channels, *space), width = x.shape, weight.shape[0]
     w = weight.to(x.dtype).permute(2, 3, 4, 1, 0)
@@ -127,7 +127,7 @@ def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor
 
 
 def convolve_weight(x: Tensor, dy: Tensor, *, planes: int, **launch: Any) -> Tensor:
-    """Gradient of the weight of ``convolve``, in float32."""
+    """Return the gradient of the weight of ``convolve``, in float32."""
     x, dy = stored_channels_last(x), stored_channels_last(dy)
     (batch, channels, *space), width = x.shape, dy.shape[1]
     pairs = space[1] * space[2] // 2

@@ -153,7 +153,7 @@ def _strided_weight_kernel(
 
 
 def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
-    """3x3x3 convolution with zero padding; ``weight`` is ``(out, in, 3, 3, 3)``."""
+    """Compute a 3x3x3 convolution with zero padding; ``weight`` is ``(out, in, 3, 3, 3)``."""
     x = stored_channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[0], x.numel() // channels
@@ -168,7 +168,7 @@ def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 
 def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
-    """Gradient of the weight of ``convolve``, in float32."""
+    """Return the gradient of the weight of ``convolve``, in float32."""
     x, dy = stored_channels_last(x), stored_channels_last(dy)
     (_, channels, *space), width = x.shape, dy.shape[1]
     count = x.numel() // channels
@@ -183,7 +183,7 @@ def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
 
 
 def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
-    """2x2x2 convolution of stride 2; ``weight`` is ``(out, in, 2, 2, 2)``."""
+    """Compute a 2x2x2 convolution of stride 2; ``weight`` is ``(out, in, 2, 2, 2)``."""
     x = stored_channels_last(x)
     batch, channels, *fine = x.shape
     space, width = [n // 2 for n in fine], weight.shape[0]
@@ -199,7 +199,7 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 
 def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
-    """2x2x2 transposed convolution of stride 2; ``weight`` is ``(in, out, 2, 2, 2)``."""
+    """Compute a 2x2x2 transposed convolution of stride 2; ``weight`` is ``(in, out, 2, 2, 2)``."""
     x = stored_channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[1], x.numel() // channels
@@ -214,7 +214,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 
 def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
-    """Weight gradient of ``halve`` and ``double``: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
+    """Return the float32 weight gradient ``(coarse channels, fine channels, 2, 2, 2)`` of ``halve`` and ``double``."""
     fine, coarse = stored_channels_last(fine), stored_channels_last(coarse)
     (_, fine_channels, *_), (_, coarse_channels, *space) = fine.shape, coarse.shape
     count = coarse.numel() // coarse_channels

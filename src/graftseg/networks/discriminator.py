@@ -33,18 +33,11 @@ class Discriminator(nn.Module):
         self.dimensions = dimensions
         self.map_entry = _strided_convolution(map_channels, WIDTH, dimensions)
         self.image_entry = _strided_convolution(image_channels, WIDTH, dimensions)
-        after_sum = [nn.LeakyReLU(SLOPE), _channel_dropout(dimensions)] if dimensions == 3 else []
-        self.stages = nn.Sequential(
-            *after_sum,
-            _strided_convolution(WIDTH, 2 * WIDTH, dimensions),
-            nn.LeakyReLU(SLOPE),
-            _channel_dropout(dimensions),
-            _strided_convolution(2 * WIDTH, 4 * WIDTH, dimensions),
-            nn.LeakyReLU(SLOPE),
-            _channel_dropout(dimensions),
-            _strided_convolution(4 * WIDTH, 8 * WIDTH, dimensions),
-            nn.LeakyReLU(SLOPE),
-        )
+        layers = [nn.LeakyReLU(SLOPE), _channel_dropout(dimensions)] if dimensions == 3 else []
+        for width in (WIDTH, 2 * WIDTH, 4 * WIDTH):
+            convolution = _strided_convolution(width, 2 * width, dimensions)
+            layers += [convolution, nn.LeakyReLU(SLOPE), _channel_dropout(dimensions)]
+        self.stages = nn.Sequential(*layers[:-1])
         self.head = nn.Linear(8 * WIDTH * (1 if dimensions == 3 else 4), 2)
 
     def forward(self, maps: Tensor, images: Tensor) -> Tensor:
@@ -104,9 +97,10 @@ def frozen_discriminator(discriminator: nn.Module) -> Iterator[None]:
             discriminator.requires_grad_(True)
 
 
-def labeled_first_targets(labeled: int, total: int, device: torch.device) -> Tensor:
-    """Return the targets ``(total,)`` of a batch that starts with ``labeled`` labeled images: ones, then zeros."""
-    return (torch.arange(total, device=device) < labeled).long()
+def verdict_loss(verdict: Tensor, *, labeled: int) -> Tensor:
+    """Return the cross-entropy of logits ``(B, 2)`` if the first ``labeled`` images count as labeled, others do not."""
+    targets = (torch.arange(len(verdict), device=verdict.device) < labeled).long()
+    return F.cross_entropy(verdict.float(), targets)
 
 
 def _strided_convolution(in_channels: int, out_channels: int, dimensions: int) -> nn.Module:

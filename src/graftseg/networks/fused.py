@@ -72,7 +72,7 @@ def _fold_batch_norms(sequence: nn.Sequential) -> None:
 
 @torch.no_grad()
 def _fold(convolution: _ConvNd, norm: _BatchNorm) -> None:
-    """Multiply the weights of each output channel and change its bias, in float64."""
+    """Change weights and bias of a convolution so that it includes the batch norm. Compute in float64."""
     assert norm.running_mean is not None and norm.running_var is not None
     scale = (norm.running_var.double() + norm.eps).rsqrt()
     scale = scale if norm.weight is None else scale * norm.weight.double()

@@ -21,7 +21,7 @@ from graftseg.networks.convolution import HAS_TRITON, MAX_ELEMENTS, save_inputs,
 from graftseg.networks.layers import autocast_disabled
 
 MAX_COLUMNS = 128  # maximum number of pairs of tap and class of our kernels
-MAX_CHANNELS = 64  # maximum number of channels of their features
+MAX_CHANNELS = 64  # maximum number of channels of the features
 
 
 class Head2d(nn.Conv2d):

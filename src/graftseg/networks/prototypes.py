@@ -121,23 +121,21 @@ class ClassSeparation(nn.Module):
         Of these voxels, those with the lowest (or highest) scores become prototypes, up to the number of slots.
         """
         v = self.project.forward_eval(rows).float()
-        highest = self.keep == "highest"
+        excluded = float("-inf" if self.keep == "highest" else "inf")
         for c in range(1, len(self.memory)):
             m = correct & (labels == c)
-            scores = self.selectors[c](v, m).masked_fill(~m, float("-inf" if highest else "inf"))
-            best, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
-            best, prototypes = self._best_of_ranks(best, v[indices], highest)
+            scores = self.selectors[c](v, m).masked_fill(~m, excluded)
+            best, prototypes = self._best(scores, v)
+            if count() > 1:
+                best, prototypes = self._best(gather_rows(best), gather_rows(prototypes))
             is_correct, is_any_correct = best.isfinite(), all_sum(m.sum()) > 0
             memory, filled = self.memory[c, : len(best)], self.filled[c, : len(best)]
             memory.copy_(torch.where(is_any_correct, prototypes, memory))
             filled.copy_(torch.where(is_any_correct, is_correct, filled))
 
-    def _best_of_ranks(self, scores: Tensor, rows: Tensor, highest: bool) -> tuple[Tensor, Tensor]:
-        """Return the best scores of all ranks and their rows, for the best scores of this rank and their rows."""
-        if count() == 1:
-            return scores, rows
-        scores, rows = gather_rows(scores), gather_rows(rows)
-        best, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
+    def _best(self, scores: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the lowest (or highest) scores and their rows, up to the number of slots."""
+        best, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=self.keep == "highest")
         return best, rows[indices]
 
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:

@@ -6,6 +6,9 @@ from torch import Tensor, nn
 from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible, LevelDecoder
 from graftseg.networks.interpolation import Interpolation3d
 
+NOISE = 0.3  # largest relative change by feature noise
+LOW, HIGH = 0.7, 0.9  # limits of the threshold of feature dropout
+
 
 class Pyramid(EncoderDecoder):
     """A network with a head at every decoder level. Logits of the coarser levels are upsampled.
@@ -42,36 +45,28 @@ class Pyramid(EncoderDecoder):
 
 
 class FeatureNoise(nn.Module):
-    """In training, multiply features by ``1 + n``; n is uniform in ``[-size, size]`` and equal for all samples."""
-
-    def __init__(self, size: float = 0.3) -> None:
-        super().__init__()
-        self.size = size
+    """In training, multiply features by ``1 + n``; n is uniform in [-0.3, 0.3] and equal for all samples."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the perturbed features, of the same shape."""
         if not self.training:
             return x
-        n = (2 * torch.rand(x.shape[1:], device=x.device, dtype=x.dtype) - 1) * self.size
+        n = (2 * torch.rand(x.shape[1:], device=x.device, dtype=x.dtype) - 1) * NOISE
         return x * (1 + n)
 
 
 class FeatureDropout(nn.Module):
     """In training, set features to zero where their mean over channels is at least r times the sample's largest mean.
 
-    r is drawn between ``low`` and ``high`` for every batch.
+    r is drawn between 0.7 and 0.9 for every batch.
     """
-
-    def __init__(self, low: float = 0.7, high: float = 0.9) -> None:
-        super().__init__()
-        self.low, self.high = low, high
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the perturbed features, of the same shape."""
         if not self.training:
             return x
         attention = x.float().mean(1, keepdim=True)
-        r = self.low + (self.high - self.low) * torch.rand((), device=x.device)
+        r = LOW + (HIGH - LOW) * torch.rand((), device=x.device)
         return x * (attention < r * attention.amax(tuple(range(1, x.dim())), keepdim=True))
 
 

@@ -35,10 +35,12 @@ class Box(Settings):
 class RandomCubes(Settings):
     """One cube in every cell of a grid with three cells along each axis.
 
-    - ``sizes``: size of a cube along each axis.
-    - ``starts``: number of start positions along each axis.
+    A cell has ``floor(n / 3)`` voxels along an axis of n voxels. The remaining voxels at the end of the axis are
+    background. The position of each cube is drawn independently.
 
-    ``random_cubes_mask`` describes the defaults.
+    - ``sizes``: size of a cube along each axis. By default, it is ``beta`` times the size of a cell, so that all cubes
+      together have about the volume of the single box.
+    - ``starts``: number of start positions along each axis, by default all except the last.
     """
 
     name: Literal["random"] = "random"
@@ -52,19 +54,32 @@ class RandomCubes(Settings):
                 raise ValueError(f"mask.{name} has {len(values)} numbers, but images have {len(space)} axes")
         self.draw(space, beta, "meta")
 
-    def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
-        """Draw a mask ``(*space)`` on the device."""
-        return random_cubes_mask(space, beta, device, sizes=self.sizes, starts=self.starts)
+    def draw(self, space: Sequence[int], beta: float, device: torch.device | str = "cpu") -> Tensor:
+        """Draw a mask ``(*space)`` on the device, False inside the cubes."""
+        axes = len(space)
+        cell_sizes = [max(1, n // CELLS) for n in space]
+        sizes = self.sizes or box_size(cell_sizes, beta)
+        starts = self.starts or _start_counts(cell_sizes, sizes)
+        _check_fit("a cube", cell_sizes, sizes, starts)
+        index = [torch.arange(n, device=device) for n in space]
+        cell_of = [(i // n).clamp(max=CELLS - 1) for i, n in zip(index, cell_sizes, strict=True)]
+        drawn = torch.rand(*[CELLS] * axes, axes, device=device)
+        drawn_per_voxel = drawn[torch.meshgrid(*cell_of, indexing="ij")]
+        inside = torch.ones((), dtype=torch.bool, device=device)
+        for axis, (n, size, start_count) in enumerate(zip(cell_sizes, sizes, starts, strict=True)):
+            index_in_cell = _view_along(index[axis] - n * cell_of[axis], axis, axes)
+            start = (drawn_per_voxel[..., axis] * start_count).long()
+            inside = inside & (index_in_cell >= start) & (index_in_cell < start + size)
+        return ~inside
 
 
 class ContactSlab(Settings):
     """A slab across the whole image, so that background and foreground touch in at most two planes.
 
     - ``axis``: normal of the slab.
-    - ``thickness``: size of the slab along this axis.
-    - ``starts``: number of start positions.
-
-    ``contact_mask`` describes the defaults.
+    - ``thickness``: size of the slab along this axis. By default, it is ``floor(beta ** d * n)`` for images of d axes
+      with n voxels along the normal, so that the slab has about the volume of the single box.
+    - ``starts``: number of start positions, by default all except the last.
     """
 
     name: Literal["contact"] = "contact"
@@ -78,9 +93,15 @@ class ContactSlab(Settings):
             raise ValueError(f"mask.axis is {self.axis}, but the last axis of the images is {len(space) - 1}")
         self.draw(space, beta, "meta")
 
-    def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
-        """Draw a mask ``(*space)`` on the device."""
-        return contact_mask(space, beta, device, axis=self.axis, thickness=self.thickness, starts=self.starts)
+    def draw(self, space: Sequence[int], beta: float, device: torch.device | str = "cpu") -> Tensor:
+        """Draw a mask ``(*space)`` on the device, False inside the slab."""
+        n = space[self.axis]
+        thickness = self.thickness or box_size([n], beta ** len(space))[0]
+        starts = self.starts or _start_counts([n], [thickness])[0]
+        _check_fit("a slab", [n], [thickness], [starts])
+        size, start_counts = list(space), [1] * len(space)
+        size[self.axis], start_counts[self.axis] = thickness, starts
+        return _draw_box_mask(space, size, start_counts, device)
 
 
 MaskSettings = Annotated[Box | RandomCubes | ContactSlab, Field(discriminator="name")]
@@ -100,63 +121,6 @@ def copy_paste_mask(space: Sequence[int], beta: float, device: torch.device | st
     """
     size = box_size(space, beta)
     return _draw_box_mask(space, size, _start_counts(space, size), device)
-
-
-def random_cubes_mask(
-    space: Sequence[int],
-    beta: float,
-    device: torch.device | str = "cpu",
-    *,
-    sizes: Sequence[int] | None = None,
-    starts: Sequence[int] | None = None,
-) -> Tensor:
-    """Draw a mask that is False in one cube per cell of a grid with 3 cells along each axis.
-
-    A cell has ``floor(n / 3)`` voxels along an axis; the remaining voxels at the end of the axis are background. By
-    default a cube has ``beta`` times the size of its cell, so that all cubes together have about the volume of the
-    single box. The position of each cube is drawn independently, among the first ``starts`` positions, by default
-    among all positions except the last.
-    """
-    axes = len(space)
-    cell_sizes = [max(1, n // CELLS) for n in space]
-    sizes = box_size(cell_sizes, beta) if sizes is None else sizes
-    starts = _start_counts(cell_sizes, sizes) if starts is None else starts
-    _check_fit("a cube", cell_sizes, sizes, starts)
-    index = [torch.arange(n, device=device) for n in space]
-    cell_of = [(i // n).clamp(max=CELLS - 1) for i, n in zip(index, cell_sizes, strict=True)]
-    drawn = torch.rand(*[CELLS] * axes, axes, device=device)
-    drawn_per_voxel = drawn[torch.meshgrid(*cell_of, indexing="ij")]
-    inside = torch.ones((), dtype=torch.bool, device=device)
-    for axis, (n, size, start_count) in enumerate(zip(cell_sizes, sizes, starts, strict=True)):
-        index_in_cell = _view_along(index[axis] - n * cell_of[axis], axis, axes)
-        start = (drawn_per_voxel[..., axis] * start_count).long()
-        inside = inside & (index_in_cell >= start) & (index_in_cell < start + size)
-    return ~inside
-
-
-def contact_mask(
-    space: Sequence[int],
-    beta: float,
-    device: torch.device | str = "cpu",
-    *,
-    axis: int = 0,
-    thickness: int | None = None,
-    starts: int | None = None,
-) -> Tensor:
-    """Draw a mask that is False in a slab across the whole image.
-
-    By default the thickness is ``floor(beta ** d * n)`` for d axes and n voxels along ``axis``: the slab has about the
-    volume of the single box. The start is drawn from the first ``starts`` positions, by default all except the last.
-    """
-    n = space[axis]
-    if thickness is None:
-        (thickness,) = box_size([n], beta ** len(space))
-    if starts is None:
-        (starts,) = _start_counts([n], [thickness])
-    _check_fit("a slab", [n], [thickness], [starts])
-    size, start_counts = list(space), [1] * len(space)
-    size[axis], start_counts[axis] = thickness, starts
-    return _draw_box_mask(space, size, start_counts, device)
 
 
 def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tensor:

@@ -54,8 +54,7 @@ YAML_MESSAGES = {
 }
 """Messages for values of the wrong type, in YAML terms."""
 NOT_COMPARED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
-"""Settings that do not change the trained network. ``loop.precision`` and
-``loop.batch_statistics`` change it and are compared separately."""
+"""Settings that do not change the trained network, except ``loop.precision`` and ``loop.batch_statistics``."""
 
 
 class Recipe(Settings):

@@ -17,7 +17,7 @@ ClassNumber = Annotated[int, Field(ge=1, le=255)]
 
 
 def _without_unused(settings: Settings, handler: SerializerFunctionWrapHandler, *names: str) -> dict[str, Any]:
-    """Return all settings except default values of ``names``, so that recipes stay equal to older recipes."""
+    """Return all settings except default values of ``names``, so that files of older recipes stay the same."""
     content, fields = handler(settings), type(settings).model_fields
     return {name: value for name, value in content.items() if name not in names or value != fields[name].default}
 
@@ -60,7 +60,7 @@ class StageSettings(Settings):
     discriminator. ``carry_optimizer`` continues with the momenta of the previous stage.
 
     ``check_teacher`` predicts the unlabeled scans before the stage and leaves out scans with implausible predictions.
-    If these are more than a quarter, or if fewer than two scans remain, the previous stage is extended once. If that
+    If more than a quarter is left out, or if fewer than two scans remain, the previous stage is extended once. If that
     does not help, or if a class changes too much during the stage, training continues without unlabeled scans.
     """
 
@@ -169,8 +169,7 @@ class InferenceSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused_filters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content = _without_unused(self, handler, "keep_components", "min_component_ml")
-        return {name: value for name, value in content.items() if (name, value) != ("precision", "auto")}
+        return _without_unused(self, handler, "keep_components", "min_component_ml", "precision")
 
     @property
     def filtered_classes(self) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 
 
 def part_of(recipe: Recipe, fraction: float) -> Recipe:
-    """Return a recipe with the lengths of ``shortened`` multiplied by ``fraction``.
+    """Return a recipe with every length multiplied by ``fraction``. ``shortened`` lists the lengths.
 
     Step counts are rounded, but are at least 1. Ramps are not rounded.
     """

@@ -38,11 +38,11 @@ def label_maps_of(request: Request) -> dict[str, Path]:
     if not folder.is_dir():
         remedy = "predict the scans first or name a folder as --predictions"
         raise UserError(Code.FOLDER_MISSING, folder, "there are no label maps", remedy)
-    facts = request.run.manifest()
-    accepted = {facts.get("weights"), (facts.get("best") or {}).get("sha256")}
-    manifest = read_manifest(folder, "name a folder of label maps as --predictions")
+    manifest = request.run.manifest()
+    accepted = {manifest.get("weights"), (manifest.get("best") or {}).get("sha256")}
+    predicted = read_manifest(folder, "name a folder of label maps as --predictions")
     # without a manifest, the folder may contain label maps that a person corrected
-    if manifest is not None and manifest.weights not in accepted:
+    if predicted is not None and predicted.weights not in accepted:
         finding = "contains label maps of another network"
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, finding, "name the folder of this run's label maps")
     return label_maps_by_case(folder)

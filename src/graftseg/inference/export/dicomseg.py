@@ -52,7 +52,7 @@ class Series:
     slices: tuple[Any, ...]  # headers of the slices sorted by position, or the header of one multi-frame file
     shape: tuple[int, int, int]  # numbers of columns, rows and slices
     affine: NDArray[np.float64]  # matrix from (column, row, slice) to RAS coordinates in mm
-    stored: tuple[int, ...] = ()  # slice number of each frame in a multi-frame file
+    frame_slices: tuple[int, ...] = ()  # slice number of each frame in a multi-frame file
 
 
 def write(request: Request) -> list[str]:
@@ -118,11 +118,11 @@ def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, S
         finding = f"{len(fitting) or 'none'} of its series fit the grid of the label map {name}"
         remedy = f"{'keep only' if fitting else 'give'} the series that was predicted"
         raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, remedy)
-    return _encoded(*fitting[0], segments)
+    return _encode(*fitting[0], segments)
 
 
 def as_frames(label: Scan, series: Series) -> NDArray[np.uint8] | None:
-    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if pixels are not on voxels."""
+    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if the grids differ."""
     volume = label.array if label.array.ndim == 3 else label.array[..., None]
     if volume.size != np.prod(series.shape):
         return None
@@ -145,12 +145,12 @@ def as_frames(label: Scan, series: Series) -> NDArray[np.uint8] | None:
     return np.ascontiguousarray(columns_rows_slices.T.astype(np.uint8))
 
 
-def _encoded(series: Series, frames: NDArray[np.uint8], segments: Mapping[str, SegmentCodes]) -> Any:
+def _encode(series: Series, frames: NDArray[np.uint8], segments: Mapping[str, SegmentCodes]) -> Any:
     import highdicom
 
     return highdicom.seg.Segmentation(
         source_images=list(series.slices),
-        pixel_array=frames[list(series.stored)] if series.stored else frames,
+        pixel_array=frames[list(series.frame_slices)] if series.frame_slices else frames,
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
         segment_descriptions=[
             _segment(number, name, codes) for number, (name, codes) in enumerate(segments.items(), start=1)
@@ -243,9 +243,9 @@ def _stack(path: Path, files: Sequence[File]) -> Series | None:
             if tag not in header:
                 setattr(header, tag, None)
     order, affine = _order_and_affine(frames)
-    stored = tuple(int(number) for number in np.argsort(order)) if has_frames else ()
+    frame_slices = tuple(int(number) for number in np.argsort(order)) if has_frames else ()
     slices = headers if has_frames else [headers[index] for index in order]
-    return Series(tuple(slices), (columns, rows, len(frames)), affine, stored)
+    return Series(tuple(slices), (columns, rows, len(frames)), affine, frame_slices)
 
 
 def _order_and_affine(frames: Sequence[Any]) -> tuple[list[int], NDArray[np.float64]]:

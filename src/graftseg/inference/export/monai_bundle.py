@@ -54,7 +54,7 @@ NETWORK_FILE = (
     " if hashlib.sha256(open(@bundle_root + '/models/model.ts', 'rb').read()).hexdigest() == @network_sha256"
     " else (_ for _ in ()).throw(ValueError('models/model.ts is damaged; copy the bundle again'))"
 )
-INSTEAD = "export onnx or weights instead"
+REMEDY = "export onnx or weights instead"
 RESIZE_BACK = (
     "$lambda case: case | {'pred': monai.transforms.Resize(mode=@resampling, spatial_size=case['scan'].shape[1:])"
     "(case['pred'])}"
@@ -70,7 +70,7 @@ def write(request: Request) -> list[str]:
     }
     if used := [step for step, is_used in unsupported.items() if is_used]:
         finding = f"its recipe {used[0]}, which a bundle does not support"
-        raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, INSTEAD)
+        raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, REMEDY)
     axes = _axes(request, trained)
     network = _traced(trained)
     inference = _inference(trained, axes, hashlib.sha256(network).hexdigest())
@@ -89,7 +89,7 @@ def _axes(request: Request, trained: TrainedNetwork) -> int:
     """Return the number of spatial axes of the training scans. A 2-D network may be trained on volumes."""
     if trained.recipe.data.dimensions == 3:
         return 3
-    remedy = "restore it there or in RUN/store, because only the store shows whether the scans are slices or volumes"
+    remedy = "restore the store there or in RUN/store; only the store shows whether the scans are slices or volumes"
     return len(open_store(find_store(request.run, remedy)).cases[0].shape)
 
 
@@ -186,7 +186,7 @@ def _intensity(settings: IntensitySettings) -> list[Config]:
     }
     if settings.rule not in rules:
         finding = f"MONAI has no transform for the rule {settings.rule}"
-        raise UserError(Code.EXPORT_UNSUPPORTED, "data.intensity", finding, INSTEAD)
+        raise UserError(Code.EXPORT_UNSUPPORTED, "data.intensity", finding, REMEDY)
     chosen = rules[settings.rule]
     return [] if chosen is None else [chosen | {"keys": "image"}]
 

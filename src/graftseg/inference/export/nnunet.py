@@ -36,8 +36,8 @@ def write(request: Request) -> list[str]:
     if not NAME.fullmatch(request.out.name):
         remedy = "name the folder DatasetNNN_Name, such as Dataset501_Liver"
         raise UserError(Code.OPTION_INVALID, request.out, "not the name of an nnU-Net data set", remedy)
-    facts = request.run.training_manifest()["store"]
-    classes, channels = facts["classes"], facts["channels"]
+    store = request.run.training_manifest()["store"]
+    classes, channels = store["classes"], store["channels"]
     dataset = read_training_cases(request.data or _scans_of(request), load_recipe(request.run.recipe_file).batches)
     labeled = sorted(dataset.of("labeled"), key=lambda case: case.name)
     unlabeled = sorted(dataset.of("unlabeled"), key=lambda case: case.name)

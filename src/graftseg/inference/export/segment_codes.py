@@ -22,7 +22,7 @@ _PERMUTATION = (
 )  # fmt: skip
 
 
-def _checked(value: str) -> str:
+def _verify_check_digit(value: str) -> str:
     """Return a SNOMED CT identifier. Raise a ValueError if its last digit is not its Verhoeff check digit."""
     state = 0
     for place, digit in enumerate(reversed(value)):
@@ -36,7 +36,7 @@ class SnomedCode(BaseModel):
     """A SNOMED CT concept: identifier and meaning."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-    value: Annotated[str, Field(pattern="^[1-9][0-9]{5,17}$"), AfterValidator(_checked)]
+    value: Annotated[str, Field(pattern="^[1-9][0-9]{5,17}$"), AfterValidator(_verify_check_digit)]
     meaning: str = Field(min_length=1, max_length=64, pattern=r"^[^\\\x00-\x1f\x7f]*[^\\\s\x00-\x1f\x7f]$")
 
 

@@ -5,7 +5,7 @@ from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
-from graftseg.inference.ranking.features import Floats
+from graftseg.inference.ranking.features import Floats, distances_to
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def cover(points: Floats, labeled: Floats, weights: Floats) -> list[Place]:
     """
 
     def gain_of(index: int) -> float:
-        return float(weights @ np.maximum(nearest - _distances(points, points[index]), 0.0))
+        return float(weights @ np.maximum(nearest - distances_to(points[index], points), 0.0))
 
     nearest = _initial_distances(points, labeled)
     cost = float(weights @ nearest)
@@ -43,7 +43,7 @@ def cover(points: Floats, labeled: Floats, weights: Floats) -> list[Place]:
         if chosen < len(places):
             heapreplace(heap, (-gain_of(index), index, len(places)))
             continue
-        distances = _distances(points, points[index])
+        distances = distances_to(points[index], points)
         is_nearer = distances < nearest
         is_nearer[[index, *(place.index for place in places)]] = False
         nearest = np.minimum(nearest, distances)
@@ -59,12 +59,8 @@ def _initial_distances(points: Floats, labeled: Floats) -> Floats:
     """Return the distance of every point to the nearest labeled point."""
     if not len(labeled):
         center = points.mean(axis=0)
-        return np.full(len(points), 2 * _distances(points, center).max(initial=0.0))
+        return np.full(len(points), 2 * distances_to(center, points).max(initial=0.0))
     nearest = np.full(len(points), np.inf)
     for point in labeled:
-        nearest = np.minimum(nearest, _distances(points, point))
+        nearest = np.minimum(nearest, distances_to(point, points))
     return nearest
-
-
-def _distances(points: Floats, point: Floats) -> Floats:
-    return np.asarray(np.linalg.norm(points - point, axis=1))

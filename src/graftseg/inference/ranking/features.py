@@ -86,7 +86,7 @@ def spread_out(scores: Floats, points: Floats) -> tuple[list[int], Floats]:
         best = int(candidates.argmax())
         order.append(best)
         is_unranked[best], reduced[best] = False, candidates[best]
-        nearest = np.minimum(nearest, np.linalg.norm(points - points[best], axis=1))
+        nearest = np.minimum(nearest, distances_to(points[best], points))
     return order, reduced
 
 
@@ -97,10 +97,15 @@ def similar_above(order: Sequence[int], points: Floats) -> list[int | None]:
     is_later = np.ones(len(points), dtype=bool)
     for index in order:
         is_later[index] = False
-        distances = np.linalg.norm(points - points[index], axis=1)
+        distances = distances_to(points[index], points)
         is_closer = is_later & (distances < nearest)
         nearest[is_closer], above[is_closer] = distances[is_closer], index
     return [int(above[i]) if nearest[i] < limit else None for i in range(len(points))]
+
+
+def distances_to(point: Floats, points: Floats) -> Floats:
+    """Return the Euclidean distance of each of the points ``(N, D)`` to a point ``(D,)``."""
+    return np.asarray(np.linalg.norm(points - point, axis=1))
 
 
 def _median_distance(points: Floats) -> float:

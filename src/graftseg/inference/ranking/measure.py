@@ -29,7 +29,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Request:
-    """The network of a ranking. ``key`` is unique, because the network may change between requests."""
+    """The network of a ranking. ``key`` is unique, so that the network is not reused for another ranking."""
 
     key: str
     run: RunFolder
@@ -44,10 +44,10 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
     try:
         network = _load(request)
         labeled, unlabeled = cases_in(data, network.recipe)
-        start = partial(_measure_all, replace(request, device=str(device)), data, device, executor)
-        seen_labeled, labeled_failures = start("labeled", labeled)
-        seen_unlabeled, failures = start("unlabeled", unlabeled)
-        return Measured(seen_unlabeled, seen_labeled, network.classes, (*labeled_failures, *failures))
+        measure_cases = partial(_measure_all, replace(request, device=str(device)), data, device, executor)
+        measured_labeled, labeled_failures = measure_cases("labeled", labeled)
+        measured_unlabeled, failures = measure_cases("unlabeled", unlabeled)
+        return Measured(measured_unlabeled, measured_labeled, network.classes, (*labeled_failures, *failures))
     finally:
         _load.cache_clear()
 
@@ -55,7 +55,7 @@ def measure(run: RunFolder, data: Path, device: torch.device, executor: Executor
 def _measure_all(
     request: _Request, data: Path, device: torch.device, executor: Executor, kind: str, cases: Sequence[CaseToMeasure]
 ) -> tuple[list[Observation], list[UserError]]:
-    """Measure cases, which are sent to the tasks, so that the tasks do not list the scans again."""
+    """Measure the cases in tasks. A task receives its cases, so that it does not list the scans again."""
     description = f"Measuring {kind} scans"
     work = Work(description, (request.run.path, data), (), device)
     task = partial(_measure_group, request, description)

@@ -42,7 +42,7 @@ class Observation:
     uncertainty: float  # mean entropy, from 0 to 1, over voxels that may be foreground
     at_boundary: float  # share of this entropy within two voxels of a boundary
     sizes: tuple[float, ...]  # area in mm² or volume in mm³ of each foreground class
-    parts: tuple[int, ...]  # number of connected components of each foreground class
+    components: tuple[int, ...]  # number of connected components of each foreground class
     voxel_size: float  # area or volume of a voxel
     features: NDArray[np.float64]  # mean output of the encoder's deepest level
 
@@ -69,7 +69,7 @@ def observe(network: TrainedNetwork, case: str, prepared: Prepared) -> Observati
         uncertainty=uncertainty,
         at_boundary=at_boundary,
         sizes=tuple(float(count * prepared.voxel_size) for count in counts),
-        parts=tuple(count_parts(measured, value) for value in range(1, classes)),
+        components=tuple(count_components(measured, value) for value in range(1, classes)),
         voxel_size=prepared.voxel_size,
         features=mean_features.cpu().numpy().astype(np.float64),
     )
@@ -142,7 +142,7 @@ def near_boundary(labels: NDArray[Any]) -> NDArray[np.bool_]:
     return band
 
 
-def count_parts(labels: NDArray[Any], value: int) -> int:
+def count_components(labels: NDArray[Any], value: int) -> int:
     """Return the number of connected components of a class. Voxels that share a corner are connected."""
     return number_components((labels == value).astype(np.uint8), labels.ndim)[1]
 

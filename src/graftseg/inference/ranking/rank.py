@@ -46,7 +46,7 @@ class Ranked:
     score: float  # from 0 to 1, highest for the first scan
     uncertainty: float  # mean entropy, from 0 to 1
     unlike: float  # distance to the nearest labeled scan; 1 is the median of this distance among the labeled scans
-    size: float  # doublings or halvings of a labeled size that lead to the most unusual size of a class
+    size: float  # |log2| of the most unusual size of a class, relative to the nearest labeled size
     specks: int  # number of components beyond the maximum of the labeled scans, summed over the classes
     reasons: tuple[str, ...]
     kinds: tuple[str, ...] = ()  # the reasons without their amounts
@@ -71,7 +71,7 @@ class Ranking:
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
     def in_common(self) -> str | None:
-        """Return a sentence if all scans share a reason. Amounts in reasons are ignored."""
+        """Return a sentence about reasons that all scans share, apart from amounts, or None."""
         first, *others = [row.kinds for row in self.rows]
         shared = [kind for kind in first if all(kind in kinds for kinds in others)] if others else []
         if not shared:
@@ -98,7 +98,7 @@ def check_ranking_path(path: Path) -> None:
 def rank_cases(
     unlabeled: Observations, labeled: Observations, classes: Sequence[str], by: Order = DEFAULT_ORDER
 ) -> tuple[Ranked, ...]:
-    """Rank the unlabeled scans by score. The order of the arguments does not matter. Ties are sorted by name."""
+    """Rank the unlabeled scans by score. The order of the given scans does not matter. Ties are sorted by name."""
     unlabeled = sorted(unlabeled, key=lambda scan: scan.case)
     labeled = sorted(labeled, key=lambda scan: scan.case)
     points = whitened(np.stack([scan.features for scan in (*unlabeled, *labeled)]))

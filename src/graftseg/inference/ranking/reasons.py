@@ -27,9 +27,8 @@ def reasons_of(scan: Observation, labeled: Observations, classes: Sequence[str],
     """Return what is unusual about a scan with these scaled measures (uncertainty, unlike, size, specks)."""
     reasons = []
     if scaled[0] >= MIN_REASON:
-        reasons.append(
-            Reason("uncertain at the boundary" if scan.at_boundary >= 0.5 else "uncertain about whole regions")
-        )
+        where = "at the boundary" if scan.at_boundary >= 0.5 else "about whole regions"
+        reasons.append(Reason(f"uncertain {where}"))
     if scaled[1] >= MIN_REASON:
         reasons.append(Reason("looks unlike the labeled scans"))
     if sum(scan.sizes) < LITTLE_FOREGROUND * min(sum(other.sizes) for other in labeled):
@@ -37,14 +36,13 @@ def reasons_of(scan: Observation, labeled: Observations, classes: Sequence[str],
     else:
         reasons += _size_reason(scan, labeled, classes)
     if count := sum(specks(scan, labeled)):
-        reasons.append(
-            Reason(*(f"{words} that labeled scans do not have" for words in (counted(count, "speck"), "specks")))
-        )
+        ending = "that labeled scans do not have"
+        reasons.append(Reason(f"{counted(count, 'speck')} {ending}", f"specks {ending}"))
     return reasons
 
 
 def _size_reason(scan: Observation, labeled: Observations, classes: Sequence[str]) -> list[Reason]:
-    """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
+    """Return a reason for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
     exponents = doublings(scan, labeled)
     index = max(range(len(exponents)), key=lambda index: abs(exponents[index]))
     exponent, name = exponents[index], classes[index + 1]
@@ -56,7 +54,7 @@ def _size_reason(scan: Observation, labeled: Observations, classes: Sequence[str
         amount, kind = f"{2**exponent:.1f} times as large as", "larger than"
     else:
         amount, kind = f"{2**-exponent:.1f} times smaller than", "smaller than"
-    return [Reason(*(f"{name} {words} in any labeled scan" for words in (amount, kind)))]
+    return [Reason(f"{name} {amount} in any labeled scan", f"{name} {kind} in any labeled scan")]
 
 
 def doublings(scan: Observation, labeled: Observations) -> list[float]:
@@ -71,12 +69,12 @@ def doublings(scan: Observation, labeled: Observations) -> list[float]:
 
 def specks(scan: Observation, labeled: Observations) -> list[int]:
     """Return for each class the number of components beyond the maximum of the labeled scans, which is at least 1."""
-    maxima = [max(1, *counts) for counts in zip(*(other.parts for other in labeled), strict=True)]
-    return [max(0, count - maximum) for count, maximum in zip(scan.parts, maxima, strict=True)]
+    maxima = [max(1, *counts) for counts in zip(*(other.components for other in labeled), strict=True)]
+    return [max(0, count - maximum) for count, maximum in zip(scan.components, maxima, strict=True)]
 
 
 def describe_unlearned(unlabeled: Observations, labeled: Observations, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence for each labeled class that is found in hardly any of several unlabeled scans."""
+    """Return a sentence for each labeled class that is found in hardly any unlabeled scan, of at least two scans."""
     sentences = []
     for index, name in enumerate(classes[1:] if len(unlabeled) > 1 else ()):
         found_count, labeled_count = (sum(case.sizes[index] > 0 for case in cases) for cases in (unlabeled, labeled))

@@ -29,7 +29,7 @@ def largest_component_of(labels: Labels, classes: int, connectivity: int | None 
     components, count = number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()  # nothing to remove
-    sizes, class_of = _describe(components, count, labels)
+    sizes, class_of = _sizes_and_classes(components, count, labels)
     is_kept = np.zeros(count + 1, dtype=bool)
     for value in range(1, classes):
         is_kept[_largest(components, np.flatnonzero(class_of == value), sizes, 1)] = True
@@ -61,7 +61,7 @@ def filter_components(labels: Tensor, keep: Mapping[int, int], min_voxels: Mappi
     classes = sorted({*keep, *min_voxels})
     chosen = np.where(np.isin(host, classes), host, 0)
     components, count = number_components(chosen, host.ndim)
-    sizes, class_of = _describe(components, count, chosen)
+    sizes, class_of = _sizes_and_classes(components, count, chosen)
     is_removed = np.isin(class_of, classes)
     for value in classes:
         members = np.flatnonzero(class_of == value)
@@ -70,7 +70,7 @@ def filter_components(labels: Tensor, keep: Mapping[int, int], min_voxels: Mappi
     return torch.from_numpy(np.where(is_removed[components], 0, host).astype(host.dtype)).to(labels.device)
 
 
-def _describe(components: Labels, count: int, labels: Labels) -> tuple[Labels, Labels]:
+def _sizes_and_classes(components: Labels, count: int, labels: Labels) -> tuple[Labels, Labels]:
     """Return the size and the class of every component."""
     class_of = np.zeros(count + 1, dtype=np.int64)
     class_of[components.ravel()] = labels.ravel()
