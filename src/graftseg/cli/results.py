@@ -9,7 +9,7 @@ from graftseg.cli.arguments import AllowMissing, Device, On, Overrides, Results,
 from graftseg.cli.output import print_table, print_warning, say
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
-from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES
+from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES, benchmark_of
 
 NAMES_HELP = f"{', '.join(TABLES)} or {ALL}."
 DEFAULT_RESULTS = Path("results")
@@ -160,7 +160,7 @@ def _stores(texts: list[str]) -> Path | dict[str, Path] | None:
 def _store(text: str) -> tuple[str, Path]:
     """Return the data set and the path of ``NAME=STORE``. The name of a plain path, with or without ``=``, is empty."""
     name, equals, path = text.partition("=")
-    benchmarks = sorted({row.benchmark for entry in TABLES.values() for row in entry.rows})
+    benchmarks = sorted({benchmark_of(row.recipe) for entry in TABLES.values() for row in entry.rows})
     if not equals or (name.lower() not in benchmarks and ("/" in name or Path(text).exists())):
         return "", Path(text)
     if name.lower() not in benchmarks:

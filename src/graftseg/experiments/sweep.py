@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -28,12 +28,12 @@ from graftseg.experiments.train_and_test import check_seeds, ensure_trained, run
 from graftseg.recipes.reading import suggest
 from graftseg.recipes.recipe import Recipe, changed, changes_of, metric_differences
 from graftseg.recipes.shortening import check_shorter, requested_recipe
-from graftseg.training.run import check_settings
+from graftseg.training.folds import Report
+from graftseg.training.run import check_settings, is_finished
 
 FIXED_SETTINGS = ("name", "published")  # settings that identify the row of a recipe and cannot be overridden
 LISTED_ROWS = 12  # if a table has at most this number of rows, an error message lists all of them
 Stores = str | Path | Mapping[str, str | Path] | None  # a store, or a mapping from data sets to stores
-Tell = Callable[[str], None]
 logger = logging.getLogger(__name__)
 
 
@@ -83,8 +83,7 @@ class Trial:
             return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
         if not self.run.exists:
             return "to be trained"
-        finished = self.run.manifest().get("status") == "finished"
-        return "trained, to be tested and recorded" if finished else "started, to be resumed"
+        return "trained, to be tested and recorded" if is_finished(self.run) else "started, to be resumed"
 
     def check(self, store: Store | None) -> None:
         """Raise if the trial cannot be trained or tested on a store, or averaged with records of other seeds."""
@@ -116,7 +115,7 @@ def sweep(
     device: str = "auto",
     dry_run: bool = False,
     on: str | None = None,
-    tell: Tell = logger.info,
+    tell: Report = logger.info,
 ) -> Swept:
     """Train, test and record the missing rows of a table, or of ``all`` tables, with ``seeds`` seeds per row.
 
@@ -257,7 +256,7 @@ def _run(
     folders: tuple[Path, Path],
     executor: Executor,
     device: str,
-    tell: Tell,
+    tell: Report,
 ) -> dict[str, str]:
     """Train, test and record trials in the folders of runs and of records; return the reason for each failure."""
     failures: dict[str, str] = {}
