@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from graftseg.core.phrases import as_sentence
 from graftseg.core.predictions import precisions_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
@@ -42,8 +43,7 @@ def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
     pair = baseline.results.evaluation, run.results.evaluation
-    sentence = verdicts.verdict_between(*pair, use=run.use) if can_be_paired(*pair) else ""
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else None
+    return as_sentence(verdicts.verdict_between(*pair, use=run.use)) if can_be_paired(*pair) else None
 
 
 def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
