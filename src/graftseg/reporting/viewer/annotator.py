@@ -1,20 +1,18 @@
 """The cases that can be annotated: their drafts, states and order."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
 from graftseg.data.annotation import STATES, Action, AnnotationFolder, Canvas, Draft
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
-from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.case_reader import CaseReader, in_background
 from graftseg.reporting.viewer.collection import Collection, ViewedCase
 from graftseg.reporting.viewer.suggestions import Suggestions
 from graftseg.reporting.viewer.volumes import Turn
@@ -171,11 +169,5 @@ class Annotator:
 
     def prefetch(self) -> None:
         """Predict the next case in the background, so that it opens at once."""
-        if (number := self.next_case()) is None:
-            return
-
-        def predict(case: Case) -> None:
-            with suppress(UserError):  # the error is shown when the case is opened
-                self.suggestions.maps(case)
-
-        Thread(target=predict, args=(self.cases[number],), daemon=True).start()
+        if (number := self.next_case()) is not None:
+            in_background(partial(self.suggestions.maps, self.cases[number]))
