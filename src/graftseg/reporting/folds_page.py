@@ -104,7 +104,7 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_remedy(run)))
-    return render("fold_comparison", **_table(run, result))
+    return render("fold_comparison", comparison=_table(run, result))
 
 
 def _table(run: RunFolder, result: CrossValidation) -> dict[str, Any]:
