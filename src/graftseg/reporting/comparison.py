@@ -13,7 +13,7 @@ from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
 from graftseg.recipes.baseline import SUPERVISED
-from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
+from graftseg.reporting.missing import Commands, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import NOT_EVALUATED, Results, case_dice, mean, read_results, used_checkpoint
 from graftseg.training.unlabeled_use import unlabeled_use
@@ -72,9 +72,7 @@ def baseline_dice(results: Results | None, baseline: Results | None) -> dict[str
     return case_dice(baseline.evaluation)
 
 
-def comparison_section(
-    run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands = DEFAULT_COMMANDS
-) -> Markup:
+def comparison_section(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Markup:
     """Render a table of classes: mean Dice of both runs over shared cases, their difference, and cases won and lost.
 
     Without a baseline or without scores, render the reason and one of the ``commands``.

@@ -27,7 +27,6 @@ class Provenance:
     scans: str = ""
 
 
-UNKNOWN_PROVENANCE = Provenance()
 FOLD_NAMES = {
     "Checkpoint": "Checkpoint in each fold",
     "Labeled cases": "Labeled training cases in each fold",
@@ -78,7 +77,7 @@ def case_counts(facts: dict[str, Any]) -> str:
     return f"{used} {'case' if (unlabeled or labeled) == 1 else 'cases'}"
 
 
-def run_facts(runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVENANCE) -> Iterator[tuple[str, str]]:
+def run_facts(runs: Sequence[dict[str, Any]], names: Provenance) -> Iterator[tuple[str, str]]:
     """Yield the facts of a run by name. For several runs, the values contain those of all runs."""
     stores = [facts.get("store", {}) for facts in runs]
     yield "Method", _distinct(runs, "method")

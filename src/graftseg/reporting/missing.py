@@ -47,9 +47,6 @@ class Commands:
     scores_include_comparison: bool = False  # whether the command for the scores also adds the comparison
 
 
-DEFAULT_COMMANDS = Commands(TEST_COMMAND, TEST_COMMAND)
-
-
 def commands_for(run: RunFolder) -> Commands:
     """Return the commands for a run. They depend on its test scans and its baseline."""
     name = command_path(run)

@@ -28,7 +28,7 @@ MAX_ANGLE = 45  # largest rotation in degrees after which the same side of the p
 
 @dataclass(frozen=True)
 class Orientation:
-    """The orientation of the arrays that a run was trained on."""
+    """The orientation of the arrays that a run was trained on. By default, it is unknown."""
 
     # directions of the three axes, such as ``RAS``; None for 2-D scans and for volumes of unknown orientation
     codes: str | None = None
@@ -91,9 +91,6 @@ class Orientation:
     def with_channel(self, sentence: str) -> str:
         """Append a sentence on the shown channel, if there are several channels."""
         return f"{sentence} The first of {self.channels} channels is shown." if self.channels > 1 else sentence
-
-
-UNKNOWN_ORIENTATION = Orientation()  # slices are shown as stored
 
 
 def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:

@@ -21,11 +21,6 @@ class Scores:
     labeled: tuple[float, ...]
     unlabeled: tuple[float, ...]
 
-    @property
-    def gap(self) -> float:
-        """Return labeled minus unlabeled Dice after the last step."""
-        return self.labeled[-1] - self.unlabeled[-1]
-
 
 def draw_dice_over_time(runs: Sequence[Path], out: Path) -> drawing.FigureResult:
     """Draw a panel for each run. Return the scores after every scored step, run by run."""
@@ -89,7 +84,7 @@ def _draw_panel(axes: Any, name: str, scores: Scores) -> None:
     axes.set_ylim(0, 100)
     axes.set_xlim(0, max(scores.steps))
     axes.set_xlabel("step")
-    axes.set_title(f"{drawing.shortened(name)}: gap {_points(scores.gap)}")
+    axes.set_title(f"{drawing.shortened(name)}: gap {_points(scores.labeled[-1] - scores.unlabeled[-1])}")
 
 
 def _points(difference: float) -> str:
