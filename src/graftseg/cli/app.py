@@ -41,7 +41,7 @@ MAX_TIMED_STEPS = 10**6
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Register a command."""
+    """Add a command to the command line, with the option ``--json``."""
     app.command()(arguments.with_json_errors(function))
     return function
 
@@ -183,7 +183,7 @@ def predict(
         kept = counted(others, "other label map")
         say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
-        say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
+        say(f"Warning: classes that no label map contains: {', '.join(predicted.unfound)}")
     for warning in dict.fromkeys(predicted.warnings):
         output.print_warning(warning)
     output.print_errors(predicted.failures)

@@ -16,7 +16,7 @@ from graftseg.recipes.recipe import load_recipe
 
 COUNTS: dict[Split, int] = {"labeled": 4, "unlabeled": 40, "test": 40}
 SHAPES = {2: (64, 64), 3: (32, 32, 32)}
-APPEARANCE_SHIFT = 0.8  # limits the drift of labeled phantoms to 0.2, see ``data.phantom``
+APPEARANCE_SHIFT = 0.8  # the drift of labeled phantoms is at most 0.2 (1 - 0.8), see ``data.phantom``
 METHODS = ("supervised", "bcp")
 
 

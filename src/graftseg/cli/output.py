@@ -24,7 +24,7 @@ except ModuleNotFoundError:  # before 0.29 typer raised click's exceptions
 RUN_AGAIN = "run the same command again"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 MAY_DIFFER_BY_RANK = (Code.RANK_LOST, Code.OUT_OF_MEMORY, Code.DAMAGED_FILE, Code.READ_FAILED)
-"""Errors that a single rank may have. They are printed by every rank, and all other errors by rank 0 only."""
+"""Errors that may occur on a single rank, so every rank prints them. Only rank 0 prints other errors."""
 _as_json = False
 
 
@@ -95,7 +95,7 @@ def say(text: object, *, nl: bool = True) -> None:
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print nested plain values as YAML or JSON."""
+    """Print nested dictionaries and lists as YAML or JSON."""
     if as_json:
         say(json.dumps(facts, indent=2))
         return
@@ -127,7 +127,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_error(error: UserError) -> None:
     """Print an error: ``graftseg: WHERE: FINDING; REMEDY. [CODE]`` or an object with these four fields.
 
-    Errors that all ranks have are printed by rank 0 only.
+    Only rank 0 prints an error that occurs on all ranks.
     """
     if not is_first() and error.code not in MAY_DIFFER_BY_RANK:
         return
