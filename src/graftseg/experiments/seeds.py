@@ -38,7 +38,7 @@ class SeedResult:
 
     seed: int
     checkpoint: str  # how the reported checkpoint was chosen
-    figures: dict[str, float] | None  # its metrics, None if the run was not tested
+    figures: dict[str, float] | None  # metrics of the reported checkpoint, None if the run was not tested
     best: dict[str, float] | None = None  # metrics of the best checkpoint, unless it is the reported checkpoint
     best_checkpoint: str = ""  # how the best checkpoint was chosen
 

@@ -1,8 +1,8 @@
 """The table of planned recipes on data that no recipe was tuned on.
 
-``results/strangers`` has a JSON file per device with the records of all runs, by name. ``benchmarks/strangers/run.py``
-writes them. A record contains the Dice of each test case in percent: of the supervised baseline, of the run with
-unlabeled scans, and of the shipped network.
+``benchmarks/strangers/run.py`` writes a JSON file per device to ``results/strangers``, with the records of all runs by
+name. A record contains the Dice of each test case in percent: of the supervised baseline, of the run with unlabeled
+scans, and of the shipped network.
 """
 
 from collections import defaultdict
@@ -61,7 +61,7 @@ class Stranger:
 
     @classmethod
     def of(cls, content: Mapping[str, Any], path: Path) -> "Stranger":
-        """Return the run of a record, which is from the file ``path``."""
+        """Return the run of a record. ``path`` is the file of the record, for errors."""
         try:
             about = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
             means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
@@ -118,7 +118,7 @@ def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
 def _criteria_of_data(
     groups: Mapping[Key, Sequence[Stranger]], bounds: Mapping[tuple[str, str], float]
 ) -> list[tuple[str, ...]]:
-    """Return the rows of the criteria for the mean gain of a data set, or of a row of the table."""
+    """Return the rows of the criteria for mean gains: of each data set, and of each row far below all labels."""
     by_data: dict[str, list[float]] = defaultdict(list)
     far: dict[str, float] = {}
     unknown = []

@@ -44,7 +44,7 @@ class Swept:
     before: tuple[str, ...]  # recorded before this sweep
     recorded: tuple[str, ...]  # recorded by this sweep
     failures: dict[str, str]  # with the reason for each failure
-    other_settings: tuple[str, ...] = ()  # not trained again, although the existing record has other settings
+    other_settings: tuple[str, ...] = ()  # recorded with other settings, and not trained again
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Trial:
 
     @property
     def state(self) -> str:
-        """The progress of the trial, for the user."""
+        """The progress of the trial, as a phrase."""
         if self.is_recorded:
             return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
         if not self.run.exists:
@@ -298,7 +298,7 @@ def _train_and_test(stores: Mapping[str, Store], device: str, trial: Trial) -> d
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of an error, as the reason for a failure. Raise a request to stop again."""
+    """Return the text of an error, as the reason for a failure. Re-raise a ``StoppedError``."""
     if isinstance(error, StoppedError):
         raise error
     if isinstance(error, UserError):

@@ -250,7 +250,10 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
 
 
 def _possible_factors(record: Record) -> tuple[float, float]:
-    """Return the lowest and the highest factor ``--shorter`` for the recorded steps. Stages are rounded down."""
+    """Return the lowest and the highest factor of ``--shorter`` that may have given the recorded number of steps.
+
+    Several factors are possible, because the steps of each stage are rounded down.
+    """
     if not record.steps or record.recipe not in shipped_recipes():
         return 0.0, np.inf
     stages = load_recipe(record.recipe).stages

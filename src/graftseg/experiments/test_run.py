@@ -155,7 +155,7 @@ def _score(
 
 
 def _with_checksums(plan: PlannedPrediction) -> tuple[PlannedPrediction, dict[str, str]]:
-    """Return a plan that computes checksums of prepared images, and the checksums by case, filled while it predicts."""
+    """Return a plan that also computes the checksums of prepared images, and a dictionary that it fills with them."""
     found: dict[str, str] = {}
 
     def read(case: Source) -> Input:

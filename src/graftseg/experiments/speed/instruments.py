@@ -1,4 +1,4 @@
-"""Instruments: a stopwatch for nested phases, marks on a GPU, and the peak memory of a block of code."""
+"""Measure times of nested phases, times on a GPU, and the peak memory of a block of code."""
 
 import ctypes
 import gc
@@ -18,7 +18,7 @@ RESET_PEAK = "5"  # written to clear_refs, it resets the peak memory of the proc
 
 
 class Stopwatch:
-    """The seconds of each phase. The device is synchronized whenever a phase begins or ends."""
+    """A stopwatch for nested phases. The device is synchronized whenever a phase begins or ends."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

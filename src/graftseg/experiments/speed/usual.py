@@ -39,9 +39,9 @@ from graftseg.ops.optimizers import Adam, Sgd, learning_rate
 from graftseg.ops.pseudo_labels import decide
 
 WORKERS = 4
-# number of unlabeled scans that are written. The time of a step does not depend on this number, because every batch
-# reads its scans from disk again
 UNLABELED_SCANS = 24
+"""Number of unlabeled scans that are written. It does not affect the time of a step, because each batch is read from
+disk."""
 Array = npt.NDArray[Any]
 
 
@@ -143,7 +143,7 @@ def time_whole(trainer: UsualTrainer, batches: Iterator[Batch], warm_up: int, st
 
 
 def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> Split:
-    """Return the seconds per step of each phase. ``batch`` is waiting for the loader and copying to the device."""
+    """Return the seconds per step of each phase. The phase ``batch`` includes waiting for the loader and copying."""
     trainer.watch = Stopwatch(trainer.device)
     with _script_settings():
         for step in range(steps):
