@@ -148,7 +148,7 @@ def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
     held_out = reported_cases(results, origin="held out of fold 0")
     assert cases_section(results, Gallery(NAMES, Album(), RAS), held_out).count("most voxels of core") == 1
     assert html.count('class="row"') == 4 and html.count(" hidden>") == 3 and html.count("<figcaption>") == 1
-    assert "The slice with most voxels of core" in html and "a second row shows the slice" in html
+    assert "The slice with the most voxels of core" in html and "a second row shows the slice" in html
     layers = [decode_uri(address) for address in Page(html).attributes("href") if address[0] != "#"]
     layers = [layer for layer in layers if layer.ndim == 3]
     assert len(layers) == 8  # three slices and the second row

@@ -36,7 +36,7 @@ FOLD_NAMES = {
     "Parameters": "Parameters of each network",
     "Started": "First fold started",
 }
-"""Names of the facts of a cross-validation, by the name of the same fact of a run."""
+"""Names of facts on the page of a cross-validation, by their names on the page of a run."""
 
 
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
@@ -146,7 +146,7 @@ def _distinct(runs: Sequence[dict[str, Any]], name: str) -> str:
 
 
 def _joined(values: Iterable[str]) -> str:
-    """Join the distinct values of all folds, in order."""
+    """Join the distinct values of all runs, in order."""
     return "; ".join(dict.fromkeys(value for value in values if value))
 
 

@@ -29,7 +29,7 @@ from graftseg.training.cross_validation import HELD_OUT, CrossValidation
 from graftseg.training.unlabeled_use import unlabeled_use
 
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
-"""Titles on the page by column of the table in the terminal."""
+"""Column titles on the page, by title of the column in the terminal."""
 COLUMNS_WITHOUT_UNLABELED = {"mean ± spread over cases": "this run"}
 
 

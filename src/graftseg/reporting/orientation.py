@@ -85,7 +85,7 @@ class Orientation:
 
     @property
     def _disoriented(self) -> str | None:
-        """Return a clause about an augmentation that would make marks wrong, or None."""
+        """Return a clause about the augmentation that would make marks wrong, or None if there is none."""
         return MIRRORED if self.is_mirrored else TURNED if self.is_turned else None
 
     def with_channel(self, sentence: str) -> str:
@@ -108,8 +108,8 @@ def orientation_of(
 ) -> Orientation:
     """Derive the orientation from the recipe of a run, its store if it still exists, and its predictions.
 
-    ``has_volumes`` says whether the tested scans are volumes, or is None if nothing was tested. Then only the store
-    shows whether a 2-D network was trained on slices of volumes.
+    ``has_volumes`` says whether the tested scans are volumes, or is None if nothing was tested. Without a test, only
+    the store shows whether a 2-D network was trained on slices of volumes.
     """
     data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
     augment = batches.get("augment", {})
@@ -128,7 +128,7 @@ def orientation_of(
 
 
 def _spacing(steps: Sequence[float | None] | None, cases: Sequence[StoredCase]) -> tuple[float, float]:
-    """Return the spacing of two axes: as in the recipe, else the median over the scans. Without either, it is 1 mm."""
+    """Return the spacing of two axes from the recipe, else the median over the scans, else 1 mm."""
     first, second = [*(steps or ()), None, None][:2]
     if not cases and not (first and second):
         return 1.0, 1.0

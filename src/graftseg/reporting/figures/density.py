@@ -29,7 +29,7 @@ class Panel:
 
     labeled: Floats
     unlabeled: Floats
-    overlap: float | None  # of the two densities, None if there are too few voxels
+    overlap: float | None  # overlap of the two densities, None if there are too few voxels
 
 
 def draw_density(

@@ -15,7 +15,7 @@ MAX_COLUMNS = 3
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean Dice of the labeled and of the unlabeled training scans, from 0 to 1, after each of some ``steps``."""
+    """Mean Dice of the labeled and of the unlabeled training scans, from 0 to 1, after each of the ``steps``."""
 
     steps: tuple[int, ...]
     labeled: tuple[float, ...]

@@ -42,7 +42,7 @@ class Leases:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._lock = clock, Lock()
         self._holders: dict[int, tuple[str, float]] = {}  # tab that has the lease, and time of its last request
-        self._seconds: dict[int, float] = {}  # time with a lease that ``collect_seconds`` has not returned yet
+        self._seconds: dict[int, float] = {}  # time with a lease since the last ``collect_seconds``
 
     def take(self, case: int, tab: str) -> bool:
         """Give or renew the lease of a case, unless another tab has it. Return whether the tab has the lease."""
@@ -146,7 +146,7 @@ class AnnotationRoutes:
         return JSONResponse(self._retraining.describe())
 
     def _save_time(self, number: int, draft: Draft) -> None:
-        """Add the time during which a tab could draw, since the last call, to the time of the draft."""
+        """Add the time with a lease since the last call to the time of the draft."""
         draft.set_seconds(draft.seconds + self._leases.collect_seconds(number))
 
     def _require_lease(self, number: int, tab: str) -> None:

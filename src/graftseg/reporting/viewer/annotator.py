@@ -108,11 +108,10 @@ class Annotator:
         )
 
     def finish(self, number: int, action: Action) -> dict[str, Any]:
-        """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft.
+        """Log an action, and save the label map of an accepted case. Only a skipped case keeps its draft.
 
-        The time of a skipped case is counted from 0 again, so the times in the log can be added up.
-
-        Return the saved file, if any, the number of changed voxels, and the case to annotate next, if any.
+        The time of a skipped case is counted from 0 again, so that the times in the log can be added up. Return the
+        saved file and the next case, or None if there is none, and the number of changed voxels.
         """
         case, draft = self.cases[number], self.draft(number)
         changed, file = draft.changed, None

@@ -30,7 +30,7 @@ ReadScan = Callable[[], Scan]
 MAX_LABEL_VALUES = 64  # scans with more different values than this are images, not label maps
 MAX_LABEL = 255  # scans with larger values are images, not label maps
 PEEKED_VOXELS = 2**20
-"""Voxels at the start of a file that are read first. They may show that it is an image. A whole CT takes seconds."""
+"""Number of voxels that are read first. They often show that a file is an image. Reading a whole CT takes seconds."""
 REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"
 
 

@@ -18,7 +18,7 @@ SHOWN_LINES = 8
 
 
 class Retraining:
-    """The training that a button starts. Its output goes to ``log``. ``use`` is called with a run that is not worse."""
+    """The training that a button starts. Its output goes to ``log``. ``use`` gets the new run if it is not worse."""
 
     def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
