@@ -36,14 +36,14 @@ def check(
     if as_json:
         say(json.dumps(examination.to_json(), indent=2, allow_nan=False))
     else:
-        _print(examination, data)
+        _print_examination(examination, data)
         if out is not None:
             say(out)
     if examination.errors:
         raise typer.Exit(2)
 
 
-def _print(examination: "Examination", data: PathOrSources) -> None:
+def _print_examination(examination: "Examination", data: PathOrSources) -> None:
     rows = [(each.severity, each.what, each.where, each.size, _with_path(each.remedy, data)) for each in examination]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)

@@ -40,10 +40,10 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     global _as_json
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
-    handler, repeated = _JsonLog(logging.WARNING), _Repeated()
+    handler, repeated = _JsonHandler(logging.WARNING), _RepetitionFilter()
     # without other handlers, logging prints warnings with this one
     last_resort = logging.lastResort or logging.NullHandler()
-    last_resort.setFormatter(_VisibleLog())
+    last_resort.setFormatter(_VisibleFormatter())
     for each in (handler, last_resort):
         each.addFilter(repeated)
     if as_json:
@@ -61,12 +61,12 @@ def stderr_format(as_json: bool) -> Iterator[None]:
         _as_json = before
 
 
-class _JsonLog(logging.Handler):
+class _JsonHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
 
 
-class _Repeated(logging.Filter):
+class _RepetitionFilter(logging.Filter):
     """A filter that drops repeated warnings, because a file may be read several times. Tracebacks are always kept.
 
     Messages are compared before they are formatted, because an error in their format must not stop the command.
@@ -83,7 +83,7 @@ class _Repeated(logging.Filter):
         return is_new
 
 
-class _VisibleLog(logging.Formatter):
+class _VisibleFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         return in_one_line(record.message)
 

@@ -115,7 +115,7 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
     if facts.get("kind") != "folds":
         # without dataset.json, the classes of a folder of scans have no names
         known = {key: value for key, value in facts.items() if (key, value) != ("classes", {})}
-        return {CLEARER_KEYS.get(key, key): _counted(key, value) for key, value in known.items()}
+        return {CLEARER_KEYS.get(key, key): _with_counts(key, value) for key, value in known.items()}
     left_out = ("format", "version", "figures", "baseline", "beside_baseline", "folds")
     short = {key: value for key, value in facts.items() if key not in left_out}
     sizes = [len(fold["held_out"]) for fold in facts["folds"]]
@@ -138,10 +138,10 @@ def machine_lines(facts: dict[str, Any]) -> list[str]:
     ]
 
 
-def _counted(key: str, value: Any) -> Any:
+def _with_counts(key: str, value: Any) -> Any:
     """Replace lists of cases by their lengths, also in nested values."""
     if isinstance(value, dict):
-        return {inner_key: _counted(inner_key, inner) for inner_key, inner in value.items()}
+        return {inner_key: _with_counts(inner_key, inner) for inner_key, inner in value.items()}
     return len(value) if key in CASE_LISTS and isinstance(value, list) else value
 
 

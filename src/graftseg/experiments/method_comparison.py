@@ -121,7 +121,7 @@ def train_methods(
     if resume:
         _check_same(plan, methods, folds, run)
     else:
-        _start(plan, store, run, recipes_for)
+        _write_recipes(plan, store, run, recipes_for)
     results: list[MethodResult] = []
     for number, name in enumerate(methods, start=1):
         report(f"method {number} of {len(methods)}: {name}")
@@ -137,7 +137,7 @@ def train_methods(
     return comparison
 
 
-def _start(plan: Recipe, store: Store, run: RunFolder, recipes_for: RecipesFor) -> None:
+def _write_recipes(plan: Recipe, store: Store, run: RunFolder, recipes_for: RecipesFor) -> None:
     """Check that the store has enough cases for all methods, and write the recipes and the list of methods."""
     cases = training_cases(store, plan.batches)
     recipes = recipes_for(store, len(cases.labeled))

@@ -46,7 +46,7 @@ Key = tuple[str, str, int]  # data, device, number of labeled scans
 
 
 @dataclass(frozen=True)
-class Stranger:
+class PlannedRun:
     """The mean test Dice of the three networks of one planned run."""
 
     data: str
@@ -60,7 +60,7 @@ class Stranger:
     highest_gain: float  # upper end of the 95 % interval of the gain, NaN with a single test case
 
     @classmethod
-    def of(cls, content: Mapping[str, Any], path: Path) -> "Stranger":
+    def of(cls, content: Mapping[str, Any], path: Path) -> "PlannedRun":
         """Return the run of a record. ``path`` is the file of the record, for errors."""
         try:
             about = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
@@ -86,10 +86,10 @@ class Stranger:
 
 def strangers_page(results: Path) -> str:
     """Return the table as Markdown."""
-    groups: dict[Key, list[Stranger]] = defaultdict(list)
+    groups: dict[Key, list[PlannedRun]] = defaultdict(list)
     bounds: dict[tuple[str, str], float] = {}
     files = sorted((results / NAME).glob("*.json"))
-    for run in (Stranger.of(record, path) for path in files for record in read_object(path).values()):
+    for run in (PlannedRun.of(record, path) for path in files for record in read_object(path).values()):
         if run.all_labeled:
             bounds[run.data, run.device] = run.supervised
         else:
@@ -103,7 +103,7 @@ def strangers_page(results: Path) -> str:
     return f"{page}\n{markdown([CRITERIA, *criteria])}\n{CRITERIA_NOTE}"
 
 
-def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
+def _criteria_of_runs(runs: Sequence[PlannedRun]) -> list[tuple[str, ...]]:
     worst = min(runs, key=lambda run: run.gain)
     counts = sum(run.gain >= 0 for run in runs), sum(run.is_not_worse for run in runs)
     raw, noise = (f"{count} of {len(runs)} runs ({100 * count / len(runs):.1f} %)" for count in counts)
@@ -116,7 +116,7 @@ def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
 
 
 def _criteria_of_data(
-    groups: Mapping[Key, Sequence[Stranger]], bounds: Mapping[tuple[str, str], float]
+    groups: Mapping[Key, Sequence[PlannedRun]], bounds: Mapping[tuple[str, str], float]
 ) -> list[tuple[str, ...]]:
     """Return the rows of the criteria for mean gains: of each data set, and of each row far below all labels."""
     by_data: dict[str, list[float]] = defaultdict(list)
@@ -145,7 +145,7 @@ def _title(data: str, device: str) -> str:
     return f"{data} ({device})"
 
 
-def _row(runs: Sequence[Stranger], bound: float | None) -> tuple[str, ...]:
+def _row(runs: Sequence[PlannedRun], bound: float | None) -> tuple[str, ...]:
     means = [fmean(getattr(run, key) for run in runs) for key in ("supervised", "unlabeled", "shipped", "gain")]
     numbers = [f"{mean:.2f}" for mean in means[:3]] + [f"{means[3]:+.2f}", f"{min(run.gain for run in runs):+.2f}"]
     highest = NO_VALUE if bound is None else f"{bound:.2f}"

@@ -95,7 +95,7 @@ class Trial:
         expected = classes_of(self.benchmark)[1:]
         if expected and store.classes[1:] != expected:
             finding = f"has the classes {', '.join(store.classes[1:])}, unlike {self.benchmark} ({', '.join(expected)})"
-            raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare(self.benchmark))
+            raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare_remedy(self.benchmark))
         check_settings(store, self.recipe)
         training_cases(store, self.recipe.batches)
         stored_references(store)
@@ -232,11 +232,11 @@ def open_stores(data: Stores, needed: set[str]) -> dict[str, Store]:
         raise UserError(Code.STORE_MISSING, "--data", f"no store given for {' and '.join(missing)}", f"pass {wanted}")
     for name in sorted(needed):
         if not is_store(paths[name]):
-            raise UserError(Code.STORE_MISSING, paths[name], "not a prepared store", _prepare(name))
+            raise UserError(Code.STORE_MISSING, paths[name], "not a prepared store", _prepare_remedy(name))
     return {name: open_store(paths[name]) for name in needed}
 
 
-def _prepare(benchmark: str) -> str:
+def _prepare_remedy(benchmark: str) -> str:
     return f"pass a store made with graftseg prepare --benchmark {benchmark}"
 
 

@@ -59,7 +59,7 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
         _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline.evaluation if baseline else None)),
         _folds(held_out, results.evaluation, manifests),
         fold_curves_section([read_curves(fold) for fold in folds]),
-        _test(run, tested, tested_baseline, len(held_out), names.scans),
+        _test_scans(run, tested, tested_baseline, len(held_out), names.scans),
         run_section(recipe, fold_facts(manifests, names, held_out)),
     ]
     sections.append(notes_section(facts, results.evaluation, folds=trained, sections=sections))
@@ -123,7 +123,7 @@ def _folds(held_out: Sequence[tuple[str, ...]], evaluation: Evaluation, manifest
     return render("folds", total=total, folds=[*zip(held_out, scores, seconds, strict=True)])
 
 
-def _test(run: RunFolder, tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
+def _test_scans(run: RunFolder, tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
     """Render the scores of the ensemble of all folds on test scans, or nothing if it was not tested."""
     if tested is None:
         return Markup()

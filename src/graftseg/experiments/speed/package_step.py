@@ -11,7 +11,7 @@ import torch
 from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
-from graftseg.experiments.speed.instruments import Mark, Split, Stopwatch
+from graftseg.experiments.speed.instruments import Mark, PhaseSeconds, Stopwatch
 from graftseg.experiments.speed.subject import Subject
 from graftseg.methods import Method
 from graftseg.methods.teachers import SelfTraining
@@ -61,7 +61,7 @@ def time_whole(
     return end.seconds_since(begin) / steps, outcome.method
 
 
-def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:
+def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> PhaseSeconds:
     """Return the seconds per step of each phase of a trained method, with a synchronization after each phase.
 
     Networks that are already compiled stay compiled. CUDA graphs are off, because phases in a graph cannot be timed.

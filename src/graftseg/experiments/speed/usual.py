@@ -28,7 +28,7 @@ from graftseg.core.types import Batch, Labeled, halves
 from graftseg.data.augment import AugmentSettings, crop_padding
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.store import Store, StoredCase
-from graftseg.experiments.speed.instruments import Split, Stopwatch, synchronized_time
+from graftseg.experiments.speed.instruments import PhaseSeconds, Stopwatch, synchronized_time
 from graftseg.experiments.speed.subject import Subject
 from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, make_teacher
@@ -142,14 +142,14 @@ def time_whole(trainer: UsualTrainer, batches: Iterator[Batch], warm_up: int, st
         return (synchronized_time(trainer.device) - begin) / steps
 
 
-def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> Split:
+def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> PhaseSeconds:
     """Return the seconds per step of each phase. The phase ``batch`` includes waiting for the loader and copying."""
     trainer.watch = Stopwatch(trainer.device)
     with _script_settings():
         for step in range(steps):
             trainer.step(batches, step, steps)
-    split, trainer.watch = trainer.watch.per_step(steps), None
-    return split
+    seconds, trainer.watch = trainer.watch.per_step(steps), None
+    return seconds
 
 
 def _largest(mask: npt.NDArray[np.bool_], structure: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
