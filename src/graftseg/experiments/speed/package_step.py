@@ -16,7 +16,6 @@ from graftseg.experiments.speed.subject import Subject
 from graftseg.methods import Method
 from graftseg.methods.teachers import SelfTraining
 from graftseg.ops import components, pseudo_labels
-from graftseg.ops.optimizers import build_optimizer
 from graftseg.training import loop as engine
 from graftseg.training.clock import StepClock
 from graftseg.training.loop import Stage
@@ -67,9 +66,7 @@ def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int
     Networks that are already compiled stay compiled. CUDA graphs are off, because phases in a graph cannot be timed.
     """
     watch, stage = Stopwatch(subject.device), subject.stage
-    optimizers = {
-        name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
-    }
+    optimizers = engine.build_optimizers(method, stage)
     mode = replace(subject.mode, compiled=False, captured=False)
     stepper = Stepper(method, optimizers, stage, batches, mode, _PhaseClock(subject.device, watch), index=0)
     labeling = watch.phase("teacher")(vars(SelfTraining)["_pseudo_label"])

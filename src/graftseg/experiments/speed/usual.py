@@ -35,7 +35,7 @@ from graftseg.networks.ema import Scope, make_teacher
 from graftseg.ops.components import chosen_classes
 from graftseg.ops.losses import mixed_loss
 from graftseg.ops.masks import copy_paste_mask, mix
-from graftseg.ops.optimizers import Adam, Sgd, learning_rate
+from graftseg.ops.optimizers import build_optimizer, learning_rate
 from graftseg.ops.pseudo_labels import decide
 
 WORKERS = 4
@@ -53,7 +53,7 @@ class UsualTrainer:
         self.config, self.settings, self.device = subject.config, subject.stage.optimizer, subject.device
         self.student = subject.networks.build().to(subject.device).train()
         self.teacher = make_teacher(self.student)
-        self.optimizer = _plain_optimizer(self.student, self.settings)
+        self.optimizer = build_optimizer(self.student, self.settings, fused=None)
         self.watch: Stopwatch | None = None
 
     def step(self, batches: Iterator[Batch], step: int, total: int) -> float:
@@ -158,13 +158,6 @@ def _largest(mask: npt.NDArray[np.bool_], structure: npt.NDArray[np.bool_]) -> n
         return mask
     largest: npt.NDArray[np.bool_] = numbered == np.bincount(numbered.ravel())[1:].argmax() + 1
     return largest
-
-
-def _plain_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Optimizer:
-    rate, decay = settings.learning_rate, settings.weight_decay
-    if isinstance(settings, Sgd):
-        return torch.optim.SGD(module.parameters(), lr=rate, momentum=settings.momentum, weight_decay=decay)
-    return torch.optim.Adam(module.parameters(), lr=rate, betas=settings.betas, weight_decay=decay)
 
 
 @contextmanager
