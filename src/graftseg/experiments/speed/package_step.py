@@ -1,10 +1,10 @@
 """Time a complete step of this package, as in a training run, and each phase of the step."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -52,7 +52,7 @@ def time_whole(
     changes = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
     changes |= {"compiled": subject.mode.compiled, "captured": subject.mode.captured, "log_every": every}
     loop = subject.recipe.loop.model_copy(update=changes)
-    with _replaced(engine, "Recorder", TimedRecorder):
+    with patch.object(engine, "Recorder", TimedRecorder):
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps, is_saved=False)
@@ -71,7 +71,10 @@ def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int
     stepper = Stepper(method, optimizers, stage, batches, mode, _PhaseClock(subject.device, watch), index=0)
     labeling = watch.phase("teacher")(vars(SelfTraining)["_pseudo_label"])
     cleaning = watch.phase("components")(components.largest_components)
-    with _replaced(SelfTraining, "_pseudo_label", labeling), _replaced(pseudo_labels, "largest_components", cleaning):
+    with (
+        patch.object(SelfTraining, "_pseudo_label", labeling),
+        patch.object(pseudo_labels, "largest_components", cleaning),
+    ):
         for step in range(warm_up + steps):
             if step == warm_up:
                 watch.reset()
@@ -87,14 +90,3 @@ class _PhaseClock(StepClock):
     def phase(self, name: str) -> AbstractContextManager[None]:  # type: ignore[override]
         """Return a context that times a phase of the step."""
         return self._watch.phase("student forward" if name == "forward" else name)
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of a module or class within a block."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
