@@ -217,7 +217,7 @@ def evaluate(
     if not evaluation.has_spacing:
         say("distances in millimeters are the same as in voxels")
     rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
-    say(f"surface Dice: share of both surfaces at most {tolerance:g} mm from the other surface")
+    say(f"surface Dice: share of both surfaces that is at most {tolerance:g} mm from the other surface")
     say(f"protocol: {protocol} (if a class is missed, {rule})")
 
 
