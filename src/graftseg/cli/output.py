@@ -145,12 +145,12 @@ def print_errors(errors: Iterable[UserError]) -> None:
         print_error(error)
 
 
-def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
+def as_user_error(error: Exception, command: str) -> tuple[UserError, int] | None:
     """Return the UserError and the exit code for an exception, or None if the exception is a bug of this package."""
     if isinstance(error, UserError):
         return error, 2
     if isinstance(error, StoppedError):
-        return UserError(Code.INTERRUPTED, verb, str(error), error.remedy), 128 + error.signal
+        return UserError(Code.INTERRUPTED, command, str(error), error.remedy), 128 + error.signal
     if isinstance(error, UsageError):
         path = getattr(getattr(error, "ctx", None), "command_path", "graftseg")
         finding = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
@@ -167,12 +167,12 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
         return UserError(code, where, finding, "check the disk and the permissions"), 2
     if isinstance(error, MemoryError):
         remedy = "use a larger machine or smaller scans"
-        return UserError(Code.OUT_OF_MEMORY, verb, "the memory of this machine is full", remedy), 2
+        return UserError(Code.OUT_OF_MEMORY, command, "the memory of this machine is full", remedy), 2
     return None
 
 
 @contextmanager
-def interruptible(verb: str) -> Iterator[None]:
+def interruptible(command: str) -> Iterator[None]:
     """Print an error on Ctrl-C, SIGTERM or SIGHUP, then raise an exception, so that the block can clean up.
 
     A second SIGTERM ends the process at once. A second SIGHUP is ignored, because a closed terminal may send two.
@@ -181,11 +181,11 @@ def interruptible(verb: str) -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         if number == signal.SIGINT:
-            print_error(UserError(Code.INTERRUPTED, verb, "interrupted", RUN_AGAIN))
+            print_error(UserError(Code.INTERRUPTED, command, "interrupted", RUN_AGAIN))
             raise KeyboardInterrupt
         signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         leave_closed_terminal()
-        print_error(UserError(Code.INTERRUPTED, verb, f"stopped by {signal.Signals(number).name}", RUN_AGAIN))
+        print_error(UserError(Code.INTERRUPTED, command, f"stopped by {signal.Signals(number).name}", RUN_AGAIN))
         raise SystemExit(128 + number)
 
     with handling_signals(stop):
