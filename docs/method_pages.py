@@ -10,7 +10,6 @@ from graftseg.evaluation.table_metrics import METRIC_NAMES, NO_VALUE
 from graftseg.experiments.paper import TABLES, benchmark_of
 from graftseg.experiments.records import Record, read_records
 from graftseg.experiments.tables import (
-    BASELINE,
     BASELINE_TITLE,
     gains,
     lines_of,
@@ -18,6 +17,7 @@ from graftseg.experiments.tables import (
     result_lines,
 )
 from graftseg.methods import METHODS
+from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.reading import shipped_recipes
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ def _is_recipe_of(recipe: str, method: str) -> bool:
 
 def _baselines(recipes: Sequence[str], results: Path) -> dict[str, list[Record]]:
     settings = dict.fromkeys(name.partition("/")[0] for name in recipes)
-    return {f"{setting}/{BASELINE}": read_records(results, f"{setting}/{BASELINE}") for setting in settings}
+    return {f"{setting}/{SUPERVISED}": read_records(results, f"{setting}/{SUPERVISED}") for setting in settings}
 
 
 def listed(page: str, pages: Mapping[str, str], results: Path) -> str:

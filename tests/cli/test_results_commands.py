@@ -154,8 +154,8 @@ def test_from_a_sweep_to_a_comparison(
 
 def test_stores_of_a_sweep_need_data_sets(cli: CommandLine, tmp_path: Path) -> None:
     for data, keyword in (
-        (("stores/a", "stores/b"), "unclear"),
-        (("la=a", "b"), "unclear"),
+        (("stores/a", "stores/b"), "not named"),
+        (("la=a", "b"), "not named"),
         (("la=a", "la=b"), "one store for each"),
         (("la=a", "LA=b"), "data set la"),
     ):

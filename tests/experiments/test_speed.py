@@ -86,9 +86,9 @@ def test_an_error_closes_its_phase(clock: list[float]) -> None:
     assert (watch.seconds["batch"], watch.seconds["update"]) == (1.0, 4.0)
 
 
-def test_the_median_of_a_split_is_taken_phase_by_phase() -> None:
-    splits = [{"a": 0.001, "b": 0.009}, {"a": 0.003, "b": 0.007}, {"a": 0.002, "b": 0.008}]
-    assert Times(splits=splits).split_ms == pytest.approx({"a": 2.0, "b": 8.0})
+def test_the_median_is_taken_phase_by_phase() -> None:
+    phases = [{"a": 0.001, "b": 0.009}, {"a": 0.003, "b": 0.007}, {"a": 0.002, "b": 0.008}]
+    assert Times(phases=phases).phases_ms == pytest.approx({"a": 2.0, "b": 8.0})
 
 
 def test_the_peak_is_that_of_the_block() -> None:
@@ -112,9 +112,9 @@ def result(store: Store) -> Measurement:
 def test_both_implementations_are_measured_in_every_round(result: Measurement) -> None:
     assert result.usual is not None and result.ratio is not None
     for times in (result.graftseg, result.usual):
-        assert len(times.steps) == len(times.splits) == len(times.peaks) == 2
+        assert len(times.steps) == len(times.phases) == len(times.peaks) == 2
         assert all(seconds > 0 for seconds in times.steps)
-        assert all(tuple(split) == PHASES and min(split.values()) > 0 for split in times.splits)
+        assert all(tuple(each) == PHASES and min(each.values()) > 0 for each in times.phases)
     assert result.ratio == result.usual.step_ms / result.graftseg.step_ms
     assert result.facts["steps_a_round"] == 1
 

@@ -185,7 +185,7 @@ def test_only_the_baseline_is_trained_without_unlabeled_scans(tmp_path: Path, ca
 def fills(page: Path) -> list[str]:
     """Return the commands that a report suggests for results, cases and comparison."""
     parts = re.findall(r'(?s)<section id="(?:results|cases|comparison)".*?</section>', page.read_text(), re.S)
-    return [one for part in parts for one in re.findall("To fill this part, run <code>(.*?)</code>", part)]
+    return [one for part in parts for one in re.findall("To fill this section, run <code>(.*?)</code>", part)]
 
 
 @pytest.mark.slow

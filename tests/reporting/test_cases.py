@@ -123,7 +123,7 @@ def test_no_second_slice_if_the_first_shows_all_classes() -> None:
 
 
 def test_cases_are_shown_worst_first_with_reference_and_prediction(results: Results) -> None:
-    page = Page(cases_section(results, Gallery(NAMES, Album())))
+    page = Page(cases_section(results, Gallery(NAMES, Album(), Orientation())))
     assert [text for element, text in page.texts if element == "b"] == list(reversed(CASES))
     layers = [decode_uri(address) for address in page.attributes("href") if address[0] != "#"]
     layers = [layer for layer in layers if layer.ndim == 3]
@@ -148,7 +148,7 @@ def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
     held_out = reported_cases(results, origin="held out of fold 0")
     assert cases_section(results, Gallery(NAMES, Album(), RAS), held_out).count("most voxels of core") == 1
     assert html.count('class="row"') == 4 and html.count(" hidden>") == 3 and html.count("<figcaption>") == 1
-    assert "The slice with most voxels of core" in html and "a second row shows the slice" in html
+    assert "The slice with the most voxels of core" in html and "a second row shows the slice" in html
     layers = [decode_uri(address) for address in Page(html).attributes("href") if address[0] != "#"]
     layers = [layer for layer in layers if layer.ndim == 3]
     assert len(layers) == 8  # three slices and the second row
@@ -156,12 +156,12 @@ def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
 
 
 def test_2d_scans_have_one_row(results: Results) -> None:
-    html = cases_section(results, Gallery(NAMES, Album()))
+    html = cases_section(results, Gallery(NAMES, Album(), Orientation()))
     assert html.count('class="row"') == len(CASES) and "second row" not in html
 
 
 def page_text(results: Results) -> str:
-    return Page(cases_section(results, Gallery(NAMES, Album()))).text
+    return Page(cases_section(results, Gallery(NAMES, Album(), Orientation()))).text
 
 
 def test_missing_scan_leaves_the_picture_out(results: Results) -> None:

@@ -8,9 +8,11 @@ from graftseg.core.predictions import PredictedCase
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.scores import read_csv
 from graftseg.reporting.comparison import EvaluatedRun, comparison_section, verdict_of
+from graftseg.reporting.missing import TEST_COMMAND, Commands
 from graftseg.reporting.results import Results, read_results
 
 FACTS = {"recipe": "mine"}
+COMMANDS = Commands(TEST_COMMAND, TEST_COMMAND)
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def results(tmp_path: Path) -> Results:
 
 
 def test_shared_cases_side_by_side(results: Results, baseline: RunFolder) -> None:
-    page = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline)))
+    page = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline), COMMANDS))
     dice = {(row.case, row.label): row.dice for row in read_csv(baseline.predictions / "metrics.csv").rows}
     before = 100 * (dice["a", 1] + dice["b", 1]) / 2
     after = 100 * (1.0 + dice["b", 1]) / 2
@@ -49,7 +51,9 @@ def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> No
     theirs = read_results(baseline.predictions)
     assert theirs is not None
     write_facts(results.folder.parent)
-    page = Page(comparison_section(EvaluatedRun(FACTS, theirs), EvaluatedRun.load(RunFolder(results.folder.parent))))
+    page = Page(
+        comparison_section(EvaluatedRun(FACTS, theirs), EvaluatedRun.load(RunFolder(results.folder.parent)), COMMANDS)
+    )
     cells = [text for element, text in page.texts if element in ("td", "b")]
     assert cells[2].startswith("−")
     assert cells[3] == "0 / 1 / 1"
@@ -58,30 +62,30 @@ def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> No
 def test_different_protocols_are_reported(results: Results, baseline: RunFolder) -> None:
     metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
-    text = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))).text
+    text = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline), COMMANDS)).text
     assert "The rules for empty masks differ: standard protocol for this run, paper protocol for the baseline." in text
 
 
 def test_different_precision_is_reported(results: Results, baseline: RunFolder) -> None:
     different = "The label maps were predicted in different precision: bf16 for this run, float32 for the baseline."
-    assert different not in comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))
+    assert different not in comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline), COMMANDS)
     # case d was not evaluated in the baseline, so its precision does not count
     predicted = [PredictedCase(case, (), f"{case}.nii.gz", 0.1, precision="bf16") for case in "ab"]
     write_manifest(results.folder, *predicted, PredictedCase("d", (), "d.nii.gz", 0.1))
-    assert different in comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))
+    assert different in comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline), COMMANDS)
 
 
 def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> None:
     (baseline.predictions / "metrics.csv").unlink()
     other = EvaluatedRun.load(baseline)
-    untested = comparison_section(EvaluatedRun(FACTS, results), other)
+    untested = comparison_section(EvaluatedRun(FACTS, results), other, COMMANDS)
     assert "The baseline has not been evaluated." in untested
-    assert "This run has not been evaluated." in comparison_section(EvaluatedRun(FACTS, None), other)
+    assert "This run has not been evaluated." in comparison_section(EvaluatedRun(FACTS, None), other, COMMANDS)
 
 
 def test_no_shared_case(tmp_path: Path, baseline: RunFolder) -> None:
     alone = read_results(write_predictions(tmp_path / "alone", tmp_path / "z_labels", {"z": 8.0}))
-    section = comparison_section(EvaluatedRun(FACTS, alone), EvaluatedRun.load(baseline))
+    section = comparison_section(EvaluatedRun(FACTS, alone), EvaluatedRun.load(baseline), COMMANDS)
     assert "The two runs share no evaluated case." in section
 
 

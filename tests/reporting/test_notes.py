@@ -50,7 +50,9 @@ def test_case_counts(labeled: int, unlabeled: int, written: str) -> None:
 
 def test_settings_are_folded_away() -> None:
     page = Page(
-        run_section({"a": 1, "b": {"c": 2}}, run_facts([{"method": "bcp", "wall_seconds": None, "steps": None}]))
+        run_section(
+            {"a": 1, "b": {"c": 2}}, run_facts([{"method": "bcp", "wall_seconds": None, "steps": None}], Provenance())
+        )
     )
     assert "details" in {tag for tag, _ in page.elements}
     assert ("summary", "All 2 settings of the recipe") in page.texts
@@ -82,7 +84,7 @@ def test_notes_name_the_checkpoint() -> None:
 def test_data_are_named_by_their_folder() -> None:
     named = dict(run_facts([{"store": {"path": "RUN/store", "channels": 2}}], Provenance("liver", "liver/imagesTs")))
     assert (named["Data"], named["Test scans"], named["Channels"]) == ("liver", "liver/imagesTs", "2")
-    unnamed = dict(run_facts([{"store": {"path": "RUN/store"}}]))
+    unnamed = dict(run_facts([{"store": {"path": "RUN/store"}}], Provenance()))
     assert (unnamed["Data"], unnamed["Test scans"], unnamed["Channels"]) == ("RUN/store", "", "")
 
 

@@ -24,7 +24,6 @@ from graftseg.reporting.orientation import (
     MIRRORED,
     SIDES_UNKNOWN,
     TURNED,
-    UNKNOWN_ORIENTATION,
     Orientation,
     orientation_of,
     view_sentence,
@@ -84,9 +83,9 @@ def test_unknown_orientation_is_shown_as_stored() -> None:
     volume = np.random.default_rng(0).random(SHAPE)
     labels = np.zeros(SHAPE, np.uint8)
     labels[..., 2] = 1
-    (shown,) = slices_of(volume, labels, labels, pointing("RAS", thick=0), UNKNOWN_ORIENTATION)
-    np.testing.assert_array_equal(shown.image, UNKNOWN_ORIENTATION.training_plane(volume[..., 2]))
-    assert shown.marks is None and UNKNOWN_ORIENTATION.training_marks(augmented=False) is None
+    (shown,) = slices_of(volume, labels, labels, pointing("RAS", thick=0), Orientation())
+    np.testing.assert_array_equal(shown.image, Orientation().training_plane(volume[..., 2]))
+    assert shown.marks is None and Orientation().training_marks(augmented=False) is None
     assert view_sentence([shown.axis], True, False) == SIDES_UNKNOWN
 
 
@@ -176,7 +175,7 @@ def test_unset_spacing_is_the_median_of_the_scans(spacing: list[float | None] | 
 
 @pytest.mark.parametrize("recipe", [None, {}, {"data": {}, "batches": {}}])
 def test_orientation_is_unknown_without_settings(recipe: dict[str, Any] | None) -> None:
-    assert orientation_of(recipe, None, False) == UNKNOWN_ORIENTATION
+    assert orientation_of(recipe, None, False) == Orientation()
 
 
 @pytest.mark.parametrize(("tested", "sentence"), [(None, SIDES_UNKNOWN), (False, AS_STORED), (True, SIDES_UNKNOWN)])

@@ -136,14 +136,16 @@ def begin_baseline(run: Path, status: str) -> None:
 def test_untested_baseline_is_reported(run: Path) -> None:
     begin_baseline(run, "finished")
     text = rendered(run).text
-    assert "The supervised baseline of this run has not been tested yet. To fill this part, run" in text
+    assert "The supervised baseline of this run has not been tested yet. To fill this section, run" in text
     assert "benefit of the unlabeled" not in text
     (run / "predictions" / "metrics.csv").unlink()
     page = rendered(run)
     commands = [text for element, text in page.texts if element == "code" and "test" in text]
-    assert commands == ["graftseg test run DATA"] and page.text.count("The command that fills this part is under") == 2
     assert (
-        "has not been tested yet. The command that fills this part" in page.text
+        commands == ["graftseg test run DATA"] and page.text.count("The command that fills this section is under") == 2
+    )
+    assert (
+        "has not been tested yet. The command that fills this section" in page.text
         and "benefit of the unlabeled" not in page.text
     )
     begin_baseline(run, "running")

@@ -35,7 +35,7 @@ def test_hidden_characters_are_visible_on_pages_and_in_pictures(text: str) -> No
 def test_an_empty_part_names_the_command() -> None:
     source = "{{ missing(part) }}"
     assert Page(part(source, part=Missing("Nothing.", "<x>", "or y"))).texts == [
-        ("p", "Nothing. To fill this part, run "),
+        ("p", "Nothing. To fill this section, run "),
         ("code", "<x>"),
         ("p", ", or y."),
     ]

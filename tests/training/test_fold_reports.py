@@ -244,7 +244,7 @@ def test_folds_without_a_baseline_say_how_to_add_one(tmp_path: Path) -> None:
     assert command in page and "has not finished training" in page and "benefit of the unlabeled" not in page
     shutil.rmtree(run / "baseline")
     train(resume=True, baseline=True)
-    assert "To fill this part" not in api.report(run).read_text()
+    assert "To fill this section" not in api.report(run).read_text()
 
 
 def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:

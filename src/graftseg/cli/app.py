@@ -40,13 +40,13 @@ MAX_SEED = 2**63 - 1
 MAX_TIMED_STEPS = 10**6
 
 
-def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Register a command."""
+def add_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Add a command to the command line, with the option ``--json``."""
     app.command()(arguments.with_json_errors(function))
     return function
 
 
-@verb
+@add_command
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for scans, runs and the report.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the phantoms and the training.")] = 0,
@@ -65,10 +65,10 @@ def demo(
         say(run_demo(out, seed=seed, dimensions=dimensions, device=device))
 
 
-verb(check)
+add_command(check)
 
 
-@verb
+@add_command
 @arguments.takes_sources(arguments.Data)
 def plan(
     data: arguments.PathOrSources,
@@ -91,7 +91,7 @@ def plan(
     say(f"next: graftseg train {quote(str(out))} {arguments.data_options(data)} --out RUN")
 
 
-@verb
+@add_command
 @arguments.takes_sources(arguments.Data)
 def prepare(
     data: arguments.PathOrSources,
@@ -112,10 +112,10 @@ def prepare(
     say(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
-verb(train)
+add_command(train)
 
 
-@verb
+@add_command
 def predict(
     run: arguments.Run,
     scans: Annotated[
@@ -183,7 +183,7 @@ def predict(
         kept = counted(others, "other label map")
         say(f"{predicted.folder}: already contained {kept}, which {'is' if others == 1 else 'are'} unchanged")
     if predicted.unfound:
-        say(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
+        say(f"Warning: classes that no label map contains: {', '.join(predicted.unfound)}")
     for warning in dict.fromkeys(predicted.warnings):
         output.print_warning(warning)
     output.print_errors(predicted.failures)
@@ -191,7 +191,7 @@ def predict(
         raise typer.Exit(2)
 
 
-@verb
+@add_command
 def evaluate(
     predictions: Annotated[Path, typer.Argument(help="Folder of label maps.")],
     reference: Annotated[Path, typer.Option(help="Folder of label maps with the same names, or a prepared store.")],
@@ -217,11 +217,11 @@ def evaluate(
     if not evaluation.has_spacing:
         say("distances in millimeters are the same as in voxels")
     rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
-    say(f"surface Dice: share of both surfaces at most {tolerance:g} mm from the other surface")
+    say(f"surface Dice: share of both surfaces that is at most {tolerance:g} mm from the other surface")
     say(f"protocol: {protocol} (if a class is missed, {rule})")
 
 
-@verb
+@add_command
 def report(
     run: arguments.Run,
     out: Annotated[Path | None, typer.Option(help="Page to write; by default RUN/report.html.")] = None,
@@ -233,7 +233,7 @@ def report(
     say(api.report(run, out, baseline=baseline))
 
 
-@verb
+@add_command
 def bench(
     recipe: Annotated[str, typer.Argument(help="Recipe with a bcp stage: a file, or the name of a shipped recipe.")],
     data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms that fit the recipe.")] = None,
@@ -275,10 +275,10 @@ def bench(
 
 
 for command in (test, compare, record, table, sweep, figure, rank, export, import_weights, view, annotate):
-    verb(command)
+    add_command(command)
 
 
-@verb
+@add_command
 @arguments.takes_sources(
     Annotated[str | None, typer.Argument(help="Run, prepared store, folder of scans, or recipe.")], "what"
 )
@@ -300,7 +300,7 @@ def info(
         say(f"next: {command}")
 
 
-@verb
+@add_command
 def doctor(
     recipes: Annotated[
         bool, typer.Option("--recipes", help="Print only the names of all shipped recipes, one per line.")

@@ -51,7 +51,7 @@ def with_json_errors(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def command(*, json_errors: bool, **arguments: Any) -> None:
-        # the option takes effect before the command line is parsed, see output.wants_json
+        # the option is read before the command line is parsed, by output.wants_json
         function(**arguments)
 
     by_name = inspect.Parameter.KEYWORD_ONLY
@@ -60,7 +60,10 @@ def with_json_errors(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def takes_sources(annotation: Any, name: str = "data") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take separate folders as options instead of the argument ``name`` with this ``annotation``."""
+    """Add options for separate folders to a command, as an alternative to its argument ``name``.
+
+    ``annotation`` is the annotation of this argument on the command line.
+    """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""The command check: report problems of a folder of scans."""
+"""The command ``check``: report problems of a folder of scans."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,9 @@ def check(
     out: Annotated[Path | None, typer.Option(help="HTML page to write: findings, distributions, pictures.")] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(help="New folder for a copy without header rounding, mirrored labels and gaps in label values."),
+        typer.Option(
+            help="New folder for a copy in which rounded headers, mirrored labels and gaps in label values are fixed."
+        ),
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Leave broken cases out of the copy that --fix writes.")] = False,
     as_json: AsJson = False,
@@ -34,14 +36,14 @@ def check(
     if as_json:
         say(json.dumps(examination.to_json(), indent=2, allow_nan=False))
     else:
-        _print(examination, data)
+        _print_examination(examination, data)
         if out is not None:
             say(out)
     if examination.errors:
         raise typer.Exit(2)
 
 
-def _print(examination: "Examination", data: PathOrSources) -> None:
+def _print_examination(examination: "Examination", data: PathOrSources) -> None:
     rows = [(each.severity, each.what, each.where, each.size, _with_path(each.remedy, data)) for each in examination]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)

@@ -1,4 +1,4 @@
-"""The command figure: the figures of the paper for any run."""
+"""The command ``figure``: draw the figures of the paper for any run."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -14,11 +14,11 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.reading import read_text
 from graftseg.core.torchrun import EXIT_STATUS, timeout_seconds
 
-MAX_RESTARTS = 3  # number of restarts after the death of a rank
+MAX_RESTARTS = 3  # number of restarts after a rank died
 
 
 def launch(words: Sequence[str], devices: int, device: str) -> NoReturn:
-    """Run a command line with several ranks, one per GPU, or on a CPU with an equal share of its cores.
+    """Run a command line with several ranks. Each rank has its own GPU, or an equal share of the CPU cores.
 
     The ranks restart and resume if one of them dies, at most three times. Exit with the status of rank 0.
     """
@@ -50,7 +50,7 @@ def launch(words: Sequence[str], devices: int, device: str) -> NoReturn:
             raise typer.Exit(_status(status, 128 + stopped.sigval)) from None
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            finding = f"the process ended with status {failure.exitcode}, also after {MAX_RESTARTS} restarts"
+            finding = f"the process ended with status {failure.exitcode}, even after {MAX_RESTARTS} restarts"
             raise UserError(Code.RANK_LOST, f"rank {rank}", finding, "see its messages above, then resume") from None
         raise typer.Exit(_status(status, 0))
 

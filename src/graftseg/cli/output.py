@@ -24,7 +24,7 @@ except ModuleNotFoundError:  # before 0.29 typer raised click's exceptions
 RUN_AGAIN = "run the same command again"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 MAY_DIFFER_BY_RANK = (Code.RANK_LOST, Code.OUT_OF_MEMORY, Code.DAMAGED_FILE, Code.READ_FAILED)
-"""Errors that a single rank may have. They are printed by every rank, and all other errors by rank 0 only."""
+"""Errors that may occur on a single rank, so every rank prints them. Only rank 0 prints other errors."""
 _as_json = False
 
 
@@ -40,10 +40,10 @@ def stderr_format(as_json: bool) -> Iterator[None]:
     global _as_json
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
-    handler, repeated = _JsonLog(logging.WARNING), _Repeated()
+    handler, repeated = _JsonHandler(logging.WARNING), _RepetitionFilter()
     # without other handlers, logging prints warnings with this one
     last_resort = logging.lastResort or logging.NullHandler()
-    last_resort.setFormatter(_VisibleLog())
+    last_resort.setFormatter(_VisibleFormatter())
     for each in (handler, last_resort):
         each.addFilter(repeated)
     if as_json:
@@ -61,12 +61,12 @@ def stderr_format(as_json: bool) -> Iterator[None]:
         _as_json = before
 
 
-class _JsonLog(logging.Handler):
+class _JsonHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
 
 
-class _Repeated(logging.Filter):
+class _RepetitionFilter(logging.Filter):
     """A filter that drops repeated warnings, because a file may be read several times. Tracebacks are always kept.
 
     Messages are compared before they are formatted, because an error in their format must not stop the command.
@@ -83,7 +83,7 @@ class _Repeated(logging.Filter):
         return is_new
 
 
-class _VisibleLog(logging.Formatter):
+class _VisibleFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         return in_one_line(record.message)
 
@@ -95,7 +95,7 @@ def say(text: object, *, nl: bool = True) -> None:
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print nested plain values as YAML or JSON."""
+    """Print nested dictionaries and lists as YAML or JSON."""
     if as_json:
         say(json.dumps(facts, indent=2))
         return
@@ -127,7 +127,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_error(error: UserError) -> None:
     """Print an error: ``graftseg: WHERE: FINDING; REMEDY. [CODE]`` or an object with these four fields.
 
-    Errors that all ranks have are printed by rank 0 only.
+    Only rank 0 prints an error that occurs on all ranks.
     """
     if not is_first() and error.code not in MAY_DIFFER_BY_RANK:
         return
@@ -145,12 +145,12 @@ def print_errors(errors: Iterable[UserError]) -> None:
         print_error(error)
 
 
-def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
+def as_user_error(error: Exception, command: str) -> tuple[UserError, int] | None:
     """Return the UserError and the exit code for an exception, or None if the exception is a bug of this package."""
     if isinstance(error, UserError):
         return error, 2
     if isinstance(error, StoppedError):
-        return UserError(Code.INTERRUPTED, verb, str(error), error.remedy), 128 + error.signal
+        return UserError(Code.INTERRUPTED, command, str(error), error.remedy), 128 + error.signal
     if isinstance(error, UsageError):
         path = getattr(getattr(error, "ctx", None), "command_path", "graftseg")
         finding = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
@@ -167,12 +167,12 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
         return UserError(code, where, finding, "check the disk and the permissions"), 2
     if isinstance(error, MemoryError):
         remedy = "use a larger machine or smaller scans"
-        return UserError(Code.OUT_OF_MEMORY, verb, "the memory of this machine is full", remedy), 2
+        return UserError(Code.OUT_OF_MEMORY, command, "the memory of this machine is full", remedy), 2
     return None
 
 
 @contextmanager
-def interruptible(verb: str) -> Iterator[None]:
+def interruptible(command: str) -> Iterator[None]:
     """Print an error on Ctrl-C, SIGTERM or SIGHUP, then raise an exception, so that the block can clean up.
 
     A second SIGTERM ends the process at once. A second SIGHUP is ignored, because a closed terminal may send two.
@@ -181,11 +181,11 @@ def interruptible(verb: str) -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         if number == signal.SIGINT:
-            print_error(UserError(Code.INTERRUPTED, verb, "interrupted", RUN_AGAIN))
+            print_error(UserError(Code.INTERRUPTED, command, "interrupted", RUN_AGAIN))
             raise KeyboardInterrupt
         signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         leave_closed_terminal()
-        print_error(UserError(Code.INTERRUPTED, verb, f"stopped by {signal.Signals(number).name}", RUN_AGAIN))
+        print_error(UserError(Code.INTERRUPTED, command, f"stopped by {signal.Signals(number).name}", RUN_AGAIN))
         raise SystemExit(128 + number)
 
     with handling_signals(stop):

@@ -1,4 +1,4 @@
-"""The command rank: the unlabeled scans that are most worth annotating."""
+"""The command ``rank``: list the unlabeled scans that are most worth annotating."""
 
 from pathlib import Path
 from typing import Annotated

@@ -9,7 +9,7 @@ from graftseg.cli.arguments import AllowMissing, Device, On, Overrides, Results,
 from graftseg.cli.output import print_table, print_warning, say
 from graftseg.core.errors import Code, UserError
 from graftseg.core.phrases import counted
-from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES
+from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES, benchmark_of
 
 NAMES_HELP = f"{', '.join(TABLES)} or {ALL}."
 DEFAULT_RESULTS = Path("results")
@@ -145,12 +145,12 @@ def sweep(
 
 
 def _stores(texts: list[str]) -> Path | dict[str, Path] | None:
-    """Return the path of the only store, or a dictionary of paths by data set if stores are given as ``NAME=STORE``."""
+    """Return one path without a data set, or the paths of ``NAME=STORE`` by data set, or None without ``--data``."""
     given = [_store(text) for text in texts]
     names, stores = [name for name, _ in given], dict(given)
     if "" in names and len(names) > 1:
         remedy = "name the data set of each store: --data la=STORE --data acdc=STORE"
-        raise UserError(Code.OPTION_INVALID, "--data", f"{len(texts)} stores with unclear data sets", remedy)
+        raise UserError(Code.OPTION_INVALID, "--data", "the data set of a store is not named", remedy)
     if repeated := [name for name in names if names.count(name) > 1]:
         finding = f"two stores for the data set {repeated[0]}"
         raise UserError(Code.OPTION_INVALID, "--data", finding, "pass only one store for each data set")
@@ -158,9 +158,9 @@ def _stores(texts: list[str]) -> Path | dict[str, Path] | None:
 
 
 def _store(text: str) -> tuple[str, Path]:
-    """Return the data set and the path of ``NAME=STORE``. The name of a plain path, with or without ``=``, is empty."""
+    """Return the data set and the path of ``NAME=STORE``. A plain path, which may contain ``=``, has an empty name."""
     name, equals, path = text.partition("=")
-    benchmarks = sorted({row.benchmark for entry in TABLES.values() for row in entry.rows})
+    benchmarks = sorted({benchmark_of(row.recipe) for entry in TABLES.values() for row in entry.rows})
     if not equals or (name.lower() not in benchmarks and ("/" in name or Path(text).exists())):
         return "", Path(text)
     if name.lower() not in benchmarks:

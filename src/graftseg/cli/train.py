@@ -1,4 +1,4 @@
-"""The command train: one network, several seeds, cross-validation, a comparison, or a continued run."""
+"""The command ``train``: one network, several seeds, cross-validation, a comparison of methods, or a continued run."""
 
 import atexit
 import sys
@@ -32,7 +32,7 @@ CONFLICTS = {
 }
 """Options that cannot be combined, by option."""
 NEEDED = {"--fraction": "--continue-from", "--methods": "--compare"}
-"""Options that are only possible with another option."""
+"""Options that need another option."""
 
 
 @arguments.takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
@@ -76,7 +76,8 @@ def train(
         typer.Option(help="Start from the network of this run, after labels were added to its data; needs no RECIPE."),
     ] = None,
     fraction: Annotated[
-        float | None, typer.Option(help="With --continue-from: share of the steps of a complete training [0.25].")
+        float | None,
+        typer.Option(help="With --continue-from: share of the steps of a complete training; by default 0.25."),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with an error if a class was not learned or the loss did not fall.")

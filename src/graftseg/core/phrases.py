@@ -1,4 +1,4 @@
-"""Phrases of messages and reports: numbers with nouns, durations, shortened lists, names of classes."""
+"""Phrases of messages and reports: numbers with nouns, durations, sentences, shortened lists, names of classes."""
 
 from collections.abc import Sequence
 
@@ -16,6 +16,11 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def as_sentence(clause: str) -> str:
+    """Return a clause with a capital letter at the start and a period at the end."""
+    return f"{clause[:1].upper()}{clause[1:]}."
 
 
 def and_more(first: str, total: int) -> str:

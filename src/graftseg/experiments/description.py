@@ -24,7 +24,7 @@ from graftseg.training.checkpoint import checkpoints_in, step_of
 CASE_LISTS = ("labeled", "unlabeled", "held_out", "validation", "test")
 LINE_WIDTH = 80
 CLEARER_KEYS = {"labeled_dice": "dice_on_labeled_training_scans"}
-"""Names that the shorter description uses instead, by key of ``run.json``."""
+"""Clearer names for keys of ``run.json``, for the shorter description."""
 
 
 def describe(what: str | Path | Sources) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def _how_to_resume(states: Collection[str]) -> dict[str, str]:
 def _progress(run: RunFolder) -> dict[str, Any]:
     """Return saved and planned steps of a single run that was interrupted or stopped, and the command to resume it.
 
-    The command is left out if it is that of another folder, as for folds, or if the store or the earlier run is
-    unknown. If the recipe is damaged, nothing is returned.
+    The command is left out for a fold, a seed, a baseline or a compared method, whose parent folder is resumed instead.
+    It is also left out for a continued run and if the store is missing. If the recipe is damaged, nothing is returned.
     """
     if run.status not in RESUMABLE:
         return {}
@@ -108,14 +108,14 @@ def _resume_command(run: RunFolder, recipe: Recipe, store: Path) -> str:
 
 
 def brief(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return a shorter version of the output of ``info``."""
+    """Return a shorter version of a description."""
     if facts.get("kind") == "recipe":
         # a recipe stays complete, so that users can save and train it
         return {key: value for key, value in facts.items() if key != "kind"}
     if facts.get("kind") != "folds":
         # without dataset.json, the classes of a folder of scans have no names
         known = {key: value for key, value in facts.items() if (key, value) != ("classes", {})}
-        return {CLEARER_KEYS.get(key, key): _counted(key, value) for key, value in known.items()}
+        return {CLEARER_KEYS.get(key, key): _with_counts(key, value) for key, value in known.items()}
     left_out = ("format", "version", "figures", "baseline", "beside_baseline", "folds")
     short = {key: value for key, value in facts.items() if key not in left_out}
     sizes = [len(fold["held_out"]) for fold in facts["folds"]]
@@ -123,7 +123,7 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def machine_lines(facts: dict[str, Any]) -> list[str]:
-    """Return the output of ``doctor`` as short lines, with the number of recipes in each folder."""
+    """Return the output of ``doctor`` as short lines. Recipes are counted by folder."""
     counts = Counter(name.partition("/")[0] for name in facts["recipes"])
     texts = {
         "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
@@ -138,9 +138,10 @@ def machine_lines(facts: dict[str, Any]) -> list[str]:
     ]
 
 
-def _counted(key: str, value: Any) -> Any:
+def _with_counts(key: str, value: Any) -> Any:
+    """Replace lists of cases by their lengths, also in nested values."""
     if isinstance(value, dict):
-        return {inner_key: _counted(inner_key, inner) for inner_key, inner in value.items()}
+        return {inner_key: _with_counts(inner_key, inner) for inner_key, inner in value.items()}
     return len(value) if key in CASE_LISTS and isinstance(value, list) else value
 
 

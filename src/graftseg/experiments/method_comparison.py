@@ -25,11 +25,11 @@ from graftseg.training.folds import MIN_FOLDS, Report, divide, store_of_folds, t
 from graftseg.training.unlabeled_use import unlabeled_use
 
 FORMAT = {"format": "graftseg compare", "version": 1}
-HEAD = ("method", "steps per fold", "mean Dice %", "difference to supervised", "95 % interval", "minutes")
+HEAD = ("method", "steps per fold", "mean Dice %", "difference from supervised", "95 % interval", "minutes")
 OPTIMISTIC = "The best of several methods was chosen on these cases, so its score is optimistic."
 RecipesFor = Callable[[Store, int], Mapping[str, tuple[Recipe, Recipe]]]
-"""A function of the store and the number of labeled cases. It returns two recipes for each method: the recipe for the
-comparison, which contains the number of folds, and the recipe for training on all labeled cases."""
+"""Function from the store and the number of labeled cases to two recipes per method: one for the comparison, with the
+number of folds, and one for training on all labeled cases."""
 logger = logging.getLogger(__name__)
 
 
@@ -121,7 +121,7 @@ def train_methods(
     if resume:
         _check_same(plan, methods, folds, run)
     else:
-        _start(plan, store, run, recipes_for)
+        _write_recipes(plan, store, run, recipes_for)
     results: list[MethodResult] = []
     for number, name in enumerate(methods, start=1):
         report(f"method {number} of {len(methods)}: {name}")
@@ -137,7 +137,8 @@ def train_methods(
     return comparison
 
 
-def _start(plan: Recipe, store: Store, run: RunFolder, recipes_for: RecipesFor) -> None:
+def _write_recipes(plan: Recipe, store: Store, run: RunFolder, recipes_for: RecipesFor) -> None:
+    """Check that the store has enough cases for all methods, and write the recipes and the list of methods."""
     cases = training_cases(store, plan.batches)
     recipes = recipes_for(store, len(cases.labeled))
     for compared, _ in recipes.values():

@@ -11,11 +11,6 @@ class Row:
     name: str
     recipe: str
 
-    @property
-    def benchmark(self) -> str:
-        """The name of the data set, such as ``la``."""
-        return benchmark_of(self.recipe)
-
 
 @dataclass(frozen=True)
 class Table:

@@ -1,7 +1,7 @@
 """Train one recipe with several seeds, test each run, and report mean and standard deviation."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,12 @@ from graftseg.experiments.train_and_test import PROTOCOL, check_seeds, ensure_tr
 from graftseg.inference.ensemble import select_weights
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import requested_recipe
+from graftseg.training.folds import Report
 from graftseg.training.run import is_complete
 from graftseg.training.selection import check_scored
 
 SUMMARY = "summary.json"
 logger = logging.getLogger(__name__)
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SeedResult:
 
     seed: int
     checkpoint: str  # how the reported checkpoint was chosen
-    figures: dict[str, float] | None  # its metrics, None if the run was not tested
+    figures: dict[str, float] | None  # metrics of the reported checkpoint, None if the run was not tested
     best: dict[str, float] | None = None  # metrics of the best checkpoint, unless it is the reported checkpoint
     best_checkpoint: str = ""  # how the best checkpoint was chosen
 
@@ -64,7 +64,7 @@ def train_seeds(
     shorter: int = 1,
     device: str = "auto",
     on: str | None = None,
-    tell: Tell = logger.info,
+    tell: Report = logger.info,
 ) -> list[SeedResult]:
     """Train ``count`` runs with consecutive seeds, starting at the recipe's seed, and test each run.
 
@@ -81,7 +81,7 @@ def train_seeds(
 
 
 def _train_seeds(
-    base: Recipe, data: Data, out: Path, count: int, device: torch.device, executor: Executor, tell: Tell
+    base: Recipe, data: Data, out: Path, count: int, device: torch.device, executor: Executor, tell: Report
 ) -> list[SeedResult]:
     folder = RunFolder(out)
     folder.check_not_data(data.resolve())

@@ -1,8 +1,8 @@
 """The table of planned recipes on data that no recipe was tuned on.
 
-``results/strangers`` has a JSON file per device with the records of all runs, by name. ``benchmarks/strangers/run.py``
-writes them. A record contains the Dice of each test case in percent: of the supervised baseline, of the run with
-unlabeled scans, and of the shipped network.
+``benchmarks/strangers/run.py`` writes a JSON file per device to ``results/strangers``, with the records of all runs by
+name. A record contains the Dice of each test case in percent: of the supervised baseline, of the run with unlabeled
+scans, and of the shipped network.
 """
 
 from collections import defaultdict
@@ -46,7 +46,7 @@ Key = tuple[str, str, int]  # data, device, number of labeled scans
 
 
 @dataclass(frozen=True)
-class Stranger:
+class PlannedRun:
     """The mean test Dice of the three networks of one planned run."""
 
     data: str
@@ -60,8 +60,8 @@ class Stranger:
     highest_gain: float  # upper end of the 95 % interval of the gain, NaN with a single test case
 
     @classmethod
-    def of(cls, content: Mapping[str, Any], path: Path) -> "Stranger":
-        """Return the run of a record, which is from the file ``path``."""
+    def of(cls, content: Mapping[str, Any], path: Path) -> "PlannedRun":
+        """Return the run of a record. ``path`` is the file of the record, for errors."""
         try:
             about = {key: content[key] for key in ("data", "device", "labeled", "all_labeled")}
             means = {key: fmean(content[key].values()) for key in ("supervised", "unlabeled", "shipped")}
@@ -86,10 +86,10 @@ class Stranger:
 
 def strangers_page(results: Path) -> str:
     """Return the table as Markdown."""
-    groups: dict[Key, list[Stranger]] = defaultdict(list)
+    groups: dict[Key, list[PlannedRun]] = defaultdict(list)
     bounds: dict[tuple[str, str], float] = {}
     files = sorted((results / NAME).glob("*.json"))
-    for run in (Stranger.of(record, path) for path in files for record in read_object(path).values()):
+    for run in (PlannedRun.of(record, path) for path in files for record in read_object(path).values()):
         if run.all_labeled:
             bounds[run.data, run.device] = run.supervised
         else:
@@ -103,7 +103,7 @@ def strangers_page(results: Path) -> str:
     return f"{page}\n{markdown([CRITERIA, *criteria])}\n{CRITERIA_NOTE}"
 
 
-def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
+def _criteria_of_runs(runs: Sequence[PlannedRun]) -> list[tuple[str, ...]]:
     worst = min(runs, key=lambda run: run.gain)
     counts = sum(run.gain >= 0 for run in runs), sum(run.is_not_worse for run in runs)
     raw, noise = (f"{count} of {len(runs)} runs ({100 * count / len(runs):.1f} %)" for count in counts)
@@ -116,9 +116,9 @@ def _criteria_of_runs(runs: Sequence[Stranger]) -> list[tuple[str, ...]]:
 
 
 def _criteria_of_data(
-    groups: Mapping[Key, Sequence[Stranger]], bounds: Mapping[tuple[str, str], float]
+    groups: Mapping[Key, Sequence[PlannedRun]], bounds: Mapping[tuple[str, str], float]
 ) -> list[tuple[str, ...]]:
-    """Return the rows of the criteria for the mean gain of a data set, or of a row of the table."""
+    """Return the rows of the criteria for mean gains: of each data set, and of each row far below all labels."""
     by_data: dict[str, list[float]] = defaultdict(list)
     far: dict[str, float] = {}
     unknown = []
@@ -145,7 +145,7 @@ def _title(data: str, device: str) -> str:
     return f"{data} ({device})"
 
 
-def _row(runs: Sequence[Stranger], bound: float | None) -> tuple[str, ...]:
+def _row(runs: Sequence[PlannedRun], bound: float | None) -> tuple[str, ...]:
     means = [fmean(getattr(run, key) for run in runs) for key in ("supervised", "unlabeled", "shipped", "gain")]
     numbers = [f"{mean:.2f}" for mean in means[:3]] + [f"{means[3]:+.2f}", f"{min(run.gain for run in runs):+.2f}"]
     highest = NO_VALUE if bound is None else f"{bound:.2f}"

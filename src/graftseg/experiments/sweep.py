@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -28,12 +28,12 @@ from graftseg.experiments.train_and_test import check_seeds, ensure_trained, run
 from graftseg.recipes.reading import suggest
 from graftseg.recipes.recipe import Recipe, changed, changes_of, metric_differences
 from graftseg.recipes.shortening import check_shorter, requested_recipe
-from graftseg.training.run import check_settings
+from graftseg.training.folds import Report
+from graftseg.training.run import check_settings, is_finished
 
 FIXED_SETTINGS = ("name", "published")  # settings that identify the row of a recipe and cannot be overridden
 LISTED_ROWS = 12  # if a table has at most this number of rows, an error message lists all of them
 Stores = str | Path | Mapping[str, str | Path] | None  # a store, or a mapping from data sets to stores
-Tell = Callable[[str], None]
 logger = logging.getLogger(__name__)
 
 
@@ -44,7 +44,7 @@ class Swept:
     before: tuple[str, ...]  # recorded before this sweep
     recorded: tuple[str, ...]  # recorded by this sweep
     failures: dict[str, str]  # with the reason for each failure
-    other_settings: tuple[str, ...] = ()  # not trained again, although the existing record has other settings
+    other_settings: tuple[str, ...] = ()  # recorded with other settings, and not trained again
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,12 @@ class Trial:
 
     @property
     def state(self) -> str:
-        """The progress of the trial, for the user."""
+        """The progress of the trial, as a phrase."""
         if self.is_recorded:
             return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
         if not self.run.exists:
             return "to be trained"
-        finished = self.run.manifest().get("status") == "finished"
-        return "trained, to be tested and recorded" if finished else "started, to be resumed"
+        return "trained, to be tested and recorded" if is_finished(self.run) else "started, to be resumed"
 
     def check(self, store: Store | None) -> None:
         """Raise if the trial cannot be trained or tested on a store, or averaged with records of other seeds."""
@@ -96,7 +95,7 @@ class Trial:
         expected = classes_of(self.benchmark)[1:]
         if expected and store.classes[1:] != expected:
             finding = f"has the classes {', '.join(store.classes[1:])}, unlike {self.benchmark} ({', '.join(expected)})"
-            raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare(self.benchmark))
+            raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare_remedy(self.benchmark))
         check_settings(store, self.recipe)
         training_cases(store, self.recipe.batches)
         stored_references(store)
@@ -116,7 +115,7 @@ def sweep(
     device: str = "auto",
     dry_run: bool = False,
     on: str | None = None,
-    tell: Tell = logger.info,
+    tell: Report = logger.info,
 ) -> Swept:
     """Train, test and record the missing rows of a table, or of ``all`` tables, with ``seeds`` seeds per row.
 
@@ -233,11 +232,11 @@ def open_stores(data: Stores, needed: set[str]) -> dict[str, Store]:
         raise UserError(Code.STORE_MISSING, "--data", f"no store given for {' and '.join(missing)}", f"pass {wanted}")
     for name in sorted(needed):
         if not is_store(paths[name]):
-            raise UserError(Code.STORE_MISSING, paths[name], "not a prepared store", _prepare(name))
+            raise UserError(Code.STORE_MISSING, paths[name], "not a prepared store", _prepare_remedy(name))
     return {name: open_store(paths[name]) for name in needed}
 
 
-def _prepare(benchmark: str) -> str:
+def _prepare_remedy(benchmark: str) -> str:
     return f"pass a store made with graftseg prepare --benchmark {benchmark}"
 
 
@@ -257,7 +256,7 @@ def _run(
     folders: tuple[Path, Path],
     executor: Executor,
     device: str,
-    tell: Tell,
+    tell: Report,
 ) -> dict[str, str]:
     """Train, test and record trials in the folders of runs and of records; return the reason for each failure."""
     failures: dict[str, str] = {}
@@ -299,7 +298,7 @@ def _train_and_test(stores: Mapping[str, Store], device: str, trial: Trial) -> d
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of an error, as the reason for a failure. Raise a request to stop again."""
+    """Return the text of an error, as the reason for a failure. Re-raise a ``StoppedError``."""
     if isinstance(error, StoppedError):
         raise error
     if isinstance(error, UserError):

@@ -20,6 +20,7 @@ from graftseg.evaluation.table_metrics import (
 from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.experiments.recording import check_same_cases, check_same_settings
 from graftseg.experiments.records import Record, Scored, read_records
+from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Published, load_recipe
 
@@ -185,7 +186,6 @@ def _published(published: Published | None) -> list[str]:
     return [scores, published.selection + (f" ({published.note})" if published.note else "")]
 
 
-BASELINE = "supervised"
 COMPARED_METRIC = "dice"
 DIFFERENT_FACTORS = "not comparable: shortened by different factors"
 GAINS_HEAD = (
@@ -204,8 +204,8 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     lines = []
     for recipe, recorded in records.items():
         setting, _, method = recipe.partition("/")
-        baseline = records.get(f"{setting}/{BASELINE}", ())
-        if method == BASELINE:
+        baseline = records.get(f"{setting}/{SUPERVISED}", ())
+        if method == SUPERVISED:
             continue
         for variant in sorted({record.variant for record in recorded}):
             pairs = _pairs(baseline, recorded, variant)
@@ -250,7 +250,10 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
 
 
 def _possible_factors(record: Record) -> tuple[float, float]:
-    """Return the lowest and the highest factor ``--shorter`` for the recorded steps. Stages are rounded down."""
+    """Return the lowest and the highest factor of ``--shorter`` that may have given the recorded number of steps.
+
+    Several factors are possible, because the steps of each stage are rounded down.
+    """
     if not record.steps or record.recipe not in shipped_recipes():
         return 0.0, np.inf
     stages = load_recipe(record.recipe).stages

@@ -25,6 +25,7 @@ from graftseg.inference.predict import PlannedPrediction, Predicted, plan_predic
 from graftseg.inference.prediction_settings import PredictionSettings
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, training_differences
+from graftseg.training.run import is_finished
 from graftseg.training.unlabeled_use import unlabeled_use
 
 Folder = str | Path
@@ -94,9 +95,9 @@ def score_run(
 
 
 def _is_finished(run: RunFolder) -> bool:
-    if not run.folds_file.is_file():
-        return run.exists and run.manifest().get("status") == "finished"
-    return all(state == "finished" for state in fold_states(run).values())
+    if run.folds_file.is_file():
+        return all(state == "finished" for state in fold_states(run).values())
+    return is_finished(run)
 
 
 def _check_baseline(run: RunFolder) -> None:
@@ -154,7 +155,7 @@ def _score(
 
 
 def _with_checksums(plan: PlannedPrediction) -> tuple[PlannedPrediction, dict[str, str]]:
-    """Return a plan that computes checksums of prepared images, and the checksums by case, filled while it predicts."""
+    """Return a plan that also computes the checksums of prepared images, and a dictionary that it fills with them."""
     found: dict[str, str] = {}
 
     def read(case: Source) -> Input:

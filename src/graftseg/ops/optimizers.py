@@ -90,13 +90,13 @@ DISCRIMINATOR_OPTIMIZER = Adam(learning_rate=1e-4, betas=(0.9, 0.99))
 OptimizerSettings = Annotated[Sgd | Adam, Field(discriminator="name")]
 
 
-def build_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Optimizer:
-    """Build the optimizer of all trainable parameters of a module, with fused updates."""
+def build_optimizer(module: nn.Module, settings: Sgd | Adam, *, fused: bool | None = True) -> torch.optim.Optimizer:
+    """Build the optimizer of all trainable parameters of a module. ``fused=None`` is the default of torch."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     rate, decay = settings.learning_rate, settings.weight_decay
     if isinstance(settings, Sgd):
-        return torch.optim.SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=True)
-    return torch.optim.Adam(parameters, lr=rate, betas=settings.betas, weight_decay=decay, fused=True)
+        return torch.optim.SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
+    return torch.optim.Adam(parameters, lr=rate, betas=settings.betas, weight_decay=decay, fused=fused)
 
 
 def learning_rate(settings: Sgd | Adam, step: int, total: int) -> float:

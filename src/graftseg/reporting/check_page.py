@@ -21,7 +21,7 @@ from graftseg.reporting.rendering import SELF_CONTAINED, render, write_page
 MAX_PICTURES = 12
 MAX_LABEL_MAPS = 500
 MAX_LISTED_CASES = 3
-"""Largest number of cases of a finding that are shown with a picture, and without an extra list of names."""
+"""Number of cases of a finding that have a picture. If a finding has more cases, the page also lists their names."""
 LABEL_MAP_SIDE = 96  # longer side of the scans on the contact sheet, in pixels
 COMPARED: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 LABEL_SPLITS: tuple[Split, ...] = ("labeled", "validation", "test")

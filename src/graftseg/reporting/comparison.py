@@ -6,15 +6,17 @@ from typing import Any
 
 from markupsafe import Markup
 
+from graftseg.core.phrases import as_sentence
 from graftseg.core.predictions import precisions_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.statistics import effect_of, paired
 from graftseg.evaluation.verdicts import AS_PLANNED, UnlabeledUse
 from graftseg.recipes.baseline import SUPERVISED
-from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
+from graftseg.reporting.missing import Commands, Missing
 from graftseg.reporting.rendering import render
-from graftseg.reporting.results import NOT_EVALUATED, Results, case_dice, mean, read_results, used_checkpoint
+from graftseg.reporting.results import NOT_EVALUATED, Results, case_dice, read_results, used_checkpoint
 from graftseg.training.unlabeled_use import unlabeled_use
 
 
@@ -42,8 +44,7 @@ def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
     pair = baseline.results.evaluation, run.results.evaluation
-    sentence = verdicts.verdict_between(*pair, use=run.use) if can_be_paired(*pair) else ""
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else None
+    return as_sentence(verdicts.verdict_between(*pair, use=run.use)) if can_be_paired(*pair) else None
 
 
 def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
@@ -72,9 +73,7 @@ def baseline_dice(results: Results | None, baseline: Results | None) -> dict[str
     return case_dice(baseline.evaluation)
 
 
-def comparison_section(
-    run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands = DEFAULT_COMMANDS
-) -> Markup:
+def comparison_section(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Markup:
     """Render a table of classes: mean Dice of both runs over shared cases, their difference, and cases won and lost.
 
     Without a baseline or without scores, render the reason and one of the ``commands``.
@@ -83,20 +82,16 @@ def comparison_section(
         return render("comparison", empty=_missing(run, baseline, commands))
     folders = [baseline.results.folder, run.results.folder]
     evaluations = [baseline.results.evaluation, run.results.evaluation]
-    before, after = map(case_dice, evaluations)
-    shared = before.keys() & after.keys()
+    rows = [pairs for pairs in paired(*evaluations) if pairs.metric == "dice"]
+    shared = rows[-1].cases
     if not shared:
         return render("comparison", empty=Missing("The two runs share no evaluated case."))
-    names = {row.label: row.name for row in run.results.evaluation.rows}
-    rows = [_row(label, names[label], *(case_dice(each, label) for each in evaluations)) for label in sorted(names)]
-    if len(rows) > 1:
-        rows.append(_row(None, "mean", before, after))
     is_supervised = run.use.is_supervised_only
     return render(
         "comparison",
         shared=len(shared),
-        unshared=len(before) + len(after) - 2 * len(shared),
-        rows=rows,
+        unshared=sum(len({row.case for row in evaluation.rows}) - len(shared) for evaluation in evaluations),
+        rows=[(pairs, effect_of(pairs)) for pairs in rows],
         titles=[baseline.title, run.title],
         columns=["baseline", "this run"] if is_supervised else ["labeled scans only", "with unlabeled scans"],
         is_baseline=_is_baseline(run, baseline),
@@ -114,13 +109,3 @@ def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Command
         return Missing(commands.reason if baseline is None else NOT_EVALUATED, see_results=True)
     sentence = commands.reason if baseline is None else "The baseline has not been evaluated."
     return Missing(sentence, *commands.scores)
-
-
-def _row(label: int | None, name: str, baseline: dict[str, float], run: dict[str, float]) -> dict[str, Any]:
-    """Compare the mean Dice over shared cases. ``label`` is None for the mean over the classes."""
-    shared = sorted(run.keys() & baseline.keys())
-    won = sum(run[case] > baseline[case] for case in shared)
-    lost = sum(run[case] < baseline[case] for case in shared)
-    counts = f"{won} / {lost} / {len(shared) - won - lost}"
-    means = {"baseline": mean([baseline[case] for case in shared]), "run": mean([run[case] for case in shared])}
-    return {"label": label, "name": name, "counts": counts, **means}

@@ -75,7 +75,7 @@ def smooth(curve: Curve, points: int = SMOOTH_POINTS) -> Curve:
 
 
 def split(curve: Curve, stages: Sequence[Stage]) -> list[Curve]:
-    """Return the part of a curve in each stage. They are drawn one by one, so that no line connects two stages."""
+    """Return the part of a curve in each stage. Each part is a separate line, so that no line connects two stages."""
     cuts = np.searchsorted(curve.steps, [stage.first for stage in stages[1:]])
     parts = zip(np.split(curve.steps, cuts), np.split(curve.values, cuts), strict=True)
     return [Curve(steps, values) for steps, values in parts if len(steps)]

@@ -27,7 +27,6 @@ class Provenance:
     scans: str = ""
 
 
-UNKNOWN_PROVENANCE = Provenance()
 FOLD_NAMES = {
     "Checkpoint": "Checkpoint in each fold",
     "Labeled cases": "Labeled training cases in each fold",
@@ -37,7 +36,7 @@ FOLD_NAMES = {
     "Parameters": "Parameters of each network",
     "Started": "First fold started",
 }
-"""Names of the facts of a cross-validation, by the name of the same fact of a run."""
+"""Names of facts on the page of a cross-validation, by their names on the page of a run."""
 
 
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
@@ -78,7 +77,7 @@ def case_counts(facts: dict[str, Any]) -> str:
     return f"{used} {'case' if (unlabeled or labeled) == 1 else 'cases'}"
 
 
-def run_facts(runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVENANCE) -> Iterator[tuple[str, str]]:
+def run_facts(runs: Sequence[dict[str, Any]], names: Provenance) -> Iterator[tuple[str, str]]:
     """Yield the facts of a run by name. For several runs, the values contain those of all runs."""
     stores = [facts.get("store", {}) for facts in runs]
     yield "Method", _distinct(runs, "method")
@@ -147,7 +146,7 @@ def _distinct(runs: Sequence[dict[str, Any]], name: str) -> str:
 
 
 def _joined(values: Iterable[str]) -> str:
-    """Join the distinct values of all folds, in order."""
+    """Join the distinct values of all runs, in order."""
     return "; ".join(dict.fromkeys(value for value in values if value))
 
 

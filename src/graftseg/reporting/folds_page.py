@@ -29,7 +29,7 @@ from graftseg.training.cross_validation import HELD_OUT, CrossValidation
 from graftseg.training.unlabeled_use import unlabeled_use
 
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
-"""Titles on the page by column of the table in the terminal."""
+"""Column titles on the page, by title of the column in the terminal."""
 COLUMNS_WITHOUT_UNLABELED = {"mean ± spread over cases": "this run"}
 
 
@@ -59,7 +59,7 @@ def render_folds(run: RunFolder, out: Path | None = None, *, has_links: bool = F
         _comparison(run, CrossValidation(run.path, (), results.evaluation, baseline.evaluation if baseline else None)),
         _folds(held_out, results.evaluation, manifests),
         fold_curves_section([read_curves(fold) for fold in folds]),
-        _test(run, tested, tested_baseline, len(held_out), names.scans),
+        _test_scans(run, tested, tested_baseline, len(held_out), names.scans),
         run_section(recipe, fold_facts(manifests, names, held_out)),
     ]
     sections.append(notes_section(facts, results.evaluation, folds=trained, sections=sections))
@@ -104,7 +104,7 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_remedy(run)))
-    return render("fold_comparison", **_table(run, result))
+    return render("fold_comparison", comparison=_table(run, result))
 
 
 def _table(run: RunFolder, result: CrossValidation) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _folds(held_out: Sequence[tuple[str, ...]], evaluation: Evaluation, manifest
     return render("folds", total=total, folds=[*zip(held_out, scores, seconds, strict=True)])
 
 
-def _test(run: RunFolder, tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
+def _test_scans(run: RunFolder, tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
     """Render the scores of the ensemble of all folds on test scans, or nothing if it was not tested."""
     if tested is None:
         return Markup()

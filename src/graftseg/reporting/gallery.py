@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from graftseg.core.phrases import class_name
 from graftseg.reporting.missing import TRAIN_COMMAND, Missing
-from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
+from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, Pixels, Plane, label_layer, outline_layer
 from graftseg.reporting.rendering import render
 from graftseg.reporting.run_files import Log, Snapshot, read_snapshot, snapshot_names
@@ -31,7 +31,7 @@ class Gallery:
 
     classes: Sequence[str]
     album: Album
-    orientation: Orientation = UNKNOWN_ORIENTATION
+    orientation: Orientation
 
     def class_names(self, labels: Iterable[int]) -> list[str]:
         """Return the names of classes. A class without a name is numbered."""

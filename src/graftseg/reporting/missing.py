@@ -1,4 +1,4 @@
-"""Explanations for empty parts of a page: why a part is empty and which command fills it."""
+"""Explanations for empty sections of a page: why a section is empty and which command fills it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from graftseg.reporting.text import folder_name
 
 
 class Remedy(NamedTuple):
-    """A command that fills a part of a page, and a note on the command."""
+    """A command that fills a section of a page, and a note on the command."""
 
     command: str
     note: str = ""
@@ -20,10 +20,10 @@ class Remedy(NamedTuple):
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a part is empty and how to fill it."""
+    """Why a section is empty and how to fill it."""
 
     sentence: str  # the reason
-    command: str = ""  # the command that fills the part
+    command: str = ""  # the command that fills the section
     note: str = ""  # a note on the command
     see_results: bool = False  # whether to refer to the results section, which shows the command
 
@@ -45,9 +45,6 @@ class Commands:
     comparison: Remedy  # the command that adds a comparison
     reason: str = NO_BASELINE  # why there is no comparison
     scores_include_comparison: bool = False  # whether the command for the scores also adds the comparison
-
-
-DEFAULT_COMMANDS = Commands(TEST_COMMAND, TEST_COMMAND)
 
 
 def commands_for(run: RunFolder) -> Commands:

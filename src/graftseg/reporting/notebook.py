@@ -19,7 +19,7 @@ from graftseg.reporting.viewer.volumes import as_nifti
 
 LAYERS = ("reference", "prediction", "uncertainty", "difference")
 DIFFERENCES = {"missed": 1, "extra": 4, "another class": 8}
-"""The meanings of the values 1, 2 and 3 of a difference map, each with the class from which it has its color."""
+"""Names of the values 1, 2 and 3 of a difference map, and the class whose color each value has."""
 OPACITY = 0.5
 VIEWER_OPTIONS: dict[str, Any] = {
     "is_radiological_convention": True,
@@ -62,7 +62,7 @@ def view(what: str | Path, *, case: str = "", height: int = 420) -> Any:
 
 
 class NotebookPage:
-    """The widget and what its controls do."""
+    """The widget and its controls."""
 
     def __init__(self, niivue: Any, widgets: Any, collection: Collection, first: int, height: int) -> None:
         self._niivue, self._collection, self._reader = niivue, collection, CaseReader(collection.cases)
@@ -86,7 +86,7 @@ class NotebookPage:
         self._viewer.set_slice_type(slice_type.AXIAL if is_2d else slice_type.MULTIPLANAR)
         self._layer.options = [*(name for name in LAYERS if name in case.layers), "none"]
         self._layer.value = "prediction" if "prediction" in case.layers else self._layer.options[0]
-        self._channel.unobserve(self._show_volumes, names="value")  # the volumes are shown only once
+        self._channel.unobserve(self._show_volumes, names="value")  # new options would show the volumes twice
         self._channel.options = [(str(channel + 1), channel) for channel in range(len(scan.array))]
         self._channel.observe(self._show_volumes, names="value")
         self._channel.layout.display = None if len(scan.array) > 1 else "none"

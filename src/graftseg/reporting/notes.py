@@ -23,7 +23,7 @@ def notes_section(
 ) -> Markup:
     """Render the definitions of the metrics, the rule for empty masks, the checkpoint, the data and terms.
 
-    folds: describes the data and the seed of all folds; empty for a single run
+    folds: a sentence on the data and the seed of all folds; empty for a single run
     sections: the other sections of the page, whose terms are explained
     """
     return render(

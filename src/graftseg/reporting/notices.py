@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from graftseg.core.phrases import counted
+from graftseg.core.phrases import as_sentence, counted
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.reporting.results import Results
@@ -21,19 +21,19 @@ class Notice:
 def notices_of(run: RunFolder) -> list[Notice]:
     """Return the notices of a run, or those of a cross-validation and all of its folds."""
     shipped = run.shipped()
-    notices = [] if shipped is None else [Notice("Network for prediction", _closed(shipped.sentence))]
+    notices = [] if shipped is None else [Notice("Network for prediction", as_sentence(shipped.sentence))]
     manifest = run.manifest() if run.exists else {}
     if origin := manifest.get("continued_from"):
         labels = counted(len(origin["new_labels"]), "new label")
         notices.append(Notice("Continued training", f"Started from the network of {origin['run']}, with {labels}."))
     if gain := manifest.get("gain"):
-        notices.append(Notice("Gain", _closed(str(gain["sentence"]))))
+        notices.append(Notice("Gain", as_sentence(str(gain["sentence"]))))
     for member, suffix in [(run.fold(n), f", fold {n}") for n in range(fold_count(run))] or [(run, "")]:
         for check in member.teacher_checks():
             is_warning = check.decision in ("skip", "stop")
-            notices.append(Notice(f"Check of unlabeled scans{suffix}", _closed(check.sentence), is_warning))
+            notices.append(Notice(f"Check of unlabeled scans{suffix}", as_sentence(check.sentence), is_warning))
         warnings = map(str, warnings_in(member.manifest()))
-        notices += [Notice(f"Warning{suffix}", _closed(warning), is_warning=True) for warning in warnings]
+        notices += [Notice(f"Warning{suffix}", as_sentence(warning), is_warning=True) for warning in warnings]
     return notices
 
 
@@ -56,8 +56,3 @@ def network_note(run: RunFolder, results: Results | None, baseline: Results | No
 
 def _scored(results: Results) -> tuple[str, set[str]]:
     return results.evaluation.protocol, {row.case for row in results.evaluation.rows}
-
-
-def _closed(sentence: str) -> str:
-    """Return a sentence with a capital letter and a full stop."""
-    return f"{sentence[:1].upper()}{sentence[1:]}."

@@ -28,7 +28,7 @@ MAX_ANGLE = 45  # largest rotation in degrees after which the same side of the p
 
 @dataclass(frozen=True)
 class Orientation:
-    """The orientation of the arrays that a run was trained on."""
+    """The orientation of the arrays that a run was trained on. By default, it is unknown."""
 
     # directions of the three axes, such as ``RAS``; None for 2-D scans and for volumes of unknown orientation
     codes: str | None = None
@@ -85,15 +85,12 @@ class Orientation:
 
     @property
     def _disoriented(self) -> str | None:
-        """Return a clause about an augmentation that would make marks wrong, or None."""
+        """Return a clause about the augmentation that would make marks wrong, or None if there is none."""
         return MIRRORED if self.is_mirrored else TURNED if self.is_turned else None
 
     def with_channel(self, sentence: str) -> str:
         """Append a sentence on the shown channel, if there are several channels."""
         return f"{sentence} The first of {self.channels} channels is shown." if self.channels > 1 else sentence
-
-
-UNKNOWN_ORIENTATION = Orientation()  # slices are shown as stored
 
 
 def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:
@@ -111,8 +108,8 @@ def orientation_of(
 ) -> Orientation:
     """Derive the orientation from the recipe of a run, its store if it still exists, and its predictions.
 
-    ``has_volumes`` says whether the tested scans are volumes, or is None if nothing was tested. Then only the store
-    shows whether a 2-D network was trained on slices of volumes.
+    ``has_volumes`` says whether the tested scans are volumes, or is None if nothing was tested. Without a test, only
+    the store shows whether a 2-D network was trained on slices of volumes.
     """
     data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
     augment = batches.get("augment", {})
@@ -131,7 +128,7 @@ def orientation_of(
 
 
 def _spacing(steps: Sequence[float | None] | None, cases: Sequence[StoredCase]) -> tuple[float, float]:
-    """Return the spacing of two axes: as in the recipe, else the median over the scans. Without either, it is 1 mm."""
+    """Return the spacing of two axes from the recipe, else the median over the scans, else 1 mm."""
     first, second = [*(steps or ()), None, None][:2]
     if not cases and not (first and second):
         return 1.0, 1.0

@@ -63,9 +63,9 @@ def read_results(folder: Path) -> Results | None:
     return Results(folder, read_csv(folder / "metrics.csv"), None if references is None else folder / str(references))
 
 
-def case_dice(evaluation: Evaluation, label: int | None = None) -> dict[str, float]:
-    """Return the Dice of each case for a class, by default the mean over the classes."""
-    return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation, label).items()}
+def case_dice(evaluation: Evaluation) -> dict[str, float]:
+    """Return the mean Dice over the classes of each case."""
+    return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation).items()}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -137,9 +137,8 @@ def _cases_view(results: Results, baseline: Mapping[str, float] | None) -> dict[
     return {"case_classes": classes, "distances": distances, "cases": cases, "has_baseline": baseline is not None}
 
 
-def _by_case(evaluation: Evaluation, label: int | None = None) -> dict[str, list[Row]]:
+def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:
     cases: dict[str, list[Row]] = {}
     for row in evaluation.rows:
-        if label in (None, row.label):
-            cases.setdefault(row.case, []).append(row)
+        cases.setdefault(row.case, []).append(row)
     return cases

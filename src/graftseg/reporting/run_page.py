@@ -23,7 +23,7 @@ from graftseg.reporting.training import training_section
 def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None, has_links: bool = False) -> Path:
     """Write the report of a run folder and return its path, by default ``run/report.html``.
 
-    A part without data says why it is empty. The output is deterministic.
+    A section without data says why it is empty. The output is deterministic.
 
     baseline: the folder of another run to compare with; not used if ``run`` is a cross-validation
     has_links: whether cases link to the viewer, which must serve the page

@@ -1,6 +1,5 @@
 """Formatting of numbers, names and paths on a page."""
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -9,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from graftseg.core.errors import visible
-from graftseg.evaluation.table_metrics import OVERLAPS
+from graftseg.evaluation.table_metrics import OVERLAPS, format_value
 
 MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")  # a hyphen before a number or in an exponent
 HOMES = ("home", "Users", "")
@@ -29,7 +28,7 @@ def typeset(text: str) -> str:
 
 def fixed(value: float) -> str:
     """Return a value with two decimals, or a dash for NaN."""
-    return "–" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
+    return typeset(format_value(value))
 
 
 def percent(value: float) -> str:

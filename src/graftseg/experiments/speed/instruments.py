@@ -1,4 +1,4 @@
-"""Instruments: a stopwatch for nested phases, marks on a GPU, and the peak memory of a block of code."""
+"""Measure times of nested phases, times on a GPU, and the peak memory of a block of code."""
 
 import ctypes
 import gc
@@ -12,13 +12,13 @@ from time import perf_counter
 import torch
 
 PHASES = ("batch", "teacher", "components", "student forward", "backward", "update")
-Split = dict[str, float]  # seconds by phase
+PhaseSeconds = dict[str, float]  # seconds by phase
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # written to clear_refs, it resets the peak memory of the process
 
 
 class Stopwatch:
-    """The seconds of each phase. The device is synchronized whenever a phase begins or ends."""
+    """A stopwatch for nested phases. The device is synchronized whenever a phase begins or ends."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -28,7 +28,7 @@ class Stopwatch:
 
     def reset(self) -> None:
         """Set all times to zero."""
-        self.seconds: Split = dict.fromkeys(PHASES, 0.0)
+        self.seconds: PhaseSeconds = dict.fromkeys(PHASES, 0.0)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -41,7 +41,7 @@ class Stopwatch:
             self._add_elapsed()
             self._open.pop()
 
-    def per_step(self, steps: int) -> Split:
+    def per_step(self, steps: int) -> PhaseSeconds:
         """Return the mean seconds per step of each phase."""
         return {name: seconds / steps for name, seconds in self.seconds.items()}
 

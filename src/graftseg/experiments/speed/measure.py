@@ -14,7 +14,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.software import versions
 from graftseg.data.store import open_store
 from graftseg.experiments.speed import package_step, usual
-from graftseg.experiments.speed.instruments import PHASES, Split, peak_memory
+from graftseg.experiments.speed.instruments import PHASES, PhaseSeconds, peak_memory
 from graftseg.experiments.speed.subject import Subject, self_training_stage, subject_of, synthetic_store
 from graftseg.experiments.speed.usual import WORKERS, Files, import_h5py, usual_batches
 from graftseg.methods import METHODS
@@ -45,7 +45,7 @@ class Plan:
         return ceil(self.steps / self.rounds)
 
     @property
-    def split_steps_a_round(self) -> int:
+    def phase_steps_a_round(self) -> int:
         """The number of further steps of one round, which are timed phase by phase."""
         return max(1, self.steps_a_round // 2)
 
@@ -55,7 +55,7 @@ class Times:
     """Measurements of one implementation by round: seconds of a step, seconds of its phases, and peak bytes."""
 
     steps: list[float] = field(default_factory=list)
-    splits: list[Split] = field(default_factory=list)
+    phases: list[PhaseSeconds] = field(default_factory=list)
     peaks: list[int] = field(default_factory=list)
 
     @property
@@ -64,9 +64,9 @@ class Times:
         return 1000 * median(self.steps)
 
     @property
-    def split_ms(self) -> Split:
+    def phases_ms(self) -> dict[str, float]:
         """The median time of each phase in milliseconds."""
-        return {name: 1000 * median(split[name] for split in self.splits) for name in self.splits[0]}
+        return {name: 1000 * median(seconds[name] for seconds in self.phases) for name in self.phases[0]}
 
     @property
     def peak_mib(self) -> float:
@@ -78,7 +78,7 @@ class Times:
         return {
             "step_ms": round(self.step_ms, 3),
             "steps_per_second": round(1000 / self.step_ms, 3),
-            "phases_ms": {name: round(ms, 3) for name, ms in self.split_ms.items()},
+            "phases_ms": {name: round(ms, 3) for name, ms in self.phases_ms.items()},
             "peak_mib": round(self.peak_mib, 1),
             "step_ms_by_round": [round(1000 * seconds, 3) for seconds in self.steps],
         }
@@ -140,20 +140,20 @@ def _run_package(times: Times, subject: Subject, plan: Plan, folder: Path) -> No
         seconds, method = package_step.time_whole(subject, batches, folder, warm_up, plan.steps_a_round, every)
     times.steps.append(seconds)
     times.peaks.append(peak.value)
-    times.splits.append(
-        package_step.time_phases(subject, batches, method, max(1, warm_up // 4), plan.split_steps_a_round)
+    times.phases.append(
+        package_step.time_phases(subject, batches, method, max(1, warm_up // 4), plan.phase_steps_a_round)
     )
 
 
 def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None:
     warm_up, epoch = USUAL_WARM_UP[subject.device.type], len(files.streams(subject.recipe.batches))
-    steps, split_steps = (whole_epochs(count, epoch) for count in (plan.steps_a_round, plan.split_steps_a_round))
+    steps, phase_steps = (whole_epochs(count, epoch) for count in (plan.steps_a_round, plan.phase_steps_a_round))
     with usual_batches(subject, files, workers=plan.workers, persistent_workers=plan.persistent_workers) as batches:
         with peak_memory(subject.device) as peak:
             trainer = usual.UsualTrainer(subject)
             times.steps.append(usual.time_whole(trainer, batches, warm_up, steps))
         times.peaks.append(peak.value)
-        times.splits.append(usual.time_phases(trainer, batches, split_steps))
+        times.phases.append(usual.time_phases(trainer, batches, phase_steps))
 
 
 def whole_epochs(steps: int, epoch: int) -> int:
@@ -196,8 +196,8 @@ def measurement_table(result: Measurement) -> str:
         f"{batch['unlabeled']} unlabeled per step, {', '.join(settings)}",
         "",
         _row("ms per step", heads),
-        *(_row(name, [f"{times.split_ms[name]:.2f}" for times in both]) for name in PHASES),
-        _row("sum of the phases", [f"{sum(times.split_ms.values()):.2f}" for times in both]),
+        *(_row(name, [f"{times.phases_ms[name]:.2f}" for times in both]) for name in PHASES),
+        _row("sum of the phases", [f"{sum(times.phases_ms.values()):.2f}" for times in both]),
         _row("whole step", [f"{times.step_ms:.2f}" for times in both]),
         _row("steps per second", [f"{1000 / times.step_ms:.2f}" for times in both]),
         _row("peak memory, MiB", [f"{times.peak_mib:.0f}" for times in both]),

@@ -1,22 +1,21 @@
 """Time a complete step of this package, as in a training run, and each phase of the step."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
-from graftseg.experiments.speed.instruments import Mark, Split, Stopwatch
+from graftseg.experiments.speed.instruments import Mark, PhaseSeconds, Stopwatch
 from graftseg.experiments.speed.subject import Subject
 from graftseg.methods import Method
 from graftseg.methods.teachers import SelfTraining
 from graftseg.ops import components, pseudo_labels
-from graftseg.ops.optimizers import build_optimizer
 from graftseg.training import loop as engine
 from graftseg.training.clock import StepClock
 from graftseg.training.loop import Stage
@@ -53,7 +52,7 @@ def time_whole(
     changes = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
     changes |= {"compiled": subject.mode.compiled, "captured": subject.mode.captured, "log_every": every}
     loop = subject.recipe.loop.model_copy(update=changes)
-    with _replaced(engine, "Recorder", TimedRecorder):
+    with patch.object(engine, "Recorder", TimedRecorder):
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps, is_saved=False)
@@ -61,20 +60,21 @@ def time_whole(
     return end.seconds_since(begin) / steps, outcome.method
 
 
-def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:
+def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> PhaseSeconds:
     """Return the seconds per step of each phase of a trained method, with a synchronization after each phase.
 
     Networks that are already compiled stay compiled. CUDA graphs are off, because phases in a graph cannot be timed.
     """
     watch, stage = Stopwatch(subject.device), subject.stage
-    optimizers = {
-        name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
-    }
+    optimizers = engine.build_optimizers(method, stage)
     mode = replace(subject.mode, compiled=False, captured=False)
     stepper = Stepper(method, optimizers, stage, batches, mode, _PhaseClock(subject.device, watch), index=0)
     labeling = watch.phase("teacher")(vars(SelfTraining)["_pseudo_label"])
     cleaning = watch.phase("components")(components.largest_components)
-    with _replaced(SelfTraining, "_pseudo_label", labeling), _replaced(pseudo_labels, "largest_components", cleaning):
+    with (
+        patch.object(SelfTraining, "_pseudo_label", labeling),
+        patch.object(pseudo_labels, "largest_components", cleaning),
+    ):
         for step in range(warm_up + steps):
             if step == warm_up:
                 watch.reset()
@@ -90,14 +90,3 @@ class _PhaseClock(StepClock):
     def phase(self, name: str) -> AbstractContextManager[None]:  # type: ignore[override]
         """Return a context that times a phase of the step."""
         return self._watch.phase("student forward" if name == "forward" else name)
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of a module or class within a block."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)

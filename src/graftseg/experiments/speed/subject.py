@@ -120,25 +120,17 @@ def synthetic_store(recipe: Recipe, folder: Path) -> Store:
         phantom = make_phantom(0, "unlabeled", index, shape, shift=0.0)
         image = (phantom.image - phantom.image.mean()) / phantom.image.std()
         label = phantom.label if recipe.data.dimensions == 2 else (phantom.label > 0).astype(np.uint8)
-        write_scan(_file(scans, "imagesTr", index), image.astype(np.float32), geometry)
-        write_label(_file(scans, "labelsTr", index), label, geometry)
-    for subfolder, count in (("imagesTr", labeled), ("labelsTr", labeled), ("imagesUn", 2 * settings.unlabeled)):
-        _repeat(scans, subfolder, distinct, count)
+        write_scan(folder / f"image_{index}.nii.gz", image.astype(np.float32), geometry)
+        write_label(folder / f"label_{index}.nii.gz", label, geometry)
+    files = {
+        "imagesTr/case_{:03d}_0000.nii.gz": ("image", labeled),
+        "labelsTr/case_{:03d}.nii.gz": ("label", labeled),
+        "imagesUn/other_{:03d}_0000.nii.gz": ("image", 2 * settings.unlabeled),
+    }
+    for name, (kind, count) in files.items():
+        (scans / name).parent.mkdir(parents=True)
+        for index in range(count):
+            shutil.copy(folder / f"{kind}_{index % distinct}.nii.gz", scans / name.format(index))
     names = CLASS_NAMES[recipe.data.dimensions]
     write_json(scans / "dataset.json", {"name": "phantoms", "labels": {name: value for value, name in names.items()}})
     return prepare(read_layout(scans), folder / "store", recipe.data)
-
-
-def _file(scans: Path, subfolder: str, index: int) -> Path:
-    stem = f"{'other' if subfolder == 'imagesUn' else 'case'}_{index:03d}"
-    return scans / subfolder / (f"{stem}.nii.gz" if subfolder == "labelsTr" else f"{stem}_0000.nii.gz")
-
-
-def _repeat(scans: Path, subfolder: str, distinct: int, count: int) -> None:
-    """Repeat the first ``distinct`` files of a folder until the folder has ``count`` files."""
-    source = "imagesTr" if subfolder == "imagesUn" else subfolder
-    for index in range(count):
-        target = _file(scans, subfolder, index)
-        target.parent.mkdir(exist_ok=True)
-        if not target.exists():
-            shutil.copy(_file(scans, source, index % distinct), target)

@@ -28,20 +28,20 @@ from graftseg.core.types import Batch, Labeled, halves
 from graftseg.data.augment import AugmentSettings, crop_padding
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.store import Store, StoredCase
-from graftseg.experiments.speed.instruments import Split, Stopwatch, synchronized_time
+from graftseg.experiments.speed.instruments import PhaseSeconds, Stopwatch, synchronized_time
 from graftseg.experiments.speed.subject import Subject
 from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, make_teacher
 from graftseg.ops.components import chosen_classes
 from graftseg.ops.losses import mixed_loss
 from graftseg.ops.masks import copy_paste_mask, mix
-from graftseg.ops.optimizers import Adam, Sgd, learning_rate
+from graftseg.ops.optimizers import build_optimizer, learning_rate
 from graftseg.ops.pseudo_labels import decide
 
 WORKERS = 4
-# number of unlabeled scans that are written. The time of a step does not depend on this number, because every batch
-# reads its scans from disk again
 UNLABELED_SCANS = 24
+"""Number of unlabeled scans that are written. It does not affect the time of a step, because each batch is read from
+disk."""
 Array = npt.NDArray[Any]
 
 
@@ -53,7 +53,7 @@ class UsualTrainer:
         self.config, self.settings, self.device = subject.config, subject.stage.optimizer, subject.device
         self.student = subject.networks.build().to(subject.device).train()
         self.teacher = make_teacher(self.student)
-        self.optimizer = _plain_optimizer(self.student, self.settings)
+        self.optimizer = build_optimizer(self.student, self.settings, fused=None)
         self.watch: Stopwatch | None = None
 
     def step(self, batches: Iterator[Batch], step: int, total: int) -> float:
@@ -142,14 +142,14 @@ def time_whole(trainer: UsualTrainer, batches: Iterator[Batch], warm_up: int, st
         return (synchronized_time(trainer.device) - begin) / steps
 
 
-def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> Split:
-    """Return the seconds per step of each phase. ``batch`` is waiting for the loader and copying to the device."""
+def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> PhaseSeconds:
+    """Return the seconds per step of each phase. The phase ``batch`` includes waiting for the loader and copying."""
     trainer.watch = Stopwatch(trainer.device)
     with _script_settings():
         for step in range(steps):
             trainer.step(batches, step, steps)
-    split, trainer.watch = trainer.watch.per_step(steps), None
-    return split
+    seconds, trainer.watch = trainer.watch.per_step(steps), None
+    return seconds
 
 
 def _largest(mask: npt.NDArray[np.bool_], structure: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -158,13 +158,6 @@ def _largest(mask: npt.NDArray[np.bool_], structure: npt.NDArray[np.bool_]) -> n
         return mask
     largest: npt.NDArray[np.bool_] = numbered == np.bincount(numbered.ravel())[1:].argmax() + 1
     return largest
-
-
-def _plain_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Optimizer:
-    rate, decay = settings.learning_rate, settings.weight_decay
-    if isinstance(settings, Sgd):
-        return torch.optim.SGD(module.parameters(), lr=rate, momentum=settings.momentum, weight_decay=decay)
-    return torch.optim.Adam(module.parameters(), lr=rate, betas=settings.betas, weight_decay=decay)
 
 
 @contextmanager

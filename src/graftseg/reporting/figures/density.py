@@ -29,7 +29,7 @@ class Panel:
 
     labeled: Floats
     unlabeled: Floats
-    overlap: float | None  # of the two densities, None if there are too few voxels
+    overlap: float | None  # overlap of the two densities, None if there are too few voxels
 
 
 def draw_density(
@@ -55,10 +55,9 @@ def panel_of(features: RunFeatures, label: int) -> Panel:
     if min(len(labeled), len(unlabeled)) < MIN_VOXELS:
         return Panel(labeled[:, 0], unlabeled[:, 0], None)
     center, axis = labeled.mean(axis=0), principal_component(labeled)
-    projected, projected_unlabeled = (labeled - center) @ axis, (unlabeled - center) @ axis
-    unit = float(projected.std(ddof=1)) or 1.0
-    projected, projected_unlabeled = projected / unit, projected_unlabeled / unit
-    return Panel(projected, projected_unlabeled, overlap(projected, projected_unlabeled))
+    unit = float(((labeled - center) @ axis).std(ddof=1)) or 1.0
+    first, second = ((values - center) @ axis / unit for values in (labeled, unlabeled))
+    return Panel(first, second, overlap(first, second))
 
 
 def principal_component(values: Floats) -> Floats:

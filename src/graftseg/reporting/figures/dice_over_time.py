@@ -15,16 +15,11 @@ MAX_COLUMNS = 3
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean Dice of the labeled and of the unlabeled training scans, from 0 to 1, after each of some ``steps``."""
+    """Mean Dice of the labeled and of the unlabeled training scans, from 0 to 1, after each of the ``steps``."""
 
     steps: tuple[int, ...]
     labeled: tuple[float, ...]
     unlabeled: tuple[float, ...]
-
-    @property
-    def gap(self) -> float:
-        """Return labeled minus unlabeled Dice after the last step."""
-        return self.labeled[-1] - self.unlabeled[-1]
 
 
 def draw_dice_over_time(runs: Sequence[Path], out: Path) -> drawing.FigureResult:
@@ -89,7 +84,7 @@ def _draw_panel(axes: Any, name: str, scores: Scores) -> None:
     axes.set_ylim(0, 100)
     axes.set_xlim(0, max(scores.steps))
     axes.set_xlabel("step")
-    axes.set_title(f"{drawing.shortened(name)}: gap {_points(scores.gap)}")
+    axes.set_title(f"{drawing.shortened(name)}: gap {_points(scores.labeled[-1] - scores.unlabeled[-1])}")
 
 
 def _points(difference: float) -> str:

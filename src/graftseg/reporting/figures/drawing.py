@@ -13,7 +13,6 @@ from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import check_target_file, write_bytes
 from graftseg.core.packages import import_optional
 
-FORMATS = (".svg", ".png", ".pdf")
 TEXT_WIDTH = 6.9  # width of the text on a page of a paper, in inches
 DOTS_PER_INCH = 220
 LABELED, UNLABELED = "#0072b2", "#d55e00"
@@ -25,6 +24,7 @@ METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
 }
+FORMATS = tuple(METADATA)
 TICKS = {"labelsize": 7, "color": "#555555", "major.width": 0.6}
 STYLE: dict[str, Any] = {
     "font.size": 8,

@@ -38,11 +38,11 @@ class RunFeatures:
 def sample_features(
     run: RunFolder, device: torch.device, voxels: int, seed: int, hidden_labels: bool = False
 ) -> RunFeatures:
-    """Sample about ``voxels`` voxels of every class from the labeled scans of a run, and as many from the unlabeled.
+    """Sample about ``voxels`` voxels of every class from the labeled scans of a run, and as many from unlabeled scans.
 
-    Voxels of labeled scans are grouped by their true label, and voxels of unlabeled scans by the prediction of the run.
-    With ``hidden_labels``, the latter are grouped by labels in the store that training did not use. Scans with enough
-    voxels of a class contribute equal numbers.
+    Voxels of labeled scans are grouped by their true label. Voxels of unlabeled scans are grouped by the prediction of
+    the run or, with ``hidden_labels``, by labels in the store that training did not use. Scans with enough voxels of a
+    class contribute equal numbers.
     """
     network, store = load_network(run, device), open_store(find_store(run, "restore the store of the run"))
     cases = training_cases(store, network.recipe.batches)

@@ -1,4 +1,4 @@
-"""The verb ``figure``: draw one of the paper's figures for one or several runs."""
+"""The command ``figure``: draw one of the paper's figures for one or several runs."""
 
 from collections.abc import Sequence
 from pathlib import Path

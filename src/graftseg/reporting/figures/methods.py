@@ -195,7 +195,7 @@ def _caption(rows: Sequence[Row], is_requested: bool, kinds: Sequence[str]) -> s
     choice = "" if is_requested else " The worst, the median and the best case by the mean Dice of all runs are shown."
     parts = ["Scan, reference and label maps of the runs on the same test cases." + choice]
     if "slices" in kinds and rows[0].arrays.reference.ndim == 3:
-        parts.append("Slices are those with the most reference voxels.")
+        parts.append("Each slice is the one with the most reference voxels.")
     if "surfaces" in kinds:
         parts.append(
             "Surfaces of a case have the same camera and scale, and are smoothed, which removes single voxels."

@@ -3,11 +3,11 @@
 import hmac
 import secrets
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -79,7 +79,8 @@ class Gate:
         await (answer or self._app)(scope, receive, send_secured)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
+        request = Request(scope)
+        headers = request.headers
         if headers.get("host") not in self._access.hosts:
             return PlainTextResponse("wrong host", 421)
         origin = headers.get("origin")
@@ -87,17 +88,8 @@ class Gate:
             return PlainTextResponse("wrong origin", 403)
         if scope["method"] not in ("GET", "HEAD") and headers.get(REQUEST_HEADER) != "1":
             return PlainTextResponse("not a request of the viewer", 403)
-        has_token = self._access.is_token(self._token_in(headers)) or self._redirect(scope) is not None
+        has_token = self._access.is_token(request.cookies.get(self._access.cookie)) or self._redirect(scope) is not None
         return None if has_token else PlainTextResponse("open the address that graftseg printed", 403)
-
-    def _token_in(self, headers: Headers) -> str | None:
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            cookies.load(headers.get("cookie", ""))
-        except CookieError:
-            return None
-        cookie = cookies.get(self._access.cookie)
-        return None if cookie is None else cookie.value
 
     def _redirect(self, scope: Scope) -> Response | None:
         """For the address with the token, return a redirect to the address without it, and a cookie with the token."""

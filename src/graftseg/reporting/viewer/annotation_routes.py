@@ -16,7 +16,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.annotation import RUN, Action, Draft, parse_runs
 from graftseg.reporting.viewer.annotator import Annotator
 from graftseg.reporting.viewer.retraining import Retraining
-from graftseg.reporting.viewer.server import OCTET_STREAM
+from graftseg.reporting.viewer.server import OCTET_STREAM, case_number
 from graftseg.reporting.viewer.volumes import as_nifti
 
 LEASE_SECONDS = 10.0  # a lease ends if its tab sends no request for this time, because the tab may have been closed
@@ -42,7 +42,7 @@ class Leases:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._lock = clock, Lock()
         self._holders: dict[int, tuple[str, float]] = {}  # tab that has the lease, and time of its last request
-        self._seconds: dict[int, float] = {}  # time with a lease that ``collect_seconds`` has not returned yet
+        self._seconds: dict[int, float] = {}  # time with a lease since the last ``collect_seconds``
 
     def take(self, case: int, tab: str) -> bool:
         """Give or renew the lease of a case, unless another tab has it. Return whether the tab has the lease."""
@@ -98,7 +98,7 @@ class AnnotationRoutes:
 
     def show_draft(self, request: Request) -> Response:
         """Send the drawing of a case."""
-        number = self._number(request)
+        number = case_number(request, self._annotator.cases)
         count, drawing = self._annotator.draft(number).snapshot()
         scan, turn = self._annotator.reader.scan(number), self._annotator.reader.turn(number)
         volume = drawing.reshape(turn.to_volume(scan.array[0]).shape, order="F")
@@ -106,7 +106,7 @@ class AnnotationRoutes:
 
     async def open(self, request: Request) -> Response:
         """Give the lease of a case to a tab, unless another tab has it. Answer whether the tab may change the case."""
-        number, body = self._number(request), await _read_json(request, _TabRequest)
+        number, body = case_number(request, self._annotator.cases), await _read_json(request, _TabRequest)
         draft = await run_in_threadpool(self._annotator.draft, number)
         writable = self._leases.take(number, body.tab)
         await run_in_threadpool(self._save_time, number, draft)
@@ -114,7 +114,7 @@ class AnnotationRoutes:
 
     async def add_stroke(self, request: Request) -> Response:
         """Add a stroke to a draft. When the answer is sent, the stroke is on disk."""
-        number, query = self._number(request), request.query_params
+        number, query = case_number(request, self._annotator.cases), request.query_params
         if not query.get("seq", "").isdecimal():
             raise HTTPException(400)
         self._require_lease(number, query.get("tab", ""))
@@ -125,13 +125,13 @@ class AnnotationRoutes:
 
     async def reset(self, request: Request) -> Response:
         """Discard all strokes of a draft."""
-        number, body = self._number(request), await _read_json(request, _TabRequest)
+        number, body = case_number(request, self._annotator.cases), await _read_json(request, _TabRequest)
         await self._draft_to_change(number, body)
         return JSONResponse({"seq": await run_in_threadpool(self._annotator.restart, number)})
 
     async def finish(self, request: Request) -> Response:
         """Accept, skip or reject a case."""
-        number, body = self._number(request), await _read_json(request, _FinishRequest)
+        number, body = case_number(request, self._annotator.cases), await _read_json(request, _FinishRequest)
         draft = await self._draft_to_change(number, body)
         await run_in_threadpool(self._save_time, number, draft)
         finished = await run_in_threadpool(self._annotator.finish, number, body.action)
@@ -146,14 +146,8 @@ class AnnotationRoutes:
         return JSONResponse(self._retraining.describe())
 
     def _save_time(self, number: int, draft: Draft) -> None:
-        """Add the time during which a tab could draw, since the last call, to the time of the draft."""
+        """Add the time with a lease since the last call to the time of the draft."""
         draft.set_seconds(draft.seconds + self._leases.collect_seconds(number))
-
-    def _number(self, request: Request) -> int:
-        number: int = request.path_params["number"]
-        if number >= len(self._annotator.cases):
-            raise HTTPException(404)
-        return number
 
     def _require_lease(self, number: int, tab: str) -> None:
         if not tab or not self._leases.take(number, tab):

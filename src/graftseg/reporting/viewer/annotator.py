@@ -1,20 +1,18 @@
 """The cases that can be annotated: their drafts, states and order."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
 from graftseg.data.annotation import STATES, Action, AnnotationFolder, Canvas, Draft
 from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import Scan
-from graftseg.reporting.viewer.case_reader import CaseReader
+from graftseg.reporting.viewer.case_reader import CaseReader, in_background
 from graftseg.reporting.viewer.collection import Collection, ViewedCase
 from graftseg.reporting.viewer.suggestions import Suggestions
 from graftseg.reporting.viewer.volumes import Turn
@@ -110,11 +108,10 @@ class Annotator:
         )
 
     def finish(self, number: int, action: Action) -> dict[str, Any]:
-        """Save the label map of an accepted case, and log the action. Only a skipped case keeps its draft.
+        """Log an action, and save the label map of an accepted case. Only a skipped case keeps its draft.
 
-        The time of a skipped case is counted from 0 again, so the times in the log can be added up.
-
-        Return the saved file, if any, the number of changed voxels, and the case to annotate next, if any.
+        The time of a skipped case is counted from 0 again, so that the times in the log can be added up. Return the
+        saved file and the next case, or None if there is none, and the number of changed voxels.
         """
         case, draft = self.cases[number], self.draft(number)
         changed, file = draft.changed, None
@@ -171,11 +168,5 @@ class Annotator:
 
     def prefetch(self) -> None:
         """Predict the next case in the background, so that it opens at once."""
-        if (number := self.next_case()) is None:
-            return
-
-        def predict(case: Case) -> None:
-            with suppress(UserError):  # the error is shown when the case is opened
-                self.suggestions.maps(case)
-
-        Thread(target=predict, args=(self.cases[number],), daemon=True).start()
+        if (number := self.next_case()) is not None:
+            in_background(partial(self.suggestions.maps, self.cases[number]))

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import Lock, Thread
 from typing import Any
 
@@ -26,6 +27,16 @@ def difference(reference: NDArray[Any], prediction: NDArray[Any]) -> NDArray[np.
     return values
 
 
+def in_background(task: Callable[[], object]) -> None:
+    """Run a task in a thread. Ignore its user errors, because the request for the same data reports them."""
+
+    def run() -> None:
+        with suppress(UserError):
+            task()
+
+    Thread(target=run, daemon=True).start()
+
+
 class CaseReader:
     """Scans ``(C, *space)`` and maps ``(*space)`` by the number of the case."""
 
@@ -40,12 +51,7 @@ class CaseReader:
 
     def read_ahead(self, number: int) -> None:
         """Start to read a scan in the background, before it is requested."""
-
-        def read() -> None:
-            with suppress(UserError):  # the request for this case reports the error
-                self.scan(number)
-
-        Thread(target=read, daemon=True).start()
+        in_background(partial(self.scan, number))
 
     def turn(self, number: int) -> Turn:
         """Return the reorientation of a case for the browser."""

@@ -23,14 +23,14 @@ from graftseg.data.store import find_store, is_store, open_store
 from graftseg.evaluation.references import references_in, stored_image
 from graftseg.inference.ensemble import folder_of_network
 from graftseg.inference.label_maps import LEVELS
-from graftseg.reporting.results import Results, case_dice, read_results
+from graftseg.reporting.results import Results, mean, read_results
 
 Kind = Literal["run", "data", "labels", "scan"]
 ReadScan = Callable[[], Scan]
 MAX_LABEL_VALUES = 64  # scans with more different values than this are images, not label maps
 MAX_LABEL = 255  # scans with larger values are images, not label maps
 PEEKED_VOXELS = 2**20
-"""Voxels at the start of a file that are read first. They may show that it is an image. A whole CT takes seconds."""
+"""Number of voxels that are read first. They often show that a file is an image. Reading a whole CT takes seconds."""
 REMEDY = "choose a run, a folder of data, a folder of label maps or a scan"
 
 
@@ -153,13 +153,16 @@ def _of_prediction(
     maps["prediction"] = partial(read_label, folder / predicted.output)
     if predicted.uncertainty is not None:
         maps["uncertainty"] = partial(_read_levels, folder / predicted.uncertainty)
-    case = ViewedCase(predicted.case, "test", partial(_predicted_image, folder, predicted), maps)
-    case = replace(case, uncertainty=predicted.mean_uncertainty)
-    if results is None:
-        return case
-    rows = (row for row in results.evaluation.rows if row.case == predicted.case)
-    scores = tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows)
-    return replace(case, dice=case_dice(results.evaluation).get(predicted.case), scores=scores)
+    rows = [row for row in (results.evaluation.rows if results else ()) if row.case == predicted.case]
+    return ViewedCase(
+        predicted.case,
+        "test",
+        partial(_predicted_image, folder, predicted),
+        maps,
+        dice=mean([row.dice for row in rows]) if rows else None,
+        uncertainty=predicted.mean_uncertainty,
+        scores=tuple(ClassScore(row.name, row.dice, row.hd95_mm) for row in rows),
+    )
 
 
 def _predicted_image(folder: Path, predicted: PredictedCase) -> Scan:

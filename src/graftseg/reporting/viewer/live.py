@@ -122,8 +122,8 @@ def thinned(curves: dict[str, list[Point]]) -> dict[str, list[Point]]:
 def live_routes(run: RunFolder, has_ended: Callable[[], bool] | None = None) -> list[Route]:
     """Return the routes of a run: a stream of events, and the pictures of snapshots.
 
-    ``has_ended`` returns whether the training has ended, if the server belongs to the training and ends with it. By
-    default, the training has ended when no process trains the run.
+    ``has_ended`` returns whether the training has ended. It is given if the training has started this server, which
+    then ends with the training. By default, the training has ended when no process trains the run.
     """
     # cached, because opening a store of many scans takes long
     orientation = cache(lambda: orientation_of(read_recipe(run), read_store(run), has_volumes=None))

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from graftseg.core.files import check_target_file
+from graftseg.core.phrases import as_sentence
 from graftseg.core.reading import read_text
 from graftseg.core.run_folder import RunFolder
 
@@ -17,7 +18,7 @@ SHOWN_LINES = 8
 
 
 class Retraining:
-    """The training that a button starts. Its output goes to ``log``. ``use`` is called with a run that is not worse."""
+    """The training that a button starts. Its output goes to ``log``. ``use`` gets the new run if it is not worse."""
 
     def __init__(self, run: RunFolder, data: Path, device: str, log: Path, use: Callable[[RunFolder], None]) -> None:
         self._run, self._log, self._use = run, log, use
@@ -79,5 +80,4 @@ def _summary(run: RunFolder) -> str | None:
     """Return a sentence on the gain of a continued run, if it is known."""
     if (gain := run.manifest().get("gain")) is None:
         return None
-    addition = " The page keeps the earlier network." if is_worse(run) else ""
-    return f"{gain['sentence'][:1].upper()}{gain['sentence'][1:]}.{addition}"
+    return as_sentence(gain["sentence"]) + (" The page keeps the earlier network." if is_worse(run) else "")

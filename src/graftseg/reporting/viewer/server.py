@@ -111,7 +111,7 @@ class CasePages:
 
     def case(self, request: Request) -> Response:
         """Describe one case."""
-        number = self._number(request)
+        number = case_number(request, self._reader.cases)
         case, scan, turn = self._reader.cases[number], self._reader.scan(number), self._reader.turn(number)
         description = {
             "id": number,
@@ -138,7 +138,7 @@ class CasePages:
         return Response(center_slices(volume), media_type=OCTET_STREAM)
 
     def _channel(self, request: Request) -> tuple[NDArray[Any], Turn]:
-        number = self._number(request)
+        number = case_number(request, self._reader.cases)
         scan, turn = self._reader.scan(number), self._reader.turn(number)
         channel = request.query_params.get("channel", "0")
         if not channel.isdecimal() or int(channel) >= len(scan.array):
@@ -147,17 +147,19 @@ class CasePages:
 
     def layer(self, request: Request) -> Response:
         """Send a map of a case."""
-        number, name = self._number(request), request.path_params["layer"]
+        number, name = case_number(request, self._reader.cases), request.path_params["layer"]
         if name not in self._reader.cases[number].layers:
             raise HTTPException(404)
         volume, turn = self._reader.layer(number, name), self._reader.turn(number)
         return _volume_response(turn.to_volume(volume), turn, 1 / LEVELS if name == "uncertainty" else 1.0)
 
-    def _number(self, request: Request) -> int:
-        number: int = request.path_params["number"]
-        if number >= len(self._reader.cases):
-            raise HTTPException(404)
-        return number
+
+def case_number(request: Request, cases: Sequence[Any]) -> int:
+    """Return the number of the case in a request. Answer 404 if there is no such case."""
+    number: int = request.path_params["number"]
+    if number >= len(cases):
+        raise HTTPException(404)
+    return number
 
 
 def describe_case(number: int, case: ViewedCase) -> dict[str, Any]:

@@ -28,7 +28,7 @@ GRACE_SECONDS = 20.0  # time for which the server continues after the training, 
 
 
 class Parent:
-    """The process that trains. Its end of the pipe is closed when it ends."""
+    """The process that trains. When it ends, its end of the pipe is closed."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.ended_at: float | None = None

@@ -93,7 +93,7 @@ def shown_type(array: NDArray[Any]) -> np.dtype[Any]:
 
 
 def compact(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as int16 if this is smaller and keeps all values. Scans in DICOM, for example, become float32."""
+    """Return an array as int16 if this is smaller and keeps all values. Scans in DICOM, for example, are float32."""
     if array.itemsize <= COMPACT.itemsize or not array.size:
         return array
     result = np.empty_like(array, COMPACT)
