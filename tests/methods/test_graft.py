@@ -1,6 +1,7 @@
 """Values of graft by hand, the rising weight of pseudo-labels, and the teacher without dropout."""
 
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -72,3 +73,19 @@ def test_joint_and_separate_batches_differ_only_in_batch_statistics(direction: s
         torch.manual_seed(3)
         totals.append(next(method.objectives(tiny_batch(2), START)).total)
     torch.testing.assert_close(*totals)
+
+
+@pytest.mark.parametrize("direction", ["none", "both"])
+def test_pseudo_labels_of_ignored_classes_have_no_weight(direction: Literal["none", "both"]) -> None:
+    """The teacher finds class 1 everywhere. Ignored, it leaves the loss of the labeled images and regions."""
+    found, ignored = (GraftConfig(rise=0, direction=direction, ignored_classes=classes) for classes in ((), (1,)))
+    totals = []
+    for config in (found, ignored):
+        method = Graft(config, NETWORKS)
+        with torch.no_grad():
+            next(method.get_submodule("teacher").parameters()).copy_(torch.tensor([-9.0, 9.0]))
+        (objective,) = method.objectives(background_batch(), START)
+        totals.append(objective.total.item())
+    regions = 3 if direction == "both" else 1
+    assert totals[1] == pytest.approx(regions * L_SEG, abs=1e-5)
+    assert totals[0] > totals[1] + 0.05

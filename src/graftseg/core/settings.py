@@ -12,6 +12,7 @@ MAX_SIDE = 2**16  # upper limit for the length of an axis in voxels
 MAX_IMAGES = 2**16  # upper limit for images in a batch
 Location = tuple[str | int, ...]  # keys and indices that lead to a value
 Voxels = Annotated[int, Field(gt=0, le=MAX_SIDE)]  # the length of an axis in voxels
+ClassNumber = Annotated[int, Field(ge=1, le=255)]  # of a foreground class
 
 
 class Settings(BaseModel):

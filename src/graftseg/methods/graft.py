@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from graftseg.core.devices import side_stream
+from graftseg.core.settings import ClassNumber
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
 from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig, check_pairs
 from graftseg.networks import Networks
@@ -28,6 +29,7 @@ class GraftConfig(SelfTrainingConfig):
     - ``alpha``: final loss weight of voxels with pseudo-labels.
     - ``rise``: fraction of the stage in which the weight rises from a tenth of ``alpha`` to ``alpha``.
     - ``confidence``: whether each voxel with a pseudo-label is weighted by the confidence of the teacher.
+    - ``ignored_classes``: classes whose pseudo-labels get no weight.
     - ``direction``: ``both`` pastes in both directions, as BCP does. ``none`` pastes nothing.
     - ``beta``: size of the pasted box relative to the image, along each axis.
     - ``labeled_weight``: loss weight of unmixed labeled images; with pasting, only the first half of them is used.
@@ -41,6 +43,7 @@ class GraftConfig(SelfTrainingConfig):
     dice: DiceName = "over-batch"
     rise: float = Field(0.3, ge=0, le=1)
     confidence: bool = True
+    ignored_classes: tuple[ClassNumber, ...] = ()
     direction: Literal["both", "none"] = "both"
     beta: float = Field(2 / 3, gt=0, lt=1)
     labeled_weight: float = Field(1.0, gt=0, le=1e9)
@@ -124,7 +127,10 @@ class Graft(SelfTraining):
         config = self.config
         p = self.teacher(images).float().softmax(1)
         P = labels_of(p, config.decision, clean=config.largest_component, connectivity=config.connectivity)
-        return P, self.target(p, P) if config.confidence else torch.ones_like(p[:, 0])
+        c = self.target(p, P) if config.confidence else torch.ones_like(p[:, 0])
+        for value in config.ignored_classes:
+            c = c * (value != P)
+        return P, c
 
     def _logits(self, labeled: Tensor, pseudo_labeled: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Return the student's logits of images without and with pseudo-labels, at every supervised level."""

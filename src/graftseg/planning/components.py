@@ -11,7 +11,7 @@ from graftseg.planning.frame import Frame
 MIN_ONE_PIECE = 0.95
 """Minimum fraction of label maps or slices in which a class must be one piece."""
 MIN_LABEL_MAPS = 3
-"""Minimum number of label maps with a class to keep more than one component, or to remove small components."""
+"""Minimum number of label maps with a class to keep several components, or to remove small components."""
 MAX_SIZE_RATIO = 5.0
 """Maximum ratio of the largest to the smallest piece of a class of which small components are removed.
 
@@ -19,6 +19,12 @@ The pieces of lesions differ more, so that a new lesion may be smaller than all 
 """
 MIN_PART = 0.5
 """Volume of the smallest component to keep, relative to the smallest piece in the labels."""
+MIN_OCCASIONAL_MAPS, MIN_OCCASIONAL_PART = 2, 0.25
+"""Minimum number of label maps with an occasional class to remove its small components, and their relative volume.
+
+An occasional class is missing in some label maps, so a wrong component in a scan without the class costs more than a
+small component that is missed. The size of its pieces may vary.
+"""
 
 
 def component_choices(facts: Facts, frame: Frame, *, pseudo_labels: bool) -> Choices:
@@ -61,27 +67,40 @@ def _several_components(facts: Facts) -> Choices:
 
 
 def _volumes(facts: Facts, choices: Choices) -> Choices:
-    """Choose the smallest volume of a component for classes with several pieces of similar size.
+    """Choose the smallest volume of a component for occasional classes, and for classes with pieces of similar size.
 
-    Classes of which a number of components is kept in ``choices`` are left out.
+    Classes of which a number of components is kept in ``choices`` are left out, unless they are occasional: in a scan
+    without the class, the largest component is an error, too.
     """
     found: Choices = {}
     largest = choices["inference.largest_component"].value
     for value, name in enumerate(facts.classes):
-        counted = largest is True or (largest and value in largest) or f"inference.keep_components.{value}" in choices
         volumes = _piece_volumes(facts.fingerprint.of("labeled"), value)
-        if counted or not volumes or max(volumes) > MAX_SIZE_RATIO * min(volumes):
+        counted = largest is True or (largest and value in largest) or f"inference.keep_components.{value}" in choices
+        if not counted and len(volumes) >= MIN_LABEL_MAPS and _are_similar(volumes):
+            reason = f"half of the smallest piece of {name} in the label maps, so smaller components are errors"
+            part = MIN_PART
+        elif value in facts.occasional_classes and len(volumes) >= MIN_OCCASIONAL_MAPS:
+            reason = f"a quarter of the smallest piece of {name}, which is missing in some label maps and may be "
+            reason += "missing in a scan"
+            part = MIN_OCCASIONAL_PART
+        else:
             continue
-        reason = f"half of the smallest piece of {name} in the label maps, so smaller components are errors"
-        found[f"inference.min_component_ml.{value}"] = Choice(float(f"{MIN_PART * min(volumes):.2g}"), reason)
+        smallest = min(map(min, volumes))
+        found[f"inference.min_component_ml.{value}"] = Choice(float(f"{part * smallest:.2g}"), reason)
     return found
 
 
-def _piece_volumes(cases: Sequence[CaseFingerprint], value: int) -> list[float]:
-    """Return the volumes in mL of all pieces of a class. Return none for 2-D scans, few label maps or many pieces."""
+def _are_similar(volumes: Sequence[Sequence[float]]) -> bool:
+    return max(map(max, volumes)) <= MAX_SIZE_RATIO * min(map(min, volumes))
+
+
+def _piece_volumes(cases: Sequence[CaseFingerprint], value: int) -> list[list[float]]:
+    """Return the volumes in mL of the pieces of a class in each label map with the class.
+
+    Return none for 2-D scans, or if a label map has so many pieces that their sizes are not stored.
+    """
     with_class = [case for case in cases if value in case.pieces and len(case.shape) == 3]
-    if len(with_class) < MIN_LABEL_MAPS or any(
-        len(case.pieces[value].sizes) < case.pieces[value].count for case in with_class
-    ):
+    if any(len(case.pieces[value].sizes) < case.pieces[value].count for case in with_class):
         return []
-    return [size * prod(case.spacing) / 1000 for case in with_class for size in case.pieces[value].sizes]
+    return [[size * prod(case.spacing) / 1000 for size in case.pieces[value].sizes] for case in with_class]

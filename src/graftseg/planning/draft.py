@@ -11,6 +11,7 @@ from graftseg.planning.augmentation import augmentation_choices
 from graftseg.planning.choices import Choice, Choices, tree_of
 from graftseg.planning.components import component_choices
 from graftseg.planning.cost import Target
+from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
 from graftseg.planning.intensities import intensity_choices
 from graftseg.planning.length import TrainingLength, choose_length, plausible_times
@@ -73,7 +74,9 @@ class Draft:
         settings = {} if method is None else METHODS[method].Config.model_fields
         components = component_choices(facts, frame, pseudo_labels="largest_component" in settings)
         general = frame.choices | intensity_choices(facts) | self.shape.choices | _other_choices(self.pace.target)
-        return general | method_choices(frame.dimensions, method) | augmentation_choices(facts, frame) | components
+        ignored = ignored_choices(facts) if "ignored_classes" in settings else {}
+        methods = method_choices(frame.dimensions, method) | ignored
+        return general | methods | augmentation_choices(facts, frame) | components
 
     def measured(self, timer: StepTimer) -> "Draft":
         """Return a draft with measured times. If they lead to another resolution, measure again there."""
@@ -113,6 +116,21 @@ def _other_choices(target: Target) -> Choices:
         "inference.overlap": Choice(OVERLAP[target.kind], reason),
         "inference.windows_per_forward": Choice(1 if is_cpu else 4, "number of windows or slices in one forward pass"),
     }
+
+
+def ignored_choices(facts: Facts) -> Choices:
+    """Choose the classes whose pseudo-labels are ignored: classes that only some label maps contain.
+
+    In a scan without the class, a teacher often finds a small wrong piece. The student learns it like a complete
+    organ, because the Dice loss does not depend on the size of a class.
+    """
+    occasional = facts.occasional_classes
+    if not occasional:
+        return {}
+    value, count = occasional[0], facts.labeled_count
+    reason = f"such as {facts.classes[value]}, which is in {facts.pieces[value].total} of {count} label maps; "
+    reason += "in scans without such a class, wrong pseudo-labels would grow"
+    return {"stages.1.settings.ignored_classes": Choice(list(occasional), reason)}
 
 
 def method_choices(dimensions: int, method: str | None) -> Choices:

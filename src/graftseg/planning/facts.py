@@ -126,9 +126,10 @@ class Facts:
         return len(self.fingerprint.of("unlabeled"))
 
     @property
-    def has_occasional_class(self) -> bool:
-        """Return whether only some label maps contain a class."""
-        return any(0 < pieces.total < self.labeled_count for pieces in self.pieces)
+    def occasional_classes(self) -> tuple[int, ...]:
+        """Return the classes that only some label maps contain."""
+        counts = {value: self.pieces[value].total for value in range(1, len(self.pieces))}
+        return tuple(value for value, count in counts.items() if 0 < count < self.labeled_count)
 
     @property
     def channels(self) -> int:

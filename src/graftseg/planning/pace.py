@@ -45,7 +45,7 @@ class Pace:
             uses_unlabeled,
             prediction=scan_seconds(frame, shape, supervised, OVERLAP[self.target.kind]),
             unlabeled=self.facts.unlabeled_count,
-            compared_networks=3 if self.facts.has_occasional_class else 2,
+            compared_networks=3 if self.facts.occasional_classes else 2,
         )
 
     def _seconds_per_step(self, shape: StepShape) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, Settings, Voxels
+from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, ClassNumber, Settings, Voxels
 from graftseg.core.types import Precision
 from graftseg.ops.components import ComponentRule
 from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
@@ -13,7 +13,6 @@ PUBLIC_INTERVAL = 200
 """Number of steps between two scores of the student in the public code."""
 
 ScoredSplit = Literal["validation", "test"]
-ClassNumber = Annotated[int, Field(ge=1, le=255)]
 
 
 def _without_unused(settings: Settings, handler: SerializerFunctionWrapHandler, *names: str) -> dict[str, Any]:

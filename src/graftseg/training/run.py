@@ -259,15 +259,15 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
 
 
 def _check_classes(recipe: Recipe, classes: int) -> None:
-    """Raise a UserError if ``decision`` or a rule for connected components does not fit the number of classes."""
+    """Raise a UserError if ``decision`` or a list of classes does not fit the number of classes."""
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
         finding = f"decision is threshold, which needs 2 classes, but the data have {classes}"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "set decision to argmax")
-    rules = [recipe.inference.largest_component, *(stage.settings.get("largest_component") for stage in recipe.stages)]
-    rules.append(recipe.inference.filtered_classes)
-    if unknown := [number for rule in rules if isinstance(rule, tuple | list) for number in rule if number >= classes]:
-        finding = f"a rule for components lists class {unknown[0]}, but the data have classes 1 to {classes - 1}"
+    listed: list[Any] = [recipe.inference.largest_component, recipe.inference.filtered_classes]
+    listed += [stage.settings.get(key) for stage in recipe.stages for key in ("largest_component", "ignored_classes")]
+    if unknown := [number for rule in listed if isinstance(rule, tuple | list) for number in rule if number >= classes]:
+        finding = f"a setting lists class {unknown[0]}, but the data have classes 1 to {classes - 1}"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "list only classes of the data")
 
 
