@@ -131,8 +131,11 @@ def lesions(rng: Rng) -> Drawn:
     return np.hypot(image + noise[0], noise[1]) * np.float32(10 ** rng.uniform(0.5, 4)), label, body.affine
 
 
-def ultrasound(rng: Rng) -> Drawn:
-    """Draw a fan of ultrasound: an incomplete bright ring (1), a weak blob in it (2), speckle and shadows."""
+def ultrasound(rng: Rng, blobs: float = 1.0) -> Drawn:
+    """Draw a fan of ultrasound: an incomplete bright ring (1), a weak blob in it (2), speckle and shadows.
+
+    ``blobs`` is the fraction of pictures with a blob.
+    """
     shape = tuple(int(n) for n in rng.integers(240, 273, 2))
     body = Body(rng, shape, (1.0, 1.0), (0, shape[1] / 2), 7.0)
     across, down = body.straight + np.reshape((0, apex := rng.uniform(20, 45)), (2, 1, 1))
@@ -152,7 +155,7 @@ def ultrasound(rng: Rng) -> Drawn:
     echo[inside] = (0.2 * np.exp(0.5 * texture(rng, shape, 6)))[inside]
     echo[ring] = (0.2 + 1.6 * np.abs(np.cos(normal - angle)) ** rng.uniform(1, 3))[ring]
     blob = body.blob(center + rng.normal(0, 0.22, 2) * radii, radii * rng.uniform(0.2, 0.4, 2), rng.uniform(0, 3)) < 1
-    blob &= inside
+    blob &= inside & (blobs == 1 or rng.random() < blobs)
     echo[blob] *= rng.choice((0.35, 2.6)) * rng.uniform(0.85, 1.2)
     label = np.where(fan, ring + 2 * blob, 0).astype(np.uint8)
     for _ in range(int(rng.integers(1, 4))):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_COUNT = 10**9  # upper limit for numbers of steps, cases and folds
@@ -33,6 +33,13 @@ class Settings(BaseModel):
         if errors:
             raise ValidationError.from_exception_data(cls.__name__, errors)
         return values
+
+
+def without_unused(settings: Settings, handler: SerializerFunctionWrapHandler, *names: str) -> dict[str, Any]:
+    """Return all settings except default values of ``names``, so that files of older recipes stay the same."""
+    fields = type(settings).model_fields
+    unused = {name for name in names if getattr(settings, name) == fields[name].default}
+    return {name: value for name, value in handler(settings).items() if name not in unused}
 
 
 def _not_a_number(value: bool) -> PydanticCustomError:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from graftseg.core.settings import Settings
+from graftseg.core.settings import Settings, without_unused
 
 Floats = npt.NDArray[np.float32]
 Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]  # all differences are finite in float32
@@ -37,9 +37,7 @@ class IntensitySettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit unused mean and std, so that settings remain equal to the settings of older stores."""
-        content: dict[str, Any] = handler(self)
-        return {name: value for name, value in content.items() if name not in ("mean", "std") or value is not None}
+        return without_unused(self, handler, "mean", "std")
 
     @model_validator(mode="after")
     def _check_consistency(self) -> "IntensitySettings":

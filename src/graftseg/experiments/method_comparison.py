@@ -28,8 +28,10 @@ FORMAT = {"format": "graftseg compare", "version": 1}
 HEAD = ("method", "steps per fold", "mean Dice %", "difference from supervised", "95 % interval", "minutes")
 OPTIMISTIC = "The best of several methods was chosen on these cases, so its score is optimistic."
 RecipesFor = Callable[[Store, int], Mapping[str, tuple[Recipe, Recipe]]]
-"""Function from the store and the number of labeled cases to two recipes per method: one for the comparison, with the
-number of folds, and one for training on all labeled cases."""
+"""Function of the store and the number of labeled cases.
+
+It returns two recipes per method: one for the comparison, which sets ``folds``, and one to train on all labeled cases.
+"""
 logger = logging.getLogger(__name__)
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from torch import Tensor
 
 from graftseg.core.devices import side_stream
-from graftseg.core.settings import ClassNumber
+from graftseg.core.settings import ClassNumber, without_unused
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
 from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig, check_pairs
 from graftseg.networks import Networks
@@ -49,6 +49,10 @@ class GraftConfig(SelfTrainingConfig):
     labeled_weight: float = Field(1.0, gt=0, le=1e9)
     average: bool = False
     joint: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_unused_classes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unused(self, handler, "ignored_classes")
 
 
 class Graft(SelfTraining):

@@ -1,4 +1,8 @@
-"""The length of training: the number of steps that fit into the time, and the settings that depend on this number."""
+"""The length of training: the number of steps that fit into the time, and the settings that depend on this number.
+
+A run with unlabeled scans has two stages: supervised training, then self-training. Its baseline continues from the same
+first stage without unlabeled scans. In a short run, the weights of both networks are averaged at the end.
+"""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -23,7 +27,7 @@ PUBLISHED_STEPS = {2: 40_000, 3: 17_000}
 """Total steps of both stages in the paper, for 2-D and 3-D. Without --minutes, a plan has at most this number."""
 MAX_STEPS, MIN_STEPS = 100_000, 400
 ROUND_STEPS = (*range(1, 100), *(n * unit for unit in (10, 100, 1000) for n in range(10, 100)), MAX_STEPS, 110_000)
-"""Possible numbers of steps: all numbers with two significant digits. The last means: more than ``MAX_STEPS`` fit."""
+"""Possible numbers of steps, with at most two significant digits. 110,000 means that more than ``MAX_STEPS`` fit."""
 MIN_FOLD_STEPS = 2000
 """Minimum number of steps per fold. If the time allows fewer, no folds are planned."""
 MIN_USEFUL_STEPS = 1500
@@ -31,20 +35,21 @@ MIN_USEFUL_STEPS = 1500
 MIN_LONG_STEPS = {"cpu": 20_000, "cuda": 5_000}
 """Minimum number of steps of a long run by kind of device.
 
-Long runs use the published optimizer and paste. Short runs use Adam, paste nothing and average both networks.
+Long runs use the published optimizer and copy-paste. Short runs use Adam and the average, without copy-paste.
 """
 MAX_RATIO_ERROR = 2.5
-"""Maximum factor between the measured and the expected ratio of both step times on a CPU.
+"""Maximum deviation of the ratio of the step times on a CPU (self-training to supervised) from its expected value.
 
-On an idle core, this factor is 2.3 for MC-Net on volumes and below 1.5 otherwise.
+It is a factor. On an idle core, it is 2.3 for MC-Net on volumes and below 1.5 otherwise.
 """
 TIME_MARGIN = 1.1
 """The recommended minutes are the expected minutes times this factor, because measured step times vary."""
 FIRST_FRACTION, MAX_FIRST_FRACTION = 0.3, 0.6
 MIN_FIRST_STEPS = 5000
-"""If ``FIRST_FRACTION`` of all steps is fewer than this, the first stage takes up to ``MAX_FIRST_FRACTION``."""
+"""The first stage takes ``FIRST_FRACTION`` of all steps, but at least ``MIN_FIRST_STEPS`` if these are at most
+``MAX_FIRST_FRACTION`` of all steps, and otherwise ``MAX_FIRST_FRACTION``."""
 MIN_UNLABELED_STEPS = 400
-"""Minimum number of steps for unlabeled scans, which lowered the score of shorter runs."""
+"""If fewer steps fit, a plan uses no unlabeled scans, because they lowered the score of such runs."""
 RAMP_FRACTION = 0.4
 """Fraction of the second stage after which the weight of unlabeled scans has risen to its maximum."""
 TEACHER_LAG = 20.0
@@ -110,9 +115,9 @@ class StepTimes:
         return max((steps for steps in ROUND_STEPS if self.total_seconds(steps, folds) <= budget), default=0)
 
     def steps_in(self, budget: float, *, baseline: bool = False) -> int:
-        """Return the number of steps, at most ``MAX_STEPS``, of a run in ``budget`` seconds without predictions.
+        """Return the largest number of steps, at most ``MAX_STEPS``, of a run in ``budget`` seconds.
 
-        With ``baseline``, the time includes the baseline of the run.
+        With ``baseline``, the time includes the baseline of the run. The time of predictions is not included.
         """
         runs = 2 if baseline else 1
         return bisect_right(range(MAX_STEPS + 1), budget, key=lambda steps: sum(self.seconds(steps)[:runs])) - 1
@@ -213,7 +218,7 @@ def choose_average(method: str | None, *, short: bool) -> Choice:
         return Choice(False, f"the network of {method} differs from the network of the baseline")
     if not short:
         return Choice(False, "in a long run, the weights of both networks become too different")
-    return Choice(True, "the average of both networks gains nearly as much in a short run, and rarely loses")
+    return Choice(True, "in short runs, the average of run and baseline loses less often than the network of the run")
 
 
 def requested_time(minutes: float) -> str:
@@ -222,7 +227,7 @@ def requested_time(minutes: float) -> str:
 
 
 def first_stage_steps(steps: int) -> int:
-    """Return the number of steps of the first stage: three tenths of all steps, or up to six tenths of a short run.
+    """Return the number of steps of the first stage, from three to six tenths of all steps.
 
     The first stage trains the first teacher. A class that this teacher does not know is unlearned by the student.
     """
@@ -270,7 +275,7 @@ def stage_choices(first: int, second: int, reason: str, method: str, *, short: b
         lag = "the teacher follows the student slowly, but fast enough for the length of the stage"
         choices["stages.1.settings.ema_decay"] = Choice(decay, lag)
     if "direction" in settings:
-        direction = "no pasting, which pays off only in longer runs" if short else "paste crops in both directions"
+        direction = "off, because pasting pays off only in longer runs" if short else "paste crops in both directions"
         choices["stages.1.settings.direction"] = Choice("none" if short else "both", direction)
     if "ramp" in settings:
         ramp = float(f"{max(RAMP_FRACTION * second / RAMP_INTERVAL, 0.1):.2g}")
@@ -281,8 +286,8 @@ def stage_choices(first: int, second: int, reason: str, method: str, *, short: b
 def teacher_decay(steps: int) -> float:
     """Return the EMA decay of the teacher, which averages the student over about ``1 / (1 - decay)`` steps.
 
-    These are a twentieth of the stage, within the limits of the decay. A teacher that averages over more steps of a
-    short stage keeps the student at the quality of the first stage.
+    This is a twentieth of the stage, unless a limit of the decay applies. In a short stage, a slower teacher would keep
+    the student at the quality of the first stage.
     """
     return float(f"{min(max(1 - TEACHER_LAG / steps, MIN_DECAY), MAX_DECAY):.3g}")
 

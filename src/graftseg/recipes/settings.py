@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, ClassNumber, Settings, Voxels
+from graftseg.core.settings import MAX_COUNT, MAX_IMAGES, ClassNumber, Settings, Voxels, without_unused
 from graftseg.core.types import Precision
 from graftseg.ops.components import ComponentRule
 from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
@@ -13,12 +13,6 @@ PUBLIC_INTERVAL = 200
 """Number of steps between two scores of the student in the public code."""
 
 ScoredSplit = Literal["validation", "test"]
-
-
-def _without_unused(settings: Settings, handler: SerializerFunctionWrapHandler, *names: str) -> dict[str, Any]:
-    """Return all settings except default values of ``names``, so that files of older recipes stay the same."""
-    content, fields = handler(settings), type(settings).model_fields
-    return {name: value for name, value in content.items() if name not in names or value != fields[name].default}
 
 
 class LoopSettings(Settings):
@@ -49,7 +43,7 @@ class LoopSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unused(self, handler, "training_dice_every", "batch_statistics")
+        return without_unused(self, handler, "training_dice_every", "batch_statistics")
 
 
 class StageSettings(Settings):
@@ -168,7 +162,7 @@ class InferenceSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused_filters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unused(self, handler, "keep_components", "min_component_ml", "precision")
+        return without_unused(self, handler, "keep_components", "min_component_ml", "precision")
 
     @property
     def filtered_classes(self) -> tuple[int, ...]:

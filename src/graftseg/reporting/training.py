@@ -17,7 +17,7 @@ NOT_LOGGED = Missing("No step has been logged.", *TRAIN_COMMAND)
 
 
 def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:
-    """Render the curves of all logged values, over the same steps, and the time of each phase of a step."""
+    """Render the curves of all logged values, with the same step axis, and the time of each phase of a step."""
     seconds = facts.get("seconds_per_step") or {}
     phases = sorted(seconds.items(), key=lambda item: PHASES.index(item[0]) if item[0] in PHASES else len(PHASES))
     view: dict[str, Any] = {"has_phases": True, "phases": phases, "total": sum(seconds.values())}
@@ -88,5 +88,5 @@ def _span(log: Log) -> tuple[float, float]:
 
 
 def _unnamed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages without the names of methods, which small charts do not show."""
+    """Return the stages without the names of methods, which only the chart of the total loss shows."""
     return tuple(Stage("", stage.first, stage.last) for stage in stages)

@@ -1,4 +1,4 @@
-"""The stages of a run after a check of the teacher."""
+"""Change the stages of a run as a check of the teacher decided."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from graftseg.recipes.settings import StageSettings
 
 
 def adapted_stages(stages: Sequence[StageSettings], check: TeacherCheck) -> list[tuple[StageSettings, int]]:
-    """Return the stages after a check of the teacher, each with the index of the stage from which it was made.
+    """Return all stages, changed as a check decided, each with the index of the stage from which it was made.
 
     ``extend`` repeats the stage before the checked stage, with steps taken from the checked stage. ``skip`` replaces
     the checked stage and all later ones by the stage before it, with the added steps of the check. ``stop`` does the

@@ -54,7 +54,7 @@ class Position:
     device: torch.device
     identity: str | None = None
     seconds_before: float = 0.0
-    good: State | None = None  # the last networks without a drift
+    good: State | None = None  # networks at the last check without a drift, see ``_find_drift``
     began_at: float = field(default_factory=monotonic)
     saved_at: float = field(default_factory=monotonic)
 
@@ -240,9 +240,10 @@ def _score(at: Position, stage: StageSettings, parts: _Parts, stepper: Stepper) 
 
 
 def _find_drift(at: Position, stage: StageSettings, parts: _Parts) -> TeacherCheck | None:
-    """Check the network at intervals of a stage that checks its teacher. After a drift, restore the last good state.
+    """Check at intervals whether the volume of a class drifts in the unlabeled scans.
 
-    Nothing is checked after the last step, because no step is left to train without the unlabeled scans.
+    After a drift, restore the networks of the last good check. The remaining steps train without unlabeled scans, so
+    the last step needs no check.
     """
     is_due = at.step in {stage.steps * part // INTERVALS for part in range(1, INTERVALS)}
     if parts.predictions is None or not stage.check_teacher or not is_due:
@@ -273,7 +274,7 @@ def _restore(at: Position, saved: Checkpoint, selector: Selector | None) -> None
 
 
 def adapted(stages: Sequence[Stage], check: TeacherCheck) -> list[Stage]:
-    """Return the stages after a check of the teacher."""
+    """Return all stages, changed as a check of the teacher decided."""
     changed = adapted_stages([stage.settings for stage in stages], check)
     return [Stage(settings, stages[index].build) for settings, index in changed]
 

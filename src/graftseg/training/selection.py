@@ -47,7 +47,7 @@ class Best:
     optimizers: dict[str, Any] = field(repr=False, default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything except the weights."""
+        """Return everything except the weights and the optimizer states."""
         return {"on": self.on, "step": self.step, "stage": self.stage, "dice": self.dice}
 
 
@@ -123,7 +123,8 @@ class Selector:
     def best_to_save(self) -> Best | None:
         """The student to save as ``best.safetensors``: the best on the test cases if ``oracle`` is true.
 
-        Otherwise, the best student on the cases of the protocol, or on validation cases if the protocol selects none.
+        Otherwise, the best student on the split by which the protocol selects, or on validation cases if it selects
+        no checkpoint.
         """
         on = "test" if self.settings.oracle else self.settings.selected_on or "validation"
         return self.best.get(on)
@@ -240,7 +241,7 @@ def mean_dice(counts: npt.NDArray[np.int64], *, empty: float, present_only: bool
     """Return mean Dice by foreground class from voxel counts ``(cases, 3, classes - 1)``.
 
     The counts are those of the overlap, the prediction and the reference. Two empty maps score ``empty``. With
-    ``present_only``, cases with an empty reference do not count, and the mean of a class without other cases is NaN.
+    ``present_only``, the mean of a class is over the cases whose reference contains it, and NaN if there are none.
     """
     common, reference = counts[:, 0].astype(np.float64), counts[:, 2]
     total = counts[:, 1] + reference

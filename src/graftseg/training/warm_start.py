@@ -19,9 +19,10 @@ from graftseg.training.selection import scored_cases
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The run to continue and the folder of its network for prediction, which may be the folder of its baseline.
+    """The start of a run that continues the run ``run``.
 
-    ``store`` contains prepared cases that may be reused. ``fraction`` is the share of the steps of a complete training.
+    ``network`` is the folder of the weights to start from: the run, or its baseline if the run ships that. ``store``
+    contains prepared cases that may be reused. The new run has ``fraction`` times the steps of a complete training.
     ``new_labels`` are the cases whose labels are new or were changed since the earlier run.
     """
 
@@ -70,7 +71,8 @@ def save_start(
 ) -> None:
     """Save a checkpoint before the first step, with the weights of the earlier run in student and teacher.
 
-    A resumed run then does not need the earlier run. Without ``start``, raise a UserError.
+    A resumed run then does not need the earlier run. ``start`` is None if the command was repeated without
+    --continue-from. Then raise a UserError, because the run has no checkpoint yet.
     """
     if start is None:
         finding = "this run continues another run, but has no checkpoint yet"

@@ -12,7 +12,7 @@ from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.fingerprint import CaseFingerprint
 
 SIMILAR = 0.999  # correlation on the coarse grid above which two scans may be copies
-SMALL_GROUP = 3  # in a cluster of at most this many similar scans, all similar scans are reported as copies
+SMALL_GROUP = 3  # in clusters up to this size, ``SIMILAR`` scans are copies; larger clusters need more evidence
 EXACT = 1 - 1e-5  # minimum correlation of copies that differ only in scaling and rounding
 MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64  # of the coarse grid: largest number along an axis, smallest total number
 Floats = NDArray[np.float32]
@@ -31,9 +31,9 @@ def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 def rescaled_copy_findings(views: Sequence[tuple[CaseFingerprint, Floats | None]]) -> Iterator[Finding]:
     """Report cases of one shape whose voxels differ, but whose coarse views agree after intensity scaling.
 
-    In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
-    There, copies must have a correlation above ``EXACT``, or their differences from the cluster mean must be similar.
-    Groups of more than half of the scans are not reported as copies.
+    If more than ``SMALL_GROUP`` scans are similar, the coarse grid probably shows little more than the body outline. In
+    such a cluster, copies must correlate above ``EXACT``, or their differences from the cluster mean above ``SIMILAR``.
+    A group of more than ``SMALL_GROUP`` scans is not reported if it is more than half of the scans of its shape.
     """
     shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}  # by number of channels and shape
     for case, view in views:

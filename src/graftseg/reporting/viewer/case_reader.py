@@ -89,7 +89,10 @@ class CaseReader:
 
 
 def _compact(scan: Scan) -> Scan:
-    """Convert a uint16 label map with values up to 255 to uint8, and a larger type to int16 if all values are kept."""
+    """Store an array in fewer bytes if no value changes.
+
+    A uint16 label map becomes uint8. Any array of more than 16 bits becomes int16.
+    """
     if scan.array.dtype == np.uint16 and scan.array.ndim == len(scan.geometry.shape) and scan.array.max() <= 255:
         return Scan(scan.array.astype(np.uint8), scan.geometry)
     return Scan(compact(scan.array), scan.geometry)
