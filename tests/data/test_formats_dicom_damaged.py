@@ -147,11 +147,3 @@ def test_a_slope_of_zero(tmp_path: Path) -> None:
     # a constant slice is not affected by its slope
     write_slice(path, np.zeros((3, 4), np.int16), (0, 0, 0), RescaleSlope=0.0, RescaleIntercept=5.0)
     assert read_scan(path).array.tolist() == np.full((1, 4, 3, 1), 5.0).tolist()
-
-
-def test_a_slope_of_zero_when_simpleitk_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SimpleITK returns rescaled values."""
-    path = tmp_path / "a.dcm"
-    classic(path, RescaleSlope=0.0, PixelData=b"\0\0")
-    monkeypatch.setattr(dicom_pixels, "_decode_with_itk", lambda where, header: np.zeros((4, 3), np.float32))
-    refused(path, Code.SCAN_HEADER, "RescaleSlope")
