@@ -114,6 +114,16 @@ def test_stored_values(tmp_path: Path, representation: int, photometric: str) ->
     np.testing.assert_array_equal(read_scan(tmp_path / "a").array[0, :, :, 0], 2 * upright.T - 10)
 
 
+@pytest.mark.parametrize("is_enhanced", [False, True])
+def test_palette_colors_are_refused(volume: Volume, tmp_path: Path, is_enhanced: bool) -> None:
+    tags = {"PhotometricInterpretation": "PALETTE COLOR"}
+    if is_enhanced:
+        write_enhanced(tmp_path / "case" / "a.dcm", volume, (1, 1, 1), **tags)
+    else:
+        series(tmp_path / "case", volume, **tags)
+    refused(tmp_path / "case", Code.SCAN_UNSUPPORTED, "palette")
+
+
 def test_each_slice_has_its_own_scale(volume: Volume, tmp_path: Path) -> None:
     for z in range(3):
         write_slice(tmp_path / f"{z}.dcm", volume[:, :, z].T, (0, 0, z), RescaleSlope=z + 1)

@@ -12,7 +12,6 @@ from pydicom.uid import CTImageStorage
 
 from dicom_fakes import write_enhanced, write_slice
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom import is_dicom_case
 from graftseg.data.scans import read_geometry, read_scan
 from graftseg.inference.export.dicomseg import series_in

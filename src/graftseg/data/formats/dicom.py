@@ -34,7 +34,8 @@ from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_erro
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent, unsupported
 
 SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
-TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
+PHOTOMETRIC = "PhotometricInterpretation"
+TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows", PHOTOMETRIC)
 POSITION = "ImagePositionPatient"
 PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
@@ -56,12 +57,15 @@ class _ImageFile:
     frames: int
     is_slice: bool  # one slice of a volume
     is_enhanced: bool  # the header contains functional groups
+    has_palette: bool  # stored values are numbers of colors
     patient: int | None  # hash of the ID, None if the tag is empty
     name: int | None  # hash of the patient's name, None if the tag is empty
 
     def slices(self, *, pixels: bool) -> list[Slice]:
         """Read the slices of the file, with or without their pixels."""
         where, content = self.member.where, self.member.content()
+        if self.has_palette:
+            raise UserError(Code.SCAN_UNSUPPORTED, where, "the image has palette colors", "export the gray images")
         with user_errors(where):
             if self.frames > 1 or self.is_enhanced:
                 return read_frames(where, content, pixels=pixels)
@@ -186,6 +190,7 @@ def _image_file(member: Member) -> _ImageFile | None:
             frames=frames,
             is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
             is_enhanced=is_enhanced,
+            has_palette=tags[PHOTOMETRIC] == "PALETTE COLOR",
             patient=hash(patient) if patient else None,
             name=hash(name) if name else None,
         )
