@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydicom.encaps import encapsulate, get_frame
-from pydicom.uid import RLELossless, generate_uid
+from pydicom.uid import ExplicitVRLittleEndian, MediaStorageDirectoryStorage, RLELossless, generate_uid
 from test_formats_itk import rotation
 
 from dicom_fakes import write_enhanced, write_series, write_slice
@@ -188,6 +188,24 @@ def test_simpleitk_decodes_compressed_frames(tmp_path: Path) -> None:
     written.PixelData = encapsulate(frames)
     written.save_as(path)
     np.testing.assert_array_equal(read_scan(path).array[0], volume)
+
+
+@pytest.mark.parametrize("name", ["DICOMDIR", "dicomdir", "index.dcm"])
+def test_the_index_of_a_disc_is_ignored(volume: Volume, tmp_path: Path, name: str) -> None:
+    index = pydicom.Dataset()
+    index.file_meta = pydicom.dataset.FileMetaDataset()
+    index.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    index.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    index.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    index.FileSetID, index.DirectoryRecordSequence = "DISC", []
+    series(tmp_path / "disc" / "a", volume)
+    pydicom.dcmwrite(tmp_path / "disc" / name, index, enforce_file_format=True)
+    np.testing.assert_array_equal(read_scan(tmp_path / "disc").array[0], volume)
+    assert read_scan(zipped(tmp_path / "disc", tmp_path / "disc.zip")).array.shape == (1, *volume.shape)
+    if name.upper() == "DICOMDIR":
+        series(tmp_path / "disc" / "b", volume)
+        cases, failures = scan_cases(tmp_path / "disc", 1)
+        assert len(cases) == 2 and not failures
 
 
 def test_a_localizer_is_skipped_with_a_warning(

@@ -172,7 +172,7 @@ def _image_file(member: Member) -> _ImageFile | None:
         if modality in NON_IMAGE_MODALITIES:
             return None
         if not tags["Rows"]:
-            sop_class = value(where, header, "SOPClassUID")
+            sop_class = value(where, header, "SOPClassUID") or value(where, header.file_meta, "MediaStorageSOPClassUID")
             # a class UID without a name, such as an invalid list of UIDs, is treated as an image
             if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
                 raise UserError(Code.SCAN_DAMAGED, where, "the file is truncated before its pixels", AGAIN)
