@@ -80,9 +80,16 @@ def contains_dicom(folder: Path) -> bool:
 
 
 def is_dicom_case(folder: Path) -> bool:
-    """Return whether a folder is one case: it directly contains a single DICOM file, or files with one slice each."""
+    """Return whether a folder is one case: it directly contains a single DICOM file, or slices.
+
+    Files with one frame are slices unless all of them are pictures of different series, such as radiographs.
+    """
     members = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_dicom(file)]
-    return len(members) == 1 or any(image.frames == 1 for image in _image_files(members[:PROBED_FILES]))
+    images = [image for image in _image_files(members[:PROBED_FILES]) if image.frames == 1]
+    are_pictures = len({image.series for image in images}) == len(images) and not any(
+        image.is_slice for image in images
+    )
+    return len(members) == 1 or not are_pictures
 
 
 def series_folders(folder: Path) -> list[Path]:
