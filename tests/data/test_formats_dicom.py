@@ -124,6 +124,11 @@ def test_palette_colors_are_refused(volume: Volume, tmp_path: Path, is_enhanced:
     refused(tmp_path / "case", Code.SCAN_UNSUPPORTED, "palette")
 
 
+def test_mosaics_are_refused(volume: Volume, tmp_path: Path) -> None:
+    series(tmp_path / "case", volume[:, :, :1], Modality="MR", ImageType=["ORIGINAL", "PRIMARY", "DIFFUSION", "MOSAIC"])
+    refused(tmp_path / "case", Code.SCAN_UNSUPPORTED, "mosaic")
+
+
 def test_each_slice_has_its_own_scale(volume: Volume, tmp_path: Path) -> None:
     for z in range(3):
         write_slice(tmp_path / f"{z}.dcm", volume[:, :, z].T, (0, 0, z), RescaleSlope=z + 1)

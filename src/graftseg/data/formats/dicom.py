@@ -57,15 +57,15 @@ class _ImageFile:
     frames: int
     is_slice: bool  # one slice of a volume
     is_enhanced: bool  # the header contains functional groups
-    has_palette: bool  # stored values are numbers of colors
+    problem: str  # why the pixels are not the gray values of a slice, or empty
     patient: int | None  # hash of the ID, None if the tag is empty
     name: int | None  # hash of the patient's name, None if the tag is empty
 
     def slices(self, *, pixels: bool) -> list[Slice]:
         """Read the slices of the file, with or without their pixels."""
         where, content = self.member.where, self.member.content()
-        if self.has_palette:
-            raise UserError(Code.SCAN_UNSUPPORTED, where, "the image has palette colors", "export the gray images")
+        if self.problem:
+            raise UserError(Code.SCAN_UNSUPPORTED, where, self.problem, "export the series as gray slices")
         with user_errors(where):
             if self.frames > 1 or self.is_enhanced:
                 return read_frames(where, content, pixels=pixels)
@@ -186,6 +186,9 @@ def _image_file(member: Member) -> _ImageFile | None:
             return None
         patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
         frames = int(number(where, tags, "NumberOfFrames", 1)) or 1
+        problem = "the image has palette colors" if tags[PHOTOMETRIC] == "PALETTE COLOR" else ""
+        if "MOSAIC" in (tags["ImageType"] or ()):
+            problem = "the slices of a volume are tiles of one picture (mosaic)"
         is_enhanced = SHARED in header or PER_FRAME in header
         is_placed = is_enhanced or POSITION in header
         return _ImageFile(
@@ -197,7 +200,7 @@ def _image_file(member: Member) -> _ImageFile | None:
             frames=frames,
             is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
             is_enhanced=is_enhanced,
-            has_palette=tags[PHOTOMETRIC] == "PALETTE COLOR",
+            problem=problem,
             patient=hash(patient) if patient else None,
             name=hash(name) if name else None,
         )
