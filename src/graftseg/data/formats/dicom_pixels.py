@@ -1,6 +1,7 @@
 """Decode the pixels of a DICOM file, invert them if high values are dark, and rescale them."""
 
 import re
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,8 +43,16 @@ def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
         return rescale(where, pixels, header)
 
 
-def decoded(where: Path, header: Any) -> NDArray[Any]:
-    """Return the stored values as numpy array. Compressed pixels are decoded in a child process."""
+def has_separate_frames(where: Path, header: Any) -> bool:
+    """Return whether a frame can be read without the other frames, which saves memory."""
+    bits = [number(where, header, tag, 8) for tag in ("Rows", "Columns", "BitsAllocated")]
+    return not _is_compressed(header) and prod(bits) % 8 == 0
+
+
+def decoded(where: Path, header: Any, index: int | None = None) -> NDArray[Any]:
+    """Return stored values. With ``index``, return an uncompressed frame. A child process decodes compressed pixels."""
+    if index is not None:
+        return np.asarray(pydicom_package().pixels.pixel_array(header, index=index))
     if not _is_compressed(header):
         return np.asarray(header.pixel_array)
     content = value(where, header, "PixelData") or b""
