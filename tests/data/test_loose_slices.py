@@ -112,6 +112,7 @@ def test_a_picture_labels_a_radiograph(tmp_path: Path) -> None:
     assert not [finding for finding in check(read_layout(tmp_path), workers=1) if finding.severity == "error"]
     Image.fromarray(labels[:, :3]).save(label)
     assert read_label(label, image).geometry.spacing == (1, 1)
+    assert read_label(label, tmp_path / "moved").geometry.spacing == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["IM0001", "1.2.840.55"])

@@ -127,7 +127,7 @@ def read_label(path: Path, image: Path | None = None, classes: Mapping[int, str]
     read = _format(path).label
     if read is not None:
         scan = read(path)
-        if _format(path) is PICTURE and image is not None and is_dicom_scan(image):
+        if _format(path) is PICTURE and image is not None and image.exists() and is_dicom_scan(image):
             geometry = read_geometry(image)
             scan = replace(scan, geometry=geometry) if geometry.shape == scan.geometry.shape else scan
     elif image is not None and is_dicom_scan(image) and is_label_map(path):
