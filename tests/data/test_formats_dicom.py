@@ -116,7 +116,7 @@ def test_stored_values(tmp_path: Path, representation: int, photometric: str) ->
 
 @pytest.mark.parametrize("is_enhanced", [False, True])
 def test_palette_colors_are_refused(volume: Volume, tmp_path: Path, is_enhanced: bool) -> None:
-    tags = {"PhotometricInterpretation": "PALETTE COLOR"}
+    tags: dict[str, Any] = {"PhotometricInterpretation": "PALETTE COLOR"}
     if is_enhanced:
         write_enhanced(tmp_path / "case" / "a.dcm", volume, (1, 1, 1), **tags)
     else:

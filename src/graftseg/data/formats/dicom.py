@@ -65,7 +65,7 @@ class _ImageFile:
         """Read the slices of the file, with or without their pixels."""
         where, content = self.member.where, self.member.content()
         if self.problem:
-            raise UserError(Code.SCAN_UNSUPPORTED, where, self.problem, "export the series as gray slices")
+            raise unsupported(where, self.problem, "export the series as gray slices")
         with user_errors(where):
             if self.frames > 1 or self.is_enhanced:
                 return read_frames(where, content, pixels=pixels)
