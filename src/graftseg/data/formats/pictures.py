@@ -142,7 +142,7 @@ def _tiff_page(path: Path) -> Iterator[Any]:
         if has_more_pages or tiff_segments.has_hidden_slices(page):
             raise scan.unsupported(path, "a TIFF file with several pages", _ONE_EACH)
         if (orientation := page.tags.valueof(_ORIENTATION, 1)) not in (0, 1):
-            finding = f"the pixels are stored turned or mirrored (Orientation {orientation})"
+            finding = f"the pixels are stored turned or mirrored (Orientation {orientation!s:.20})"
             raise scan.unsupported(path, finding, "save it upright, for example by opening and saving it with Pillow")
         try:
             yield page
