@@ -364,3 +364,8 @@ def test_a_started_training_keeps_its_store(
     before = contents(run / "store")
     cli.fails("train", recipe, "--data", data, "--out", run)
     assert contents(run / "store") == before
+
+
+def test_info_of_a_single_scan(cli: CommandLine, scans: Path) -> None:
+    path = first(scans, "imagesTr")
+    assert "single scan" in cli.fails("info", path, code=Code.NOT_A_FOLDER)

@@ -124,6 +124,21 @@ def test_png_masks_stay_png_and_tiff_masks_become_nifti(tmp_path: Path, ending: 
     assert [finding for finding in check(read_layout(tmp_path / "out")) if finding.severity == "error"] == []
 
 
+def test_a_header_and_its_voxels_become_one_file(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    for number in range(2):
+        put(root, f"imagesTr/l{number}", image(number))
+        (root / "labelsTr").mkdir(exist_ok=True)
+        voxels = 2 * label(1).astype(np.uint8)
+        header = f"NDims = 3\nDimSize = {' '.join(map(str, SHAPE))}\nElementType = MET_UCHAR\n"
+        (root / f"labelsTr/l{number}.mhd").write_text(f"{header}ElementDataFile = l{number}.raw\n")
+        (root / f"labelsTr/l{number}.raw").write_bytes(voxels.tobytes("F"))
+    done = fixed_copy(root, tmp_path / "out")
+    assert (len(done.files), done.unchanged) == (2, 2)
+    assert sorted(path.name for path in (tmp_path / "out/labelsTr").iterdir()) == ["l0.nii.gz", "l1.nii.gz"]
+    np.testing.assert_array_equal(read_label(tmp_path / "out/labelsTr/l1.nii.gz").array, label(1))
+
+
 def test_values_are_not_renumbered_if_a_label_map_is_unreadable(root: Path, tmp_path: Path) -> None:
     (root / "dataset.json").unlink()
     put(root, "labelsTr/l0", label(0, 7))

@@ -15,7 +15,8 @@ import tiny
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pydicom.uid import RLELossless, generate_uid
+from pydicom.encaps import encapsulate, get_frame
+from pydicom.uid import ExplicitVRLittleEndian, MediaStorageDirectoryStorage, RLELossless, generate_uid
 from test_formats_itk import rotation
 
 from dicom_fakes import write_enhanced, write_series, write_slice
@@ -113,6 +114,21 @@ def test_stored_values(tmp_path: Path, representation: int, photometric: str) ->
     np.testing.assert_array_equal(read_scan(tmp_path / "a").array[0, :, :, 0], 2 * upright.T - 10)
 
 
+@pytest.mark.parametrize("is_enhanced", [False, True])
+def test_palette_colors_are_refused(volume: Volume, tmp_path: Path, is_enhanced: bool) -> None:
+    tags: dict[str, Any] = {"PhotometricInterpretation": "PALETTE COLOR"}
+    if is_enhanced:
+        write_enhanced(tmp_path / "case" / "a.dcm", volume, (1, 1, 1), **tags)
+    else:
+        series(tmp_path / "case", volume, **tags)
+    refused(tmp_path / "case", Code.SCAN_UNSUPPORTED, "palette")
+
+
+def test_mosaics_are_refused(volume: Volume, tmp_path: Path) -> None:
+    series(tmp_path / "case", volume[:, :, :1], Modality="MR", ImageType=["ORIGINAL", "PRIMARY", "DIFFUSION", "MOSAIC"])
+    refused(tmp_path / "case", Code.SCAN_UNSUPPORTED, "mosaic")
+
+
 def test_each_slice_has_its_own_scale(volume: Volume, tmp_path: Path) -> None:
     for z in range(3):
         write_slice(tmp_path / f"{z}.dcm", volume[:, :, z].T, (0, 0, z), RescaleSlope=z + 1)
@@ -128,27 +144,73 @@ def test_compressed_slices(volume: Volume, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_scan(folder).array[0], volume)
 
 
-def test_simpleitk_decodes_compressed_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = np.arange(256, dtype=np.int16).reshape(16, 16)
-    plain = tmp_path / "plain.dcm"
-    write_slice(plain, pixels, (1, 2, 3), RescaleSlope=2, RescaleIntercept=5, SOPClassUID="1.2.840.10008.5.1.4.1.1.2")
-    image = SimpleITK.ReadImage(str(plain))
+def lossless_jpeg(path: Path, pixels: Volume, **tags: Any) -> pydicom.Dataset:
+    """Write a slice as lossless JPEG, which pydicom cannot decode, and return its header."""
+    plain = path.with_name("plain")
+    write_slice(plain, pixels, (1, 2, 3), SOPClassUID="1.2.840.10008.5.1.4.1.1.2")
     writer = SimpleITK.ImageFileWriter()
     writer.SetImageIO("GDCMImageIO")
     writer.SetCompressor("JPEG")
     writer.UseCompressionOn()
     writer.KeepOriginalImageUIDOn()
-    writer.SetFileName(str(tmp_path / "a" / "1.dcm"))
-    (tmp_path / "a").mkdir()
-    writer.Execute(SimpleITK.Cast(image, SimpleITK.sitkInt16))
-    written = pydicom.dcmread(tmp_path / "a" / "1.dcm")
+    writer.SetFileName(str(path))
+    writer.Execute(SimpleITK.Cast(SimpleITK.ReadImage(str(plain), imageIO="GDCMImageIO"), SimpleITK.sitkInt16))
+    plain.unlink()
+    written = pydicom.dcmread(path)
+    for tag, value in tags.items():
+        setattr(written, tag, value)
+    written.save_as(path)
     assert written.file_meta.TransferSyntaxUID.is_compressed
     with pytest.raises(RuntimeError):
         written.pixel_array  # noqa: B018
-    np.testing.assert_array_equal(read_scan(tmp_path / "a").array.squeeze(), 2 * pixels.T + 5)
-    monkeypatch.setattr(dicom_pixels, "_decode_with_itk", lambda where, header: None)
+    return written
+
+
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+def test_simpleitk_decodes_compressed_slices(tmp_path: Path, photometric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.arange(256, dtype=np.int16).reshape(16, 16)
+    (tmp_path / "a").mkdir()
+    tags = {"PhotometricInterpretation": photometric, "RescaleSlope": 2, "RescaleIntercept": 5}
+    lossless_jpeg(tmp_path / "a" / "1.dcm", pixels, **tags)
+    upright = pixels if photometric == "MONOCHROME2" else -1 - pixels
+    np.testing.assert_array_equal(read_scan(tmp_path / "a").array.squeeze(), 2 * upright.T + 5)
+    np.testing.assert_array_equal(
+        read_scan(zipped(tmp_path / "a", tmp_path / "a.zip")).array.squeeze(), 2 * upright.T + 5
+    )
+    monkeypatch.setattr(dicom_pixels, "_decode_with_itk", lambda where, header, tags: None)
     refused(tmp_path / "a", Code.PACKAGE_MISSING, "JPEG Lossless")
     refused(tmp_path / "a", Code.PACKAGE_MISSING, "pip install SimpleITK")
+
+
+def test_simpleitk_decodes_compressed_frames(tmp_path: Path) -> None:
+    volume = np.arange(512, dtype=np.int16).reshape(16, 16, 2)
+    headers = [lossless_jpeg(tmp_path / "1.dcm", volume[:, :, z].T) for z in (1, 0)]
+    frames = [get_frame(header.PixelData, 0, number_of_frames=1) for header in headers]
+    path = tmp_path / "a.dcm"
+    write_enhanced(path, volume, (1, 1, 1))
+    written = pydicom.dcmread(path)
+    written.file_meta.TransferSyntaxUID = headers[0].file_meta.TransferSyntaxUID
+    written.PixelData = encapsulate(frames)
+    written.save_as(path)
+    np.testing.assert_array_equal(read_scan(path).array[0], volume)
+
+
+@pytest.mark.parametrize("name", ["DICOMDIR", "dicomdir", "index.dcm"])
+def test_the_index_of_a_disc_is_ignored(volume: Volume, tmp_path: Path, name: str) -> None:
+    index = pydicom.Dataset()
+    index.file_meta = pydicom.dataset.FileMetaDataset()
+    index.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    index.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    index.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    index.FileSetID, index.DirectoryRecordSequence = "DISC", []
+    series(tmp_path / "disc" / "a", volume)
+    pydicom.dcmwrite(tmp_path / "disc" / name, index, enforce_file_format=True)
+    np.testing.assert_array_equal(read_scan(tmp_path / "disc").array[0], volume)
+    assert read_scan(zipped(tmp_path / "disc", tmp_path / "disc.zip")).array.shape == (1, *volume.shape)
+    if name.upper() == "DICOMDIR":
+        series(tmp_path / "disc" / "b", volume)
+        cases, failures = scan_cases(tmp_path / "disc", 1)
+        assert len(cases) == 2 and not failures
 
 
 def test_a_localizer_is_skipped_with_a_warning(

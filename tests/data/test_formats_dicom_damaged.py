@@ -12,7 +12,6 @@ from pydicom.uid import CTImageStorage
 
 from dicom_fakes import write_enhanced, write_slice
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom import is_dicom_case
 from graftseg.data.scans import read_geometry, read_scan
 from graftseg.inference.export.dicomseg import series_in
@@ -147,11 +146,3 @@ def test_a_slope_of_zero(tmp_path: Path) -> None:
     # a constant slice is not affected by its slope
     write_slice(path, np.zeros((3, 4), np.int16), (0, 0, 0), RescaleSlope=0.0, RescaleIntercept=5.0)
     assert read_scan(path).array.tolist() == np.full((1, 4, 3, 1), 5.0).tolist()
-
-
-def test_a_slope_of_zero_when_simpleitk_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SimpleITK returns rescaled values."""
-    path = tmp_path / "a.dcm"
-    classic(path, RescaleSlope=0.0, PixelData=b"\0\0")
-    monkeypatch.setattr(dicom_pixels, "_decode_with_itk", lambda where, header: np.zeros((4, 3), np.float32))
-    refused(path, Code.SCAN_HEADER, "RescaleSlope")

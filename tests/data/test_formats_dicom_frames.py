@@ -187,3 +187,24 @@ def test_compressed_frames(volume: Volume, tmp_path: Path) -> None:
     one.compress(RLELossless)
     one.save_as(path)
     np.testing.assert_array_equal(read_scan(path).array[0, :, :, 0], volume[:, :, 1])
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_frames_of_one_bit_per_pixel(tmp_path: Path, rows: int) -> None:
+    """Frames of 3 x 6 pixels do not begin at whole bytes."""
+    volume = np.random.default_rng(0).integers(0, 2, (6, rows, 5)).astype(np.int16)
+    path = tmp_path / "a.dcm"
+    write_enhanced(path, volume, (1, 1, 1))
+    written = pydicom.dcmread(path)
+    written.BitsAllocated, written.BitsStored, written.HighBit, written.PixelRepresentation = 1, 1, 0, 0
+    bits = np.packbits(volume[:, :, ::-1].ravel("F"), bitorder="little").tobytes()
+    written.PixelData = bits + bytes(len(bits) % 2)
+    written.save_as(path)
+    np.testing.assert_array_equal(read_scan(path).array[0], volume)
+
+
+def test_uncompressed_frames_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = np.arange(24, dtype=np.int16).reshape(4, 3, 2)
+    write_enhanced(tmp_path / "a.dcm", volume, (1, 1, 1))
+    monkeypatch.setattr(pydicom.Dataset, "pixel_array", None)
+    np.testing.assert_array_equal(read_scan(tmp_path / "a.dcm").array[0], volume)

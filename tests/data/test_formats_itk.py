@@ -216,6 +216,16 @@ def test_voxels_outside_the_folder_are_refused(tmp_path: Path, suffix: str, name
     refused(path, Code.SCAN_UNSUPPORTED, "outside")
 
 
+@pytest.mark.parametrize("suffix", [".mhd", ".nhdr"])
+def test_voxels_may_be_in_the_current_folder(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"a{suffix}", image_of(ramp(2, 2, 2)))
+    expected = read_scan(path)
+    path.write_text(path.read_text().replace(" a.raw", " ./a.raw"))
+    assert "./a.raw" in path.read_text()
+    np.testing.assert_array_equal(read_scan(path).array, expected.array)
+    assert files_of(path) == [path, tmp_path / "a.raw"]
+
+
 def test_errors_do_not_contain_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "Jane Doe").mkdir()
     path = tmp_path / "Jane Doe" / "a.nrrd"

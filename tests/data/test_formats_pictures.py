@@ -265,6 +265,27 @@ def test_1_bit_tiff(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_label(tmp_path / "a.tif").array, pixels.T)
 
 
+@pytest.mark.parametrize("orientation", range(9))
+def test_turned_and_mirrored_tiff_is_refused(tmp_path: Path, orientation: int) -> None:
+    path = tiff(tmp_path / "a.tif", GREY, extratags=[(274, "H", 1, orientation, True)])
+    if orientation < 2:
+        np.testing.assert_array_equal(read_scan(path).array[0], GREY.T)
+    else:
+        refused(path, Code.SCAN_UNSUPPORTED, f"Orientation {orientation}")
+        refused(path, Code.SCAN_UNSUPPORTED, "upright")
+
+
+def test_slices_without_pages_of_their_own_are_refused(tmp_path: Path) -> None:
+    volume = np.zeros((16, 32, 3), np.uint8)
+    refused(tiff(tmp_path / "a.tif", volume, truncate=True, photometric="minisblack"), Code.SCAN_UNSUPPORTED, "pages")
+    refused(tiff(tmp_path / "a.tif", volume, volumetric=True, photometric="minisblack"), Code.SCAN_UNSUPPORTED, "pages")
+    # ImageJ writes a single page for stacks above 4 GiB
+    imagej = {"metadata": None, "description": "ImageJ=1.54f\nimages=12\nslices=12\n"}
+    refused(tiff(tmp_path / "a.tif", GREY, **imagej), Code.SCAN_UNSUPPORTED, "pages")
+    tiff(tmp_path / "a.tif", GREY, imagej=True)
+    np.testing.assert_array_equal(read_scan(tmp_path / "a.tif").array[0], GREY.T)
+
+
 def test_16_bit_png_colors_are_refused(tmp_path: Path) -> None:
     image = SimpleITK.GetImageFromArray(RGB.astype(np.uint16) * 300, isVector=True)
     SimpleITK.WriteImage(image, str(tmp_path / "a.png"))

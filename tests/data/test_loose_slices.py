@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check_fakes import check
+from PIL import Image
 
 from dicom_fakes import write_enhanced, write_series, write_slice
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
-from graftseg.data.scans import is_scan, read_scan, write_label
+from graftseg.data.scans import is_scan, read_label, read_scan, write_label
 from graftseg.data.scans_to_predict import scan_cases
 from user_errors import user_error
 
@@ -80,6 +81,38 @@ def test_radiographs_and_multi_frame_files_are_cases(tmp_path: Path) -> None:
     for name in ("c", "d"):
         write_enhanced(tmp_path / f"imagesUn/{name}.dcm", volume(1), SPACING, SeriesInstanceUID="1.6")
     assert [case.name for case in read_layout(tmp_path).cases] == ["a", "b", "c", "d"]
+
+
+def write_radiographs(folder: Path, count: int) -> None:
+    tags = {"Modality": "DX", "PixelSpacing": None, "ImagerPixelSpacing": [0.25, 0.5]}
+    for number in range(count):
+        pixels = volume(number)[:, :, 0]
+        write_slice(folder / f"{'abc'[number]}.dcm", pixels, None, SeriesInstanceUID=f"1.{number}", **tags)
+
+
+def test_radiographs_in_a_folder_are_separate_scans_to_predict(tmp_path: Path) -> None:
+    write_radiographs(tmp_path, 3)
+    cases, failures = scan_cases(tmp_path, 1)
+    assert [case.name for case in cases] == ["a", "b", "c"] and not failures
+    write_slice(tmp_path / "d.dcm", volume(0)[:, :, 0], (0, 0, 0))
+    assert [case.name for case in scan_cases(tmp_path, 1)[0]] == [tmp_path.name]
+
+
+def test_a_picture_labels_a_radiograph(tmp_path: Path) -> None:
+    write_radiographs(tmp_path / "imagesTr", 2)
+    (tmp_path / "labelsTr").mkdir()
+    labels = np.zeros((5, 4), np.uint8)
+    labels[3, 1] = 1
+    for name in ("a", "b"):
+        Image.fromarray(labels).save(tmp_path / f"labelsTr/{name}.png")
+    image, label = tmp_path / "imagesTr/a.dcm", tmp_path / "labelsTr/a.png"
+    scan = read_label(label, image)
+    assert scan.geometry == read_scan(image).geometry and scan.geometry.spacing == (0.5, 0.25)
+    np.testing.assert_array_equal(scan.array, labels.T)
+    assert not [finding for finding in check(read_layout(tmp_path), workers=1) if finding.severity == "error"]
+    Image.fromarray(labels[:, :3]).save(label)
+    assert read_label(label, image).geometry.spacing == (1, 1)
+    assert read_label(label, tmp_path / "moved").geometry.spacing == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["IM0001", "1.2.840.55"])

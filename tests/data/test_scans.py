@@ -112,6 +112,14 @@ def test_units(tmp_path: Path, code: int, units: str, factor: float) -> None:
     np.testing.assert_allclose(found.spacing, np.linalg.norm(OBLIQUE[:3, :3], axis=0) * factor)
 
 
+def test_a_2d_scan_needs_no_slice_distance(tmp_path: Path) -> None:
+    fields = {"pixdim": [1, 2, 3, 0, 0, 0, 0, 0], "qform_code": 1, "sform_code": 0, "qoffset_x": 5}
+    found = read_geometry(saved(tmp_path / "a.nii", nifti(ramp(2, 3), fields)))
+    assert found.spacing == (2, 3)
+    assert found.affine == ((2, 0, 0, 5), (0, 3, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1))
+    refused(saved(tmp_path / "a.nii", nifti(ramp(2, 3, 4), fields)), Code.SCAN_HEADER, "voxel size")
+
+
 def test_every_flipped_bit_of_a_compressed_scan_is_detected_or_harmless(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2)))
     whole, good = path.read_bytes(), read_scan(path)

@@ -108,6 +108,9 @@ def write_fixed_copy(
         sources = [path for path in _files(dataset.root) if new_json is None or path != dataset.root / DATASET_JSON]
         if dropped:
             sources = [*without_strays(sources, dataset)]
+        # a header is written together with its voxels as one file
+        voxels = {file for path in fixes if scans.is_header(path) for file in scans.files_of(path)} - fixes.keys()
+        sources = [path for path in sources if path not in voxels]
         unchanged = sum(_add_file(path, partial, dataset.root, fixes) for path in sources)
         if new_json is not None:
             write_json(partial / DATASET_JSON, new_json)

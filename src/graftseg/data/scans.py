@@ -120,10 +120,16 @@ def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_
 
 
 def read_label(path: Path, image: Path | None = None, classes: Mapping[int, str] | None = None) -> Scan:
-    """Read a label map ``(*space)`` as uint8 or uint16. A DICOM label needs its ``image`` and class names."""
+    """Read a label map ``(*space)`` as uint8 or uint16. A DICOM label needs its ``image`` and class names.
+
+    A picture has the geometry of its ``image`` if that is a DICOM picture of the same size, such as a radiograph.
+    """
     read = _format(path).label
     if read is not None:
         scan = read(path)
+        if _format(path) is PICTURE and image is not None and image.exists() and is_dicom_scan(image):
+            geometry = read_geometry(image)
+            scan = replace(scan, geometry=geometry) if geometry.shape == scan.geometry.shape else scan
     elif image is not None and is_dicom_scan(image) and is_label_map(path):
         scan = read_dicom_label(path, image, classes or {})
     else:

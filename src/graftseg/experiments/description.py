@@ -9,11 +9,12 @@ from textwrap import wrap
 from typing import Any
 
 from graftseg.core.devices import devices
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RESUMABLE, RESUME, RunFolder, fold_states
 from graftseg.core.software import installed_extras, installed_packages
 from graftseg.data.layouts import read_layout
+from graftseg.data.scans import is_scan
 from graftseg.data.sources import Sources
 from graftseg.data.store import find_store, is_store, open_store
 from graftseg.experiments.records import is_record, read_record
@@ -48,6 +49,9 @@ def describe(what: str | Path | Sources) -> dict[str, Any]:
         return {"kind": "run", **others, **_how_to_resume([run.status]), **progress}
     if path.is_dir():
         return read_layout(path).description()
+    if path.is_file() and is_scan(path):
+        remedy = "pass a run, a store, a recipe, or a folder with imagesTr/ and labelsTr/"
+        raise UserError(Code.NOT_A_FOLDER, path, "a single scan", remedy)
     return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
 
 

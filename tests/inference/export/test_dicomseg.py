@@ -307,6 +307,8 @@ def test_errors_contain_no_personal_data(run: RunFolder, tmp_path: Path) -> None
     assert "none of its series" in refused(tmp_path / "one" / "a")
     write_series(tmp_path / "two" / "a", leave_out=("FrameOfReferenceUID",))
     assert "lack FrameOfReferenceUID" in refused(tmp_path / "two" / "a")
+    write_series(tmp_path / "five" / "a", leave_out=("ImagePositionPatient",))
+    assert "ImagePositionPatient" in refused(tmp_path / "five" / "a")
     (tmp_path / "three" / "a").mkdir(parents=True)
     (tmp_path / "three" / "a" / "file").write_text("no DICOM")
     assert "no scan" in refused(tmp_path / "three" / "a")

@@ -34,7 +34,8 @@ from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_erro
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent, unsupported
 
 SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
-TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
+PHOTOMETRIC = "PhotometricInterpretation"
+TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows", PHOTOMETRIC)
 POSITION = "ImagePositionPatient"
 PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
@@ -56,12 +57,15 @@ class _ImageFile:
     frames: int
     is_slice: bool  # one slice of a volume
     is_enhanced: bool  # the header contains functional groups
+    problem: str  # why the pixels are not the gray values of a slice, or empty
     patient: int | None  # hash of the ID, None if the tag is empty
     name: int | None  # hash of the patient's name, None if the tag is empty
 
     def slices(self, *, pixels: bool) -> list[Slice]:
         """Read the slices of the file, with or without their pixels."""
         where, content = self.member.where, self.member.content()
+        if self.problem:
+            raise unsupported(where, self.problem, "export the series as gray slices")
         with user_errors(where):
             if self.frames > 1 or self.is_enhanced:
                 return read_frames(where, content, pixels=pixels)
@@ -76,9 +80,16 @@ def contains_dicom(folder: Path) -> bool:
 
 
 def is_dicom_case(folder: Path) -> bool:
-    """Return whether a folder is one case: it directly contains a single DICOM file, or files with one slice each."""
+    """Return whether a folder is one case: it directly contains a single DICOM file, or slices.
+
+    Files with one frame are slices unless all of them are pictures of different series, such as radiographs.
+    """
     members = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_dicom(file)]
-    return len(members) == 1 or any(image.frames == 1 for image in _image_files(members[:PROBED_FILES]))
+    images = [image for image in _image_files(members[:PROBED_FILES]) if image.frames == 1]
+    are_pictures = len({image.series for image in images}) == len(images) and not any(
+        image.is_slice for image in images
+    )
+    return len(members) == 1 or not are_pictures
 
 
 def series_folders(folder: Path) -> list[Path]:
@@ -168,13 +179,16 @@ def _image_file(member: Member) -> _ImageFile | None:
         if modality in NON_IMAGE_MODALITIES:
             return None
         if not tags["Rows"]:
-            sop_class = value(where, header, "SOPClassUID")
+            sop_class = value(where, header, "SOPClassUID") or value(where, header.file_meta, "MediaStorageSOPClassUID")
             # a class UID without a name, such as an invalid list of UIDs, is treated as an image
             if getattr(sop_class, "name", "Image Storage").endswith("Image Storage"):
                 raise UserError(Code.SCAN_DAMAGED, where, "the file is truncated before its pixels", AGAIN)
             return None
         patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
         frames = int(number(where, tags, "NumberOfFrames", 1)) or 1
+        problem = "the image has palette colors" if tags[PHOTOMETRIC] == "PALETTE COLOR" else ""
+        if "MOSAIC" in (tags["ImageType"] or ()):
+            problem = "the slices of a volume are tiles of one picture (mosaic)"
         is_enhanced = SHARED in header or PER_FRAME in header
         is_placed = is_enhanced or POSITION in header
         return _ImageFile(
@@ -186,6 +200,7 @@ def _image_file(member: Member) -> _ImageFile | None:
             frames=frames,
             is_slice=frames == 1 and (is_placed or modality in SLICE_MODALITIES),
             is_enhanced=is_enhanced,
+            problem=problem,
             patient=hash(patient) if patient else None,
             name=hash(name) if name else None,
         )

@@ -21,6 +21,7 @@ from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable, unsuppo
 
 MAX_FILES = 100_000
 PROBED_FILES = 64  # a folder is no DICOM scan if none of its first files, at most this many, is DICOM
+_INDEX = "DICOMDIR"  # file with a list of files, on media with DICOM images
 _MAGIC = b"DICM"
 _HEAD_BYTES = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
 _ENCRYPTED = 0x1  # flag of a zip member
@@ -74,13 +75,15 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def is_dicom(file: Path) -> bool:
     """Return whether a file is DICOM by content or by name. The name counts so that a damaged slice is not skipped."""
+    if file.name.upper() == _INDEX:
+        return False
     return file.name.lower().endswith(".dcm") or read_head(file, _HEAD_BYTES)[128:] == _MAGIC
 
 
 def has_dicom_content(file: Path) -> bool:
     """Return whether a file is DICOM by content alone. An index of files (DICOMDIR) has no image and does not count."""
     try:
-        is_image = file.is_file() and file.name.upper() != "DICOMDIR"
+        is_image = file.is_file() and file.name.upper() != _INDEX
         return is_image and read_head(file, _HEAD_BYTES)[128:] == _MAGIC
     except UserError:
         return False
@@ -154,7 +157,9 @@ def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
         if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
             raise unsupported(path, f"the zip has compression method {member.compress_type}", "unpack it into a folder")
         name = PurePosixPath(member.filename).name
-        if not name.startswith(".") and (name.lower().endswith(".dcm") or _is_dicom_member(archive, member)):
+        if name.startswith(".") or name.upper() == _INDEX:
+            continue
+        if name.lower().endswith(".dcm") or _is_dicom_member(archive, member):
             yield Member(path / name, partial(_content, archive, member))
 
 

@@ -1,7 +1,9 @@
 """Decode the pixels of a DICOM file, invert them if high values are dark, and rescale them."""
 
 import re
+from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.decoder import DecodingError, decode
-from graftseg.data.formats.dicom_tags import AGAIN, COUNTS, number, pixel_bytes, user_errors, value
+from graftseg.data.formats.dicom_tags import AGAIN, COUNTS, number, pixel_bytes, pydicom_package, user_errors, value
 from graftseg.data.formats.scan import refuse_expansion, unsupported
 
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
@@ -17,7 +19,8 @@ PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "Bit
 PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
 DECODER_TAGS = (*COUNTS, *PIXEL_VALUES[:3], "PlanarConfiguration", "BitsAllocated", "HighBit")
 RLE, RLE_EXPANSION = "1.2.840.10008.1.2.5", 64  # transfer syntax RLE Lossless, and its largest expansion
-INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack it), or export the series uncompressed"
+INSTALL_ITK = "pip install SimpleITK, or export the series uncompressed"
+SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7.3"  # SOP class of pictures with one or several frames
 MISSING_DECODER = ("missing dependencies", "missing required dependencies")  # in messages of pydicom
 SAFE_REASONS = {
     re.compile(r"less than expected \((\d+) vs (\d+) bytes\)"): r"\1 of \2 bytes found",
@@ -30,25 +33,26 @@ SAFE_REASONS = {
 def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
     """Return the pixels ``(columns, rows)`` of one slice, rescaled."""
     with user_errors(where):
-        slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
         refuse_lookup_table(where, header)
         try:
             pixels = np.asarray(decoded(where, header), np.float32).T
         except UserError:
             raise
         except Exception as error:
-            rescaled = _decode_with_itk(where, header)
-            if rescaled is None:
-                raise decoding_error(where, header, error) from None
-            if slope == 0:
-                raise _zero_slope(where) from None
-            top = _inversion_sum(header)
-            return rescaled if top is None else np.float32(slope * top + 2 * intercept) - rescaled
+            raise decoding_error(where, header, error) from None
         return rescale(where, pixels, header)
 
 
-def decoded(where: Path, header: Any) -> NDArray[Any]:
-    """Return the stored values as numpy array. Compressed pixels are decoded in a child process."""
+def has_separate_frames(where: Path, header: Any) -> bool:
+    """Return whether a frame can be read without the other frames, which saves memory."""
+    bits = [number(where, header, tag, 8) for tag in ("Rows", "Columns", "BitsAllocated")]
+    return not _is_compressed(header) and prod(bits) % 8 == 0
+
+
+def decoded(where: Path, header: Any, index: int | None = None) -> NDArray[Any]:
+    """Return stored values. With ``index``, return an uncompressed frame. A child process decodes compressed pixels."""
+    if index is not None:
+        return np.asarray(pydicom_package().pixels.pixel_array(header, index=index))
     if not _is_compressed(header):
         return np.asarray(header.pixel_array)
     content = value(where, header, "PixelData") or b""
@@ -58,7 +62,13 @@ def decoded(where: Path, header: Any) -> NDArray[Any]:
         raise UserError(Code.SCAN_DAMAGED, where, finding, AGAIN)
     refuse_expansion(where, needed, len(content))
     tags = {tag: stored for tag in DECODER_TAGS if (stored := value(where, header, tag)) is not None}
-    return decode(where, "pydicom", needed, content, syntax=header.file_meta.TransferSyntaxUID, tags=tags)
+    try:
+        return decode(where, "pydicom", needed, content, syntax=header.file_meta.TransferSyntaxUID, tags=tags)
+    except DecodingError:
+        array = _decode_with_itk(where, header, tags)
+        if array is None:
+            raise
+        return array
 
 
 def _is_compressed(header: Any) -> bool:
@@ -99,16 +109,28 @@ def _inversion_sum(header: Any) -> float | None:
     return -1.0 if header.get("PixelRepresentation") else float(2 ** int(header.get("BitsStored")) - 1)
 
 
-def _decode_with_itk(where: Path, header: Any) -> NDArray[np.float32] | None:
-    """Return rescaled pixels ``(columns, rows)`` from SimpleITK, which has more decoders, or None if it fails."""
-    if not (_is_compressed(header) and where.is_file()):
+def _decode_with_itk(where: Path, header: Any, tags: dict[str, Any]) -> NDArray[Any] | None:
+    """Return stored values from SimpleITK, which has more decoders, or None if it fails."""
+    pydicom = pydicom_package()
+    copy = pydicom.Dataset()
+    copy.file_meta = pydicom.dataset.FileMetaDataset()
+    copy.file_meta.TransferSyntaxUID = header.file_meta.TransferSyntaxUID
+    copy.SOPClassUID, copy.SOPInstanceUID = SECONDARY_CAPTURE, "1.2.3"
+    # the copy has no slope, and no MONOCHROME1, because only some versions of SimpleITK invert it
+    for tag, stored in (tags | {"PhotometricInterpretation": "MONOCHROME2"}).items():
+        setattr(copy, tag, stored)
+    copy["PixelData"] = header["PixelData"]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "pixels.dcm"
+        pydicom.dcmwrite(file, copy, enforce_file_format=True)
+        try:
+            array = decode(where, "gdcm", 2 * pixel_bytes(where, header), path=str(file))
+        except DecodingError:
+            return None
+    frames, shape = int(number(where, header, "NumberOfFrames", 1)), (header.get("Rows"), header.get("Columns"))
+    if array.shape != (max(frames, 1), *shape):
         return None
-    try:
-        # rescaled values may be of type float64
-        array = decode(where, "gdcm", 8 * pixel_bytes(where, header), path=str(where.absolute()))
-    except DecodingError:
-        return None
-    return np.asarray(array[0], np.float32).T if array.ndim == 3 and len(array) == 1 else None
+    return array if frames > 1 else array[0]
 
 
 def decoding_error(where: Path, header: Any, error: Exception, remedy: str = INSTALL_ITK) -> UserError:

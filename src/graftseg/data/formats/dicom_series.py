@@ -254,13 +254,14 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
     if len(groups) != count:
         raise UserError(Code.SCAN_HEADER, where, f"{count} frames, but positions for {len(groups)}", AGAIN)
     shared = (header.get(SHARED) or [{}])[0]
-    decode = cache(partial(_decoded_frames, where, header, count))
+    is_divisible = dicom_pixels.has_separate_frames(where, header)
+    decode = None if is_divisible else cache(partial(_decoded_frames, where, header, count))
     slices = []
     for index, frame in enumerate(groups):
         merged = dict(_merged_tags(where, header, shared, frame, is_single=count == 1))
         if count > 1 and any(tag not in merged for tag in POSE):
             raise unsupported(where, f"frame {index + 1} of {count} has no position or orientation", SINGLE_SLICES)
-        slices.append(Slice(where, merged, partial(_frame_pixels, where, decode, index, merged)))
+        slices.append(Slice(where, merged, partial(_frame_pixels, where, header, index, merged, decode)))
     return slices
 
 
@@ -277,20 +278,26 @@ def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single
 
 
 def _frame_pixels(
-    where: Path, decode: Callable[[], NDArray[Any]], index: int, merged: dict[str, Any]
+    where: Path, header: Any, index: int, merged: dict[str, Any], decode: Callable[[], NDArray[Any]] | None
 ) -> NDArray[np.float32]:
     """Return the rescaled pixels ``(columns, rows)`` of a frame. ``decode`` decodes all frames on the first call."""
     with user_errors(where):
-        return dicom_pixels.rescale(where, np.asarray(decode()[index], np.float32).T, merged)
+        frame = _decoded(where, header, index) if decode is None else decode()[index]
+        return dicom_pixels.rescale(where, np.asarray(frame, np.float32).T, merged)
 
 
 def _decoded_frames(where: Path, header: Any, count: int) -> NDArray[Any]:
+    pixels = _decoded(where, header)
+    # pydicom returns a single frame without a frame axis
+    return pixels[None] if count == 1 else pixels
+
+
+def _decoded(where: Path, header: Any, index: int | None = None) -> NDArray[Any]:
+    """Return the stored values of a frame, or of all frames."""
     try:
-        pixels = dicom_pixels.decoded(where, header)
+        return dicom_pixels.decoded(where, header, index)
     except UserError:
         raise
     except Exception as error:
         remedy = "export the series uncompressed or as single slices"
         raise dicom_pixels.decoding_error(where, header, error, remedy) from None
-    # pydicom returns a single frame without a frame axis
-    return pixels[None] if count == 1 else pixels

@@ -97,7 +97,8 @@ class Fields:
         """Return the file with the voxels, which must be in the folder of its header."""
         # errors show only the file name, without a folder in Windows or POSIX spelling
         shown = f"{PureWindowsPath(name).name!a:.80}"
-        if Path(name).name != name or "\0" in name:
+        # a name such as ./scan.raw is in the folder, too
+        if Path(name).name != str(Path(name)) or "\0" in name:
             finding = f"the voxels are in {shown}, outside of the header's folder"
             raise unsupported(self.path, finding, "move the two files into one folder and correct the header")
         voxels = self.path.parent / name

@@ -234,6 +234,8 @@ def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
         if not 0 <= int(raw[name]) <= 5:
             raw[name] = 0
     raw["pixdim"][1:4] = np.abs(raw["pixdim"][1:4])
+    if len(shape) == 2 and raw["pixdim"][3] == 0:
+        raw["pixdim"][3] = 1.0  # a 2-D scan has no slice distance
     if float(raw["pixdim"][0]) not in (-1.0, 1.0):
         raw["pixdim"][0] = 1.0
     with np.errstate(all="ignore"):

@@ -31,6 +31,7 @@ SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
 _GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
 _UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by photometric interpretation
+_ORIENTATION = 274  # number of a TIFF tag
 _TIFF_MAX_EXPANSION = (8, 50_000)  # maximum decoded bytes per file byte: 8 if uncompressed (1-bit pixels), else 50,000
 _ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which store the slice spacing"
 
@@ -138,8 +139,11 @@ def _tiff_page(path: Path) -> Iterator[Any]:
         except Exception as error:
             finding = f"not a readable TIFF file ({scan.short_reason(error, path)})"
             raise UserError(Code.NOT_A_SCAN, path, finding, scan.AGAIN) from None
-        if has_more_pages:
+        if has_more_pages or tiff_segments.has_hidden_slices(page):
             raise scan.unsupported(path, "a TIFF file with several pages", _ONE_EACH)
+        if (orientation := page.tags.valueof(_ORIENTATION, 1)) not in (0, 1):
+            finding = f"the pixels are stored turned or mirrored (Orientation {orientation!s:.20})"
+            raise scan.unsupported(path, finding, "save it upright, for example by opening and saving it with Pillow")
         try:
             yield page
         except (UserError, MemoryError):

@@ -1,6 +1,7 @@
 """Decompress the strips and tiles of a TIFF file, up to the size in its header."""
 
 import lzma
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -19,6 +20,7 @@ _SIGNATURES = {b"II*\0": ("<", 42), b"MM\0*": (">", 42), b"II+\0": ("<", 43), b"
 _TYPE_BYTES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes per value by tag type
 _MAX_TAGS, _MAX_TAG_BYTES = 4096, 64 * 2**20
 _MAX_DICTIONARY = 256 * 2**20  # bytes of memory for xz
+_SLICES = re.compile(r'^images=(?!1\b)|"truncated": true', re.MULTILINE)  # in descriptions by ImageJ and tifffile
 _MAX_PADDING = (4, 2**20)  # tiles may contain 4 times the bytes of the picture, and 1 MiB more
 
 
@@ -42,6 +44,11 @@ def has_more_pages(path: Path) -> bool:
         if size > min(_MAX_TAG_BYTES, path.stat().st_size):
             raise ValueError(f"{size} bytes of tags")
         return bool(_unpacked(stream, order + offset_format)[0])
+
+
+def has_hidden_slices(page: Any) -> bool:
+    """Return whether a page is a volume, or is followed by slices without pages of their own."""
+    return page.imagedepth > 1 or ((page.is_imagej or page.is_shaped) and bool(_SLICES.search(page.description)))
 
 
 def _unpacked(stream: BinaryIO, layout: str) -> tuple[int, ...]:

@@ -113,7 +113,11 @@ def _private_errors(folder: Path) -> Iterator[None]:
 
 
 def _segmentation(folder: Path, name: str, label: Scan, segments: Mapping[str, SegmentCodes]) -> Any:
-    fitting = [(series, frames) for series in series_in(folder) if (frames := as_frames(label, series)) is not None]
+    stacks = series_in(folder)
+    if not stacks:
+        finding = "none of its series has positions (ImagePositionPatient), which a segmentation needs"
+        raise UserError(Code.DICOM_SERIES, folder, finding, "leave this case out, and use its NIfTI label map")
+    fitting = [(series, frames) for series in stacks if (frames := as_frames(label, series)) is not None]
     if len(fitting) != 1:
         finding = f"{len(fitting) or 'none'} of its series fit the grid of the label map {name}"
         remedy = f"{'keep only' if fitting else 'give'} the series that was predicted"
