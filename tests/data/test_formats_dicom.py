@@ -4,6 +4,7 @@ import json
 import logging
 import zipfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydicom.encaps import encapsulate, get_frame
-from pydicom.uid import ExplicitVRLittleEndian, MediaStorageDirectoryStorage, RLELossless, generate_uid
+from pydicom.uid import (
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    MediaStorageDirectoryStorage,
+    RLELossless,
+    generate_uid,
+)
 from test_formats_itk import rotation
 
 from dicom_fakes import write_enhanced, write_series, write_slice
@@ -292,6 +299,23 @@ def test_dicom_files_without_suffix(volume: Volume, tmp_path: Path) -> None:
         file.rename(folder / f"IM{file.stem}")
     assert is_scan(tmp_path / "case") and not is_scan(tmp_path / "none")
     np.testing.assert_array_equal(read_scan(tmp_path / "case").array[0], volume)
+
+
+@pytest.mark.parametrize("content", ["meta information", "explicit", "implicit"])
+def test_old_files_without_preamble(volume: Volume, tmp_path: Path, content: str) -> None:
+    folder = series(tmp_path / "case", volume)
+    for file in folder.iterdir():
+        slice_, bare = pydicom.dcmread(file), BytesIO()
+        if content == "meta information":
+            bare.write(file.read_bytes()[132:])
+        else:
+            syntax = ImplicitVRLittleEndian if content == "implicit" else ExplicitVRLittleEndian
+            slice_.file_meta.TransferSyntaxUID = syntax
+            pydicom.dcmwrite(bare, slice_)
+            start = bare.getvalue().index(b"\x08\x00" + b"\x60\x00")  # the first tag of the header, Modality
+            bare = BytesIO(bare.getvalue()[start:])
+        file.write_bytes(bare.getvalue())
+    np.testing.assert_array_equal(read_scan(folder).array[0], volume)
 
 
 def test_a_damaged_slice_is_not_skipped(volume: Volume, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from graftseg.data.formats.scan import EMPTY, FREE_EXPANSION, Floats, decompress
 AGAIN = "copy or download the series again"
 COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames")  # their product is the number of values
 MAX_LENGTH = 1e9  # limit of coordinates and distances, in mm
+FIRST_GROUPS = (b"\x02\x00", b"\x08\x00")  # first bytes of old files, which do not begin with a preamble
 DECIMALS = re.compile(rb"[-+0-9.eE \\]*\0?")  # the characters of decimal strings, and a padding byte
 
 
@@ -44,11 +45,25 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
     with user_errors(where):
         try:
             with _Content(where, content) as stream:
-                return pydicom.dcmread(stream, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
+                is_bare = stream.peek(2)[:2] in FIRST_GROUPS
+                header = pydicom.dcmread(
+                    stream, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags, force=is_bare
+                )
+                return _with_transfer_syntax(header) if is_bare else header
         except pydicom.errors.InvalidDicomError:
             if isinstance(content, Path) and content.stat().st_size == 0:
                 raise UserError(Code.SCAN_DAMAGED, where, EMPTY, AGAIN) from None
             raise UserError(Code.NOT_A_SCAN, where, "not a DICOM file", AGAIN) from None
+
+
+def _with_transfer_syntax(header: Any) -> Any:
+    """Add the transfer syntax of a file without preamble, unless it is in the header. Its pixels are uncompressed."""
+    uid = pydicom_package().uid
+    is_implicit, is_little_endian = header.original_encoding
+    if "TransferSyntaxUID" not in header.file_meta:
+        little = uid.ImplicitVRLittleEndian if is_implicit else uid.ExplicitVRLittleEndian
+        header.file_meta.TransferSyntaxUID = little if is_little_endian else uid.ExplicitVRBigEndian
+    return header
 
 
 class _Content(BufferedReader):
