@@ -1,7 +1,8 @@
 """Measure a training step on two ranks with one thread each against one process with one thread, in turn.
 
 The step is self-training by copy-paste in 3-D on phantoms. In each round, rank 0 trains alone while rank 1 waits, and
-then both train together, with the same batches. The ratio of a round is the time alone divided by the time together.
+then both train together, with the same batches: first with the batch statistics of all images (sync), then with those
+of the images of each rank (local). The ratio of a round is the time alone divided by the time together.
 A rank has two images in each pass: PyTorch convolves a single image with one thread several times slower. The times are
 also written to ``two_ranks.json``.
 
@@ -47,13 +48,14 @@ def recipe_of(side: int, width: int) -> Recipe:
     return parse_recipe(tree, "two-ranks")
 
 
-def stepper_of(recipe: Recipe, store: Path) -> Stepper:
+def stepper_of(recipe: Recipe, store: Path, statistics: str = "sync") -> Stepper:
     """Return a stepper for the ranks that take part now."""
     torch.manual_seed(0)
     opened, stage = open_store(store), recipe.stages[0]
     method = build_method(recipe, stage, opened.channels, len(opened.classes), CPU).train()
     batches = Batches(opened, recipe.batches, seed=0, device=CPU)
-    return Stepper(method, build_optimizers(method, stage), stage, batches, StepMode(), StepClock(CPU), index=0)
+    mode = StepMode(local_statistics=statistics == "local")
+    return Stepper(method, build_optimizers(method, stage), stage, batches, mode, StepClock(CPU), index=0)
 
 
 def timed(stepper: Stepper, first: int, steps: int) -> float:
@@ -71,24 +73,21 @@ def work(rank: int, port: int, recipe: Recipe, store: Path, given: argparse.Name
     os.environ.update({name: str(value) for name, value in numbers.items()} | names)
     torch.set_num_threads(1)
     with ranks.joined(CPU):
-        together = stepper_of(recipe, store)
+        together = {statistics: stepper_of(recipe, store, statistics) for statistics in ("sync", "local")}
         with ranks.alone():
             alone = stepper_of(recipe, store)
         found = []
         for number in range(given.rounds + 1):
             first = number * given.steps
             one = float(ranks.on_main(lambda first=first: timed(alone, first, given.steps)))
-            two = timed(together, first, given.steps)
+            two = {name: timed(stepper, first, given.steps) for name, stepper in together.items()}
             if number and ranks.is_main():  # the first round warms up
-                found.append({"one process": one, "two ranks": two, "ratio": one / two})
-                print(
-                    f"round {number}: one process {one:.3f} s, two ranks {two:.3f} s, ratio {one / two:.2f}", flush=True
-                )
+                found.append({"one process": one} | {f"two ranks, {name}": seconds for name, seconds in two.items()})
+                ratios = ", ".join(f"{name} {one / seconds:.2f}" for name, seconds in two.items())
+                print(f"round {number}: one process {one:.3f} s; ratio {ratios}; 2 would be ideal", flush=True)
         if ranks.is_main():
-            ratios = [times["ratio"] for times in found]
             facts = {"load": os.getloadavg()[0], "versions": versions(), "seconds per step": found}
             write_json(given.json, {"side": given.side, "width": given.width, "steps": given.steps} | facts)
-            print(f"ratio {min(ratios):.2f} to {max(ratios):.2f}; 2 would be ideal")
 
 
 def main() -> None:
