@@ -23,7 +23,7 @@ def figure(
     view: Annotated[
         Literal["slices", "surfaces", "both"] | None,
         typer.Option(
-            help="Only for the figure 'methods': what to show, by default slices of 2-D scans and both of volumes."
+            help="Only for the figure 'methods': what to show. By default, slices for 2-D scans, both for volumes."
         ),
     ] = None,
     hidden_labels: Annotated[
