@@ -41,7 +41,7 @@ def test_ray_is_not_installed(cli: CommandLine, words: list[object], monkeypatch
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "graftseg.core.ray_tasks", raising=False)
     error = cli.fails(*words, "--seeds", 2, "--on", "ray", code=Code.PACKAGE_MISSING)
-    assert "pip install 'graftseg[ray]'" in error
+    assert "pip install '.[ray]'" in error
 
 
 @needs_ray

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import NetworkName, NetworkSettings, build_network, dimensions_of
-from graftseg.networks.channels_last import channels_last, keep_gradient_channels_last
+from graftseg.networks.channels_last import keep_gradient_channels_last, to_unambiguous_channels_last
 
 
 def has_channels_last(x: Tensor) -> bool:
@@ -16,8 +16,8 @@ def has_channels_last(x: Tensor) -> bool:
 @pytest.mark.parametrize("space", [(4, 6), (4, 6, 2)])
 def test_values_stay_and_channels_are_last(channels: int, space: tuple[int, ...]) -> None:
     x = torch.randn(2, channels, *space).transpose(2, 3)
-    assert torch.equal(channels_last(x), x)
-    assert has_channels_last(channels_last(x))
+    assert torch.equal(to_unambiguous_channels_last(x), x)
+    assert has_channels_last(to_unambiguous_channels_last(x))
 
 
 def test_gradient_has_channels_last() -> None:

@@ -17,13 +17,20 @@ def figure(
     svg: Annotated[bool, typer.Option("--svg", help="Write SVG, by default NAME.svg.")] = False,
     png: Annotated[bool, typer.Option("--png", help="Write PNG, by default NAME.png.")] = False,
     pdf: Annotated[bool, typer.Option("--pdf", help="Write PDF, by default NAME.pdf.")] = False,
-    case: Annotated[list[str] | None, typer.Option(help="With methods: a test case to show. May be repeated.")] = None,
+    case: Annotated[
+        list[str] | None, typer.Option(help="Only for the figure 'methods': a test case to show. May be repeated.")
+    ] = None,
     view: Annotated[
         Literal["slices", "surfaces", "both"] | None,
-        typer.Option(help="With methods; by default slices for 2-D scans and both for volumes."),
+        typer.Option(
+            help="Only for the figure 'methods': what to show. By default, slices for 2-D scans, both for volumes."
+        ),
     ] = None,
     hidden_labels: Annotated[
-        bool, typer.Option("--hidden-labels", help="With density: read labels of the store that training did not use.")
+        bool,
+        typer.Option(
+            "--hidden-labels", help="Only for the figure 'density': read labels of the store that training did not use."
+        ),
     ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of random masks and sampled voxels.")] = 0,
     device: Device = "auto",

@@ -26,6 +26,11 @@ def import_optional(
         return load(module)
     except ImportError:
         name = package or module.partition(".")[0]
-        command = f"run pip install '.[{extra}]' in the folder of graftseg" if extra else f"run pip install {name}"
+        command = install_extra(extra) if extra else f"run pip install {name}"
         finding = f"the package is not installed, but needed for {use}"
         raise UserError(Code.PACKAGE_MISSING, name, finding, remedy or command) from None
+
+
+def install_extra(extra: str) -> str:
+    """Return the remedy of an error: how to install the packages of an extra of graftseg."""
+    return f"run pip install '.[{extra}]' in the folder of graftseg"

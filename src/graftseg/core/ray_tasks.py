@@ -22,6 +22,7 @@ import torch
 
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import PARTIAL, make_folder
+from graftseg.core.packages import install_extra
 from graftseg.core.progress import Show, hide_progress, progress_bar
 from graftseg.core.ray_address import ADDRESS_VARIABLE, check_cluster, cluster_address
 from graftseg.core.signals import handling_signals, install_handlers, stop_signals
@@ -31,7 +32,7 @@ from graftseg.core.tasks import Item, Result, Results, Task, TasksStoppedError, 
 # Ray reads these variables when it is imported: send no usage statistics
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 if not os.environ.get(ADDRESS_VARIABLE):
-    # a cluster that this process starts listens on 127.0.0.1 only
+    # if this process starts a cluster, the cluster listens only on 127.0.0.1
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 try:
     import ray
@@ -39,8 +40,8 @@ try:
     from ray.exceptions import NodeDiedError, OutOfMemoryError, RaySystemError, WorkerCrashedError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ModuleNotFoundError as error:
-    remedy = "install it with: pip install 'graftseg[ray]'"
-    raise UserError(Code.PACKAGE_MISSING, "--on ray", f"the package {error.name} is not installed", remedy) from None
+    finding = f"the package {error.name} is not installed"
+    raise UserError(Code.PACKAGE_MISSING, "--on ray", finding, install_extra("ray")) from None
 
 RETRIES = 3  # number of times that a task starts again if its worker dies
 STOP_SECONDS = 300.0  # time in which running tasks must save their state after Ctrl-C
@@ -50,7 +51,7 @@ PROBE_SECONDS = 120.0  # time in which a worker must report its folders and vers
 POLL_SECONDS = 0.2
 MAX_GROUP = 100  # items
 TASKS_PER_SLOT = 4
-"""Number of groups per slot (a task that can run at the same time as others), so that fast workers take more groups."""
+"""Number of groups per slot, so that fast workers take more groups. A cluster with N slots runs N tasks at a time."""
 STORE_BYTES = 256 * 2**20  # Memory of a local cluster for results. Results are small, because tasks write files.
 SHARED_REMEDY = "use a folder that all machines have under the same path; object stores must be mounted"
 logger = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ def connected(on: str, cores: int | None = None) -> Iterator["RayExecutor"]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Log messages of Ray inside the block. Ray would print them to stdout, which must contain results only."""
+    """Send messages of Ray to the log inside the block. Ray would print them to stdout, which is only for results."""
     original = ray_worker.print_to_stdstream
 
     def report(data: dict[str, Any], ignore_prefix: bool = False) -> None:
@@ -119,7 +120,10 @@ class _Environment:
     threads: int
 
     def enter(self) -> list[str]:
-        """Change to the working directory, and return the paths that are missing on this worker."""
+        """Change to the working directory. Return the paths that are missing on this worker.
+
+        A temporary file shows whether the worker sees an output folder. If the file is missing, return the folder.
+        """
         with suppress(OSError):
             os.chdir(self.cwd)
         missing = [Path(path) for path in self.paths if not Path(path).exists()]
@@ -248,7 +252,10 @@ class _Tasks:
         self.show(done, f"{done} of {total}")
 
     def cancel(self) -> None:
-        """Cancel all tasks that have not finished, and wait until they have saved their state."""
+        """Cancel all tasks that have not finished, and wait until they have saved their state.
+
+        Tasks that are still running after ``STOP_SECONDS`` are killed.
+        """
         pending, self.pending = self.pending, []
         if not pending:
             return

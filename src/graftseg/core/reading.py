@@ -38,7 +38,10 @@ def _regular_size(path: Path, info: os.stat_result) -> int:
 
 
 def check_regular(path: Path) -> None:
-    """Raise an OSError unless a path is a regular file, and a ValueError if it is empty. Packages may then open it."""
+    """Check a file that another package will open.
+
+    Raise an OSError if it is not a regular file, and a ValueError if it is empty.
+    """
     if not _regular_size(path, path.stat()):
         raise ValueError("the file is empty")
 

@@ -24,7 +24,7 @@ from graftseg.core.settings import MAX_SIDE, Settings
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
-STRIDES = 10  # first of the table columns with the memory strides of the scan
+STRIDES = 10  # index of the first table column that contains a memory stride of the scan
 
 
 class AugmentSettings(Settings):
@@ -32,8 +32,9 @@ class AugmentSettings(Settings):
 
     rotate_flip: float = Field(1.0, ge=0, le=1)  # probability of a rotation by a multiple of 90 degrees and a flip
     rotate: float = Field(0.0, ge=0, le=1)  # probability of a small rotation if no rotate-flip was drawn
-    degrees: int = Field(20, ge=1, le=180)  # a whole number of degrees from ``-degrees`` to ``degrees - 1``
-    margin: int = Field(3, ge=0, le=MAX_SIDE)  # zero padding per side, unless the scan is larger than the patch
+    degrees: int = Field(20, ge=1, le=180)  # a small rotation has from ``-degrees`` to ``degrees - 1`` whole degrees
+    margin: int = Field(3, ge=0, le=MAX_SIDE)
+    """Additional zero padding of each side in voxels. A scan that is larger than the patch along all axes gets none."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ def draw(
 def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
     """Return a center crop of each scan without augmentation. With ``stretch``, slices are not cropped.
 
-    As in the published code, a start of n + 0.5 voxels is rounded to the even neighbor. If a scan is smaller than the
-    patch, the larger half of the padding is in front.
+    As in the published code, a start between two voxels is rounded to the even number: 0.5 to 0, and 1.5 to 2. A scan
+    that is smaller than the patch is padded on both sides. An odd number of missing voxels puts one more in front.
     """
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
     if stretch:
@@ -134,7 +135,8 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the start of every patch row in its flat scan, and a mask of the patch voxels inside the scan.
 
     A row runs along the third axis, which is contiguous in memory. In 2-D, a row is one voxel. The starts are int64
-    ``(B, *patch[:2])``, in 3-D from ``-patch[2]`` to the number of scan voxels. The mask is ``(B, *patch)``.
+    ``(B, *patch[:2])``. In 3-D, a row may begin or end outside the scan, so starts are from ``-patch[2]`` to the number
+    of scan voxels. The mask is ``(B, *patch)``.
 
     CUDA graphs can capture this function: it does not synchronize with the CPU, and no shape depends on drawn values.
     """
@@ -154,7 +156,10 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """Return the first voxel and the shape of the box that each patch reads, one voxel larger because of rounding."""
+    """Return the first voxel and the shape of the box that each patch reads.
+
+    In the plane, where positions are rounded, the box is one voxel larger on each side. The third axis is exact.
+    """
     columns = _Columns.of(torch.from_numpy(table), len(patch))
     corners = columns.in_plane([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
     # scan positions are monotonic along each patch axis, so their extremes are at the corners

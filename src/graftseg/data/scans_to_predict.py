@@ -34,9 +34,12 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading. If
     the path is a file ``CASE_0000`` that does not contain all channels, the files of its other channels in the same
     folder belong to it.
-    The number in ``CASE_0007`` is a part of the case name in two situations: no file name ends in ``_0000``, or the
-    names of the training cases (``trained``) have the same form. If no file name ends in ``_0000``, but every number
-    may be a channel and the first file has one channel, the file ``CASE_0000`` of each case is missing.
+
+    In two situations, the number in ``CASE_0007`` is a part of the case name:
+
+    - The names of the training cases (``trained``) have the same form.
+    - No file name ends in ``_0000``. Exception: if all numbers are below ``channels`` and the first file has one
+      channel, the numbers are channels, and every case lacks its file ``CASE_0000``.
     """
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
@@ -123,8 +126,8 @@ def scans_below(path: Path) -> tuple[Stems, dict[str, UserError]]:
     """Return the names of the scans at a path, and an error by name for each listed path without a scan.
 
     ``path`` is a scan, a folder of scans, or a list. A list has one scan or folder of scans per line, relative to the
-    folder of the list. Empty lines and lines that start with ``#`` are ignored. If several scans have the same name,
-    the names of their folders come first.
+    folder of the list. Empty lines and lines that start with ``#`` are ignored. If several scans of a list have the
+    same name, the names of their folders are put before it: ``FOLDER-NAME``.
 
     A subfolder with DICOM files is one scan. If it contains several series in different folders, each of these folders
     is a scan, which is named after all folders: ``patient-study-series``.
@@ -152,7 +155,10 @@ def _other_channels(path: Path, channels: int) -> Stems:
 
 
 def _lack_first_channel(files: Files, channels: int) -> bool:
-    """Return whether only channel 0 is missing: all numbers are possible, and the first file has one channel."""
+    """Return whether files, none of which ends in ``_0000``, are the other channels of incomplete cases.
+
+    This is so if all numbers are below ``channels`` and the first file has one channel.
+    """
     paths = {path: channel for by_channel in files.values() for channel, path in by_channel.items()}
     return bool(paths) and max(paths.values()) < channels and _channel_count(next(iter(paths)), channels) == 1
 

@@ -32,29 +32,29 @@ INTRODUCTION = """\
 # Tables
 
 `make docs` generates this page from the records in `results/` and the published results in the recipes. Rows are in the
-order of the paper, followed by recipes that are not in the paper. [Run a table](../how-to/run-a-table.md) explains how
-to add results.
+order of the BCP paper, followed by recipes that are not in this paper. [Run a table](../how-to/run-a-table.md) explains
+how to add results.
 """
 LEGEND = """\
 - Dice and Jaccard are in percent, 95HD and ASD in voxels. Each value is averaged over the test cases and the classes of
-  a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no
-  value, or in "variant" no difference.
+  a run. With several seeds, a cell shows mean ± standard deviation over the seeds. A dash means that there is no value.
+  In the column "variant", a dash means that the run has no difference from the recipe.
 - "variant" names a difference from the recipe, such as fewer steps. `results/README.md` explains all variants.
 - "checkpoint" says how our checkpoint was selected. `last` is the last checkpoint of training. If a run reports its
   last checkpoint and also scored the validation cases during training, another row shows `best on validation`, the
   checkpoint with the best Dice on these cases.
 - "published checkpoint selected on" names the cases on which the published checkpoint was selected as the best. `last`
   means that the last checkpoint was published. `unknown` means that the selection is not known.
-- "published" and "our best on test (oracle)" contain Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the
+- "published" and "our best on test (oracle)" contain Dice / Jaccard / 95HD / ASD. The oracle is our checkpoint with the
   best Dice on the test cases during training, so its scores are optimistic. Compare it only with results selected on
   test cases. Scores during training are less exact than the final test, so the oracle can be worse than `last`.
-- If a prediction misses a class completely, we use the diagonal of the image as the distances of this class. The public
-  code uses 0, which makes published distances smaller. If we use 0, too, "checkpoint" says so.
+- If a prediction misses a class completely, 95HD and ASD of this class are the diagonal of the image. The public code
+  uses 0, which makes published distances smaller. Where we use 0, too, the column "checkpoint" says so.
 """
 BASELINE_LEGEND = """\
 A second table compares methods with supervised runs of the same setting (data set and number of labeled scans), variant
-and seed. The difference in Dice is averaged over the shared seeds. Its 95 % interval is computed over the test cases.
-No difference is given if method and baseline were trained with different fractions of the steps of their recipes.
+and seed. The difference in Dice is averaged over the seeds that both have. Its 95 % interval is computed over the test
+cases. No difference is given if method and baseline were trained with different fractions of their recipes' steps.
 """
 BASELINE_TITLE = "Compared with the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]

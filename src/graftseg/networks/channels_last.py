@@ -1,7 +1,7 @@
 """Tensors whose channels are stored last.
 
-PyTorch computes slowly if the tensors of an operation have different layouts. Two places lose the layout: images of one
-channel, whose strides fit both layouts, and the gradient of the logits.
+PyTorch computes slowly if the tensors of an operation have different layouts. The layout is lost in two places: at
+images of one channel, whose strides fit both layouts, and at the gradient of the logits.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 
-def channels_last(x: Tensor) -> Tensor:
-    """Return ``(B, C, *space)`` with channels last. One channel gets strides that fit only this layout."""
+def to_unambiguous_channels_last(x: Tensor) -> Tensor:
+    """Return ``(B, C, *space)`` with channels last. Also for C = 1, the strides fit only this layout."""
     if x.shape[1] == 1:
         x = x.contiguous()
         return x.as_strided(x.shape, (x.stride(0), 1, *x.stride()[2:]))
-    return stored_channels_last(x)
+    return to_channels_last(x)
 
 
-def stored_channels_last(x: Tensor) -> Tensor:
-    """Return ``(B, C, *space)`` stored with channels last. The strides of one channel may be of any layout."""
+def to_channels_last(x: Tensor) -> Tensor:
+    """Return ``(B, C, *space)`` with channels last. For C = 1, the strides may fit both layouts."""
     return x.contiguous(memory_format=_layout(x.dim()))
 
 
@@ -31,7 +31,7 @@ def empty_channels_last(like: Tensor, shape: Sequence[int]) -> Tensor:
 def keep_gradient_channels_last(x: Tensor) -> Tensor:
     """Convert the gradient of ``x`` to channels last when it is computed on a CPU. Return ``x``."""
     if x.requires_grad and not x.is_cuda:
-        x.register_hook(channels_last)  # type: ignore[no-untyped-call]
+        x.register_hook(to_unambiguous_channels_last)  # type: ignore[no-untyped-call]
     return x
 
 

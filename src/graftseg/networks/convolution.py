@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
-from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
+from graftseg.networks.channels_last import empty_channels_last, to_channels_last
 
 # Launch parameters of our kernels. A key is the precision and the number of channels of the volume that the kernel
 # reads: the input, or for INPUT_GRADIENT_LAUNCHES the gradient of the output. Layers without an entry use cuDNN, which
@@ -146,7 +146,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     if launch:
         y: Tensor = _kernels(launch).convolve(x, weight, **launch)
         return y
-    return stored_channels_last(F.conv3d(stored_channels_last(x), stored_channels_last(weight), padding=1))
+    return to_channels_last(F.conv3d(to_channels_last(x), to_channels_last(weight), padding=1))
 
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
@@ -177,7 +177,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
-    return stored_channels_last(F.conv3d(stored_channels_last(x), stored_channels_last(weight), stride=2))
+    return to_channels_last(F.conv3d(to_channels_last(x), to_channels_last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
@@ -186,7 +186,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
     if weight.shape[1] <= MAX_FINE_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
-    return stored_channels_last(F.conv_transpose3d(stored_channels_last(x), stored_channels_last(weight), stride=2))
+    return to_channels_last(F.conv_transpose3d(to_channels_last(x), to_channels_last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::strided_weight", mutates_args=())
@@ -204,10 +204,10 @@ def strided_weight(fine: Tensor, coarse: Tensor) -> Tensor:
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
     """Return cuDNN's gradient ``of`` the ``input`` (x) or the ``weight``, whose own values are not used."""
     gradients = torch.ops.aten.convolution_backward(
-        stored_channels_last(dy), stored_channels_last(x), stored_channels_last(weight), None,
+        to_channels_last(dy), to_channels_last(x), to_channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],
     )  # fmt: skip
-    return stored_channels_last(gradients[0] if of == "input" else gradients[1])
+    return to_channels_last(gradients[0] if of == "input" else gradients[1])
 
 
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
+from graftseg.networks.channels_last import empty_channels_last, to_channels_last
 
 
 @triton.jit
@@ -112,7 +112,7 @@ def _weight_kernel(
 
 def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:
     """Compute a 3x3x3 convolution with zero padding. The last size is even. Each program writes ``planes`` planes."""
-    x = stored_channels_last(x)
+    x = to_channels_last(x)
     (batch, channels, *space), width = x.shape, weight.shape[0]
     w = weight.to(x.dtype).permute(2, 3, 4, 1, 0)
     wide = w.new_zeros(3, 3, 4, channels, 2, width)
@@ -128,11 +128,11 @@ def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor
 
 def convolve_weight(x: Tensor, dy: Tensor, *, planes: int, **launch: Any) -> Tensor:
     """Return the gradient of the weight of ``convolve``, in float32."""
-    x, dy = stored_channels_last(x), stored_channels_last(dy)
+    x, dy = to_channels_last(x), to_channels_last(dy)
     (batch, channels, *space), width = x.shape, dy.shape[1]
     pairs = space[1] * space[2] // 2
     tiles, chunks = triton.cdiv(pairs, launch["BM"]), batch * triton.cdiv(space[0], planes)
     out = torch.empty((tiles * chunks, 3, 3, 4, channels, 2, width), device=x.device)
     _weight_kernel[(tiles, chunks, 3)](x, dy, out, *space, pairs, planes, C=channels, COUT=width, **launch)
     summed = out.sum(0)
-    return stored_channels_last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))
+    return to_channels_last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))

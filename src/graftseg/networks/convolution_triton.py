@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
+from graftseg.networks.channels_last import empty_channels_last, to_channels_last
 
 MAX_BLOCK_COLUMNS = 128  # columns of the left matrix that a program processes at once
 PROGRAMS = 1056  # maximum number of programs that share the voxels of a weight gradient
@@ -154,7 +154,7 @@ def _strided_weight_kernel(
 
 def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """Compute a 3x3x3 convolution with zero padding; ``weight`` is ``(out, in, 3, 3, 3)``."""
-    x = stored_channels_last(x)
+    x = to_channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[0], x.numel() // channels
     w = weight.permute(2, 3, 4, 1, 0).reshape(27 * channels, width).to(x.dtype).contiguous()
@@ -169,7 +169,7 @@ def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
     """Return the gradient of the weight of ``convolve``, in float32."""
-    x, dy = stored_channels_last(x), stored_channels_last(dy)
+    x, dy = to_channels_last(x), to_channels_last(dy)
     (_, channels, *space), width = x.shape, dy.shape[1]
     count = x.numel() // channels
     block, columns = _columns(channels)
@@ -179,12 +179,12 @@ def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
         x, dy, out, count, *space, tiles,
         C=channels, COUT=width, BK=block, COLUMNS=columns, **launch,
     )  # fmt: skip
-    return stored_channels_last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
+    return to_channels_last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
 
 
 def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """Compute a 2x2x2 convolution of stride 2; ``weight`` is ``(out, in, 2, 2, 2)``."""
-    x = stored_channels_last(x)
+    x = to_channels_last(x)
     batch, channels, *fine = x.shape
     space, width = [n // 2 for n in fine], weight.shape[0]
     count = batch * space[0] * space[1] * space[2]
@@ -200,7 +200,7 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """Compute a 2x2x2 transposed convolution of stride 2; ``weight`` is ``(in, out, 2, 2, 2)``."""
-    x = stored_channels_last(x)
+    x = to_channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[1], x.numel() // channels
     w = weight.permute(0, 2, 3, 4, 1).reshape(channels, 8 * width).to(x.dtype).contiguous()
@@ -215,7 +215,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     """Return the float32 weight gradient ``(coarse channels, fine channels, 2, 2, 2)`` of ``halve`` and ``double``."""
-    fine, coarse = stored_channels_last(fine), stored_channels_last(coarse)
+    fine, coarse = to_channels_last(fine), to_channels_last(coarse)
     (_, fine_channels, *_), (_, coarse_channels, *space) = fine.shape, coarse.shape
     count = coarse.numel() // coarse_channels
     chosen = STRIDED_LAUNCH | {"BN": min(coarse_channels, 64)} | launch
@@ -224,7 +224,7 @@ def strided_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     _strided_weight_kernel[(splits, 4, coarse_channels // chosen["BN"])](
         fine, coarse, out, count, *space, tiles, CF=fine_channels, CC=coarse_channels, **chosen
     )  # fmt: skip
-    return stored_channels_last(out.sum(0).view(2, 2, 2, fine_channels, coarse_channels).permute(4, 3, 0, 1, 2))
+    return to_channels_last(out.sum(0).view(2, 2, 2, fine_channels, coarse_channels).permute(4, 3, 0, 1, 2))
 
 
 def _columns(channels: int) -> tuple[int, int]:

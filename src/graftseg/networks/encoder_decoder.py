@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
-from graftseg.networks.channels_last import channels_last, keep_gradient_channels_last
+from graftseg.networks.channels_last import keep_gradient_channels_last, to_unambiguous_channels_last
 from graftseg.networks.interpolation import Upsampling
 from graftseg.networks.layers import replace_relus
 
@@ -124,7 +124,7 @@ class Extensible(EncoderDecoder):
 
     def encode(self, images: Tensor) -> list[Tensor]:
         """Return features of every level, finest first."""
-        return super().encode(channels_last(images) if self._is_channels_last else images)
+        return super().encode(to_unambiguous_channels_last(images) if self._is_channels_last else images)
 
     def decode(self, skips: list[Tensor]) -> Tensor:
         """Return features ``(B, width, *space)`` at full resolution."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks.acceleration import accelerated, tf32_allowed
-from graftseg.networks.channels_last import empty_channels_last, stored_channels_last
+from graftseg.networks.channels_last import empty_channels_last, to_channels_last
 from graftseg.networks.convolution import HAS_TRITON, MAX_ELEMENTS, save_inputs, suits_kernels
 from graftseg.networks.layers import autocast_disabled
 
@@ -76,7 +76,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         from graftseg.networks import logits_triton
 
         return logits_triton.logits(x, weight, bias)
-    return stored_channels_last(F.conv2d(x.to(weight.dtype), weight, bias, padding=1))
+    return to_channels_last(F.conv2d(x.to(weight.dtype), weight, bias, padding=1))
 
 
 @torch.library.custom_op("graftseg::logits_gradients", mutates_args=())
@@ -89,7 +89,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     dx, dw, db = torch.ops.aten.convolution_backward(
         dy, x.to(weight.dtype), weight, [weight.shape[0]], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3
     )
-    return stored_channels_last(dx.to(x.dtype)), torch.empty_like(weight).copy_(dw), db
+    return to_channels_last(dx.to(x.dtype)), torch.empty_like(weight).copy_(dw), db
 
 
 def _uses_triton(x: Tensor) -> bool:

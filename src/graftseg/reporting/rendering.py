@@ -45,7 +45,7 @@ def render(template: str, *, empty: Missing | None = None, **view: object) -> Ma
 
 
 def write_page(path: Path, kicker: str, title: str, summary: Markup, sections: Sequence[Markup], footer: str) -> Path:
-    """Write a page and return its path. ``kicker`` is the line above the title. Only sliders need the script."""
+    """Write a page and return its path. ``kicker`` is the line above the title. A script is added for sliders."""
     contents = [found.groups() for section in sections if (found := SECTION.search(section))]
     script = slider_script() if any('class="slider"' in section for section in sections) else None
     view: dict[str, Any] = {"kicker": kicker, "title": title, "summary": summary, "footer": footer, "script": script}

@@ -30,7 +30,7 @@ from graftseg.training.clock import baseline_work, run_work
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
 from graftseg.training.run import complete
-from graftseg.training.several_ranks import is_restart
+from graftseg.training.several_ranks import begin_or_detect_restart
 from graftseg.training.shipping import shipped_after_folds
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
@@ -84,7 +84,7 @@ def train_folds(
     Each fold is a task of ``executor``.
     """
     with ranks.joined(device):
-        resume, report = resume or is_restart(run), report if ranks.is_main() else logger.debug
+        resume, report = resume or begin_or_detect_restart(run), report if ranks.is_main() else logger.debug
         ranks.on_main(partial(_check_target, recipe, run, data, resume))
         if store is None:
             is_started = run.folds_file.is_file() or not ranks.is_main()

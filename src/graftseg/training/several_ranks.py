@@ -41,19 +41,21 @@ def check_batches(recipe: Recipe, count: int) -> None:
         try:
             method.check(method.Config.model_validate(stage.settings), patch=batches.patch, **sizes)
         except ValueError as error:
-            finding = f"the share of one of {count} devices does not fit {stage.method} ({error})"
+            share = f"each of {count} devices gets {sizes['labeled']} labeled and {sizes['unlabeled']} unlabeled images"
+            finding = f"{share}, which {stage.method} does not accept ({error})"
             raise UserError(Code.RECIPE_MISMATCH, "batches", finding, remedy) from None
 
 
-def is_restart(run: RunFolder) -> bool:
-    """Return whether torchrun restarted the ranks after they had begun this run; it then resumes without --resume.
+def begin_or_detect_restart(run: RunFolder) -> bool:
+    """Begin a new run of several ranks, or return whether torchrun restarted the ranks of this run.
 
-    The first start writes the name of the launch into the lock file of the run. All restarts have the same name.
+    A new run gets a lock file with the name of this launch, which restarts by torchrun do not change. A lock file with
+    the same name therefore shows a restart. The caller then resumes the run, even without ``--resume``.
     """
-    return bool(ranks.on_main(partial(_is_restart, run))) if ranks.count() > 1 else False
+    return bool(ranks.on_main(partial(_begin_or_detect_restart, run))) if ranks.count() > 1 else False
 
 
-def _is_restart(run: RunFolder) -> bool:
+def _begin_or_detect_restart(run: RunFolder) -> bool:
     if torchrun.restarts():
         logger.warning("%s: the ranks were restarted (restart %d)", in_one_line(str(run.path)), torchrun.restarts())
     if run.is_free:
@@ -68,9 +70,10 @@ def _is_restart(run: RunFolder) -> bool:
 class RankStep:
     """The part of a step that several ranks do together: averages of gradients, losses and running statistics.
 
-    DistributedDataParallel does not fit: methods call parts of a network, several networks and a network several times
-    in one step. So a hook of each parameter collects gradients while backward runs, in the same order on all ranks, and
-    sends them in buckets. With ``local`` batch statistics, the running statistics are averaged after each step.
+    DistributedDataParallel expects one call of one module per step. Methods may call several networks, only parts of a
+    network, or one network several times. So hooks of the parameters collect the gradients while backward runs. The
+    order of gradients is the same on all ranks. Collected gradients are sent in buckets. With ``local`` batch
+    statistics, the running statistics are averaged after each step.
     """
 
     def __init__(self, method: Method, device: torch.device, *, local: bool) -> None:

@@ -19,7 +19,7 @@ from graftseg.training.learning_check import check_learned, warnings_of
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.run import complete, count_unlabeled, train_run
-from graftseg.training.several_ranks import is_restart
+from graftseg.training.several_ranks import begin_or_detect_restart
 from graftseg.training.shipping import check_average, shipped_without_folds
 from graftseg.training.unlabeled_predictions import final_work
 
@@ -33,7 +33,7 @@ def train_with_baseline(
     ranks, they train together.
     """
     with ranks.joined(device):
-        resume = resume or is_restart(run)
+        resume = resume or begin_or_detect_restart(run)
         if baseline or recipe.baseline:
             unlabeled = ranks.on_main(partial(count_unlabeled, recipe, data, run))
             recipe, baseline = adapt_to_data(recipe, unlabeled=unlabeled, baseline=baseline)
