@@ -36,7 +36,9 @@ def value_of(text: str) -> Any:
 
 def as_written(value: Any) -> Any:
     """Return a default value as it is written in YAML."""
-    return value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def published(method: str) -> list[list[str]]:
