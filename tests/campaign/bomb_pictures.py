@@ -1,11 +1,13 @@
-"""Small PNG and TIFF files that ask for much memory or time."""
+"""Small PNG, TIFF, JPEG and BMP files that ask for much memory or time."""
 
 import struct
 import zlib
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 from bomb_streams import Make, zlib_stream
+from PIL import Image
 
 SHORT, LONG, ASCII = 3, 4, 2
 SIDE = 16
@@ -82,7 +84,32 @@ def _big_tiff(folder: Path) -> Path:
     return path
 
 
+def _jpeg(folder: Path, *, side: int, scans: int = 0, before: bytes = b"") -> Path:
+    """Write a progressive picture of 16 x 16 pixels with another size in its header, which repeats its last scan."""
+    stream = BytesIO()
+    Image.new("RGB", (SIDE, SIDE)).save(stream, "JPEG", progressive=True)
+    content = stream.getvalue()
+    frame, last = content.index(b"\xff\xc2") + 5, content.rindex(b"\xff\xda")
+    content = content[:frame] + struct.pack(">HH", side, side) + content[frame + 4 : -2] + content[last:-2] * scans
+    path = folder / "a.jpg"
+    path.write_bytes(content[:2] + before + content[2:] + b"\xff\xd9")
+    return path
+
+
+def _bmp(folder: Path, *, width: int, height: int, bits: int = 8) -> Path:
+    path = folder / "a.bmp"
+    header = struct.pack("<IHHIIiiHHIIiiII", 0, 0, 0, 1078, 40, width, height, 1, bits, 0, 0, 0, 0, 0, 0)
+    path.write_bytes(b"BM" + header + bytes(2048))
+    return path
+
+
 PICTURES: dict[str, Make] = {
+    "jpeg size": partial(_jpeg, side=65000),
+    "jpeg scans": partial(_jpeg, side=4700, scans=90),
+    "jpeg many scans": partial(_jpeg, side=4700, scans=100_000),
+    "jpeg many segments": partial(_jpeg, side=SIDE, before=b"\xff\xe1\0\x08Exif\0\0" * 100_000),
+    "bmp size": partial(_bmp, width=2**31 - 1, height=-(2**31)),
+    "bmp of few bits": partial(_bmp, width=2**20, height=2**10, bits=1),
     "png size": partial(_png, width=60000, height=60000),
     "png overflow": partial(_png, width=2**31 - 1, height=2**31 - 1),
     "png valid but large": partial(_png, width=16384, height=16385, data=zlib_stream(272)),

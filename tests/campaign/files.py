@@ -48,7 +48,7 @@ def write(folder: Path, files: Files) -> None:
 def read(folder: Path, files: Files) -> Scan:
     """Read the sample in a folder as the program does."""
     first = next(iter(files))
-    if first == "mask.png":
+    if first.startswith("mask"):
         return read_label(folder / first)
     if first.startswith("label"):
         return read_label(folder / first, folder / "image", CLASSES)

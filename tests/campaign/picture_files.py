@@ -1,4 +1,4 @@
-"""Small valid PNG, TIFF and NIfTI files, to be damaged."""
+"""Small valid PNG, TIFF, JPEG, BMP and NIfTI files, to be damaged."""
 
 import gzip
 from io import BytesIO
@@ -12,6 +12,8 @@ from PIL import Image
 SUFFIXES = {
     **dict.fromkeys(("png-gray8", "png-gray16", "png-palette-label", "png-rgb"), ".png"),
     **dict.fromkeys(("tiff-raw", "tiff-zlib", "tiff-xz", "tiff-packbits"), ".tif"),
+    **dict.fromkeys(("jpeg-gray", "jpeg-progressive"), ".jpg"),
+    **dict.fromkeys(("bmp-rgb", "bmp-label"), ".bmp"),
     "nii": ".nii",
     "nii.gz": ".nii.gz",
 }
@@ -33,12 +35,16 @@ def picture(kind: str) -> bytes:
             tifffile.imwrite(stream, ramp.astype(np.uint16), compression=compression)
         return stream.getvalue()
     pictures = {
+        "jpeg-gray": lambda: Image.fromarray(ramp.astype(np.uint8)),
+        "bmp-label": _palette,
         "png-gray8": lambda: Image.fromarray(ramp.astype(np.uint8)),
         "png-gray16": lambda: Image.fromarray((ramp * 200).astype(np.uint16)),
         "png-rgb": lambda: Image.fromarray(np.stack([ramp, ramp[::-1], ramp[:, ::-1]], -1).astype(np.uint8)),
         "png-palette-label": _palette,
     }
-    pictures[kind]().save(stream, "PNG")
+    pictures["jpeg-progressive"] = pictures["bmp-rgb"] = pictures["png-rgb"]
+    options = {"progressive": True} if kind == "jpeg-progressive" else {}
+    pictures[kind]().save(stream, kind.partition("-")[0].upper(), **options)
     return stream.getvalue()
 
 

@@ -152,15 +152,15 @@ def test_all_files_in_a_subfolder(root: Path, folder: str) -> None:
 
 def test_unreadable_images_come_before_similar_names(tmp_path: Path) -> None:
     for number in range(2):
-        picture(tmp_path / f"imagesTr/labeled{number}.jpg")
+        picture(tmp_path / f"imagesTr/labeled{number}.gif")
         picture(tmp_path / f"labelsTr/labeled{number}.png", 2)
         picture(tmp_path / f"imagesUn/unlabeled{number}.png")
-    with user_error(Code.NOT_A_SCAN, "imagesTr", "contains 2 .jpg files, which cannot be read"):
+    with user_error(Code.NOT_A_SCAN, "imagesTr", "contains 2 .gif files, which cannot be read"):
         read_layout(tmp_path)
-    (tmp_path / "imagesTr/labeled0.jpg").unlink()
+    (tmp_path / "imagesTr/labeled0.gif").unlink()
     picture(tmp_path / "imagesTr/labeled0.png")
     (problem,) = read_layout(tmp_path).problems
-    assert (problem.code, problem.finding) == (Code.LABEL_UNMATCHED, "its image labeled1.jpg cannot be read")
+    assert (problem.code, problem.finding) == (Code.LABEL_UNMATCHED, "its image labeled1.gif cannot be read")
     assert "convert to .png" in problem.remedy
 
 

@@ -167,7 +167,7 @@ def test_entries_outside_the_folder_are_refused(tmp_path: Path, entry: str) -> N
         ({"labels": {"background": 0, "liver": 1.5}}, "'liver': 1.5"),
         ({"labels": {"a": 1, "b": 1}}, "the label value 1 has two names, a and b"),
         ({"labels": ["background"]}, "labels is not an object"),
-        ({"file_ending": ".jpg"}, "file_ending '.jpg'"),
+        ({"file_ending": ".gif"}, "file_ending '.gif'"),
     ],
 )
 def test_invalid_descriptions_are_refused(tmp_path: Path, content: dict[str, Any], keyword: str) -> None:

@@ -35,12 +35,15 @@ from user_errors import user_error
 
 def test_suffixes_of_scans() -> None:
     assert all(scans.is_scan(Path(name)) for name in ("a.nii", "A.NII.GZ", "a.nrrd", "a.MHA", "a.png", "a.tif"))
-    assert all(scans.is_scan(Path(name)) for name in ("a.mhd", "a.nhdr", "a.tiff", "a.dcm", "a.zip", "a.nii.gz"))
-    assert not any(scans.is_scan(Path(name)) for name in ("a.gz", "a.jpg", "nii", ".nii.gz", "a.raw", "zip"))
+    assert all(
+        scans.is_scan(Path(name))
+        for name in ("a.mhd", "a.nhdr", "a.tiff", "a.JPG", "a.jpeg", "a.bmp", "a.dcm", "a.zip", "a.nii.gz")
+    )
+    assert not any(scans.is_scan(Path(name)) for name in ("a.gz", "a.gif", "nii", ".nii.gz", "a.raw", "zip"))
     assert scans.is_label_map(Path("a.nrrd")) and not scans.is_label_map(Path("a.zip"))
     stems = [scans.scan_stem(Path(name)) for name in ("x/case.1_0000.nii.gz", "case.nii")]
     assert stems == ["case.1_0000", "case"]
-    refused(Path("a.jpg"), Code.NOT_A_SCAN, "NIfTI, NRRD, MHA, PNG")
+    refused(Path("a.gif"), Code.NOT_A_SCAN, "NIfTI, NRRD, MHA, PNG, TIFF, JPEG, BMP")
 
 
 @plain_and_compressed

@@ -147,9 +147,9 @@ def test_numbers_are_cases_if_the_training_cases_are_numbered(
 
 
 def test_an_unsupported_picture_format_is_an_error(run: Path, images: Path, out: Path) -> None:
-    (images / "a.jpg").touch()
-    with user_error(Code.NOT_A_SCAN, "a.jpg", ".png"):
-        api.predict(run, images / "a.jpg", out, device="cpu")
+    (images / "a.gif").touch()
+    with user_error(Code.NOT_A_SCAN, "a.gif", ".png"):
+        api.predict(run, images / "a.gif", out, device="cpu")
 
 
 @pytest.mark.parametrize("name", ["one.nii.gz", "one.PNG"])

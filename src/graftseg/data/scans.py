@@ -32,7 +32,7 @@ FORMATS: dict[str, Format] = {
 }
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 ROUNDING = 0.001  # largest rounding error of a label, for example by the scale factor of a NIfTI file
-READABLE = "NIfTI, NRRD, MHA, PNG, TIFF or DICOM"
+READABLE = "NIfTI, NRRD, MHA, PNG, TIFF, JPEG, BMP or DICOM"
 
 
 def is_scan(path: Path) -> bool:

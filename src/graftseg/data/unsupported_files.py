@@ -9,8 +9,7 @@ from graftseg.data.folders import visible_entries
 
 CONVERT_VOLUME = "convert to .nii.gz"
 CONVERSION_ADVICE = {
-    **dict.fromkeys((".jpg", ".jpeg"), "convert to .png, if possible from the original, because JPEG loses detail"),
-    **dict.fromkeys((".bmp", ".gif", ".webp"), "convert to .png"),
+    **dict.fromkeys((".gif", ".webp"), "convert to .png"),
     **dict.fromkeys((".npy", ".npz", ".mat", ".h5", ".hdf5"), "save as .nii.gz, with the voxel spacing"),
     **dict.fromkeys((".img", ".hdr", ".mgz", ".mgh", ".mnc", ".nii.bz2"), CONVERT_VOLUME),
 }

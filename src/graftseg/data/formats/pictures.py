@@ -1,4 +1,4 @@
-"""PNG and TIFF pictures: 2-D scans with one gray channel or three color channels, without a position.
+"""PNG, TIFF, JPEG and BMP pictures: 2-D scans with one gray channel or three color channels, without a position.
 
 A picture with three equal colors has one channel if the caller asks for one channel, or for a label map.
 As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, and rows toward the patient's back.
@@ -6,7 +6,7 @@ As in ITK, the spacing is 1 mm. Columns are numbered toward the patient's left, 
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -23,11 +23,12 @@ from graftseg.core.files import atomic_path
 from graftseg.core.packages import import_optional
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case, Geometry
-from graftseg.data.formats import scan, tiff_segments
+from graftseg.data.formats import bmp, jpeg, scan, tiff_segments
 from graftseg.data.formats.decoder import DecodingError, decode
 from graftseg.data.formats.png_chunks import Chunks, Header, damaged_picture, read_chunks, read_header
 
-SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
+SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff", *jpeg.SUFFIXES, *bmp.SUFFIXES)
+_READ_SIZE = {**dict.fromkeys(jpeg.SUFFIXES, jpeg.read_size), **dict.fromkeys(bmp.SUFFIXES, bmp.read_size)}
 _COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
 _GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
 _UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by photometric interpretation
@@ -42,6 +43,8 @@ def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
     if path.suffix.lower() == ".png":
         header = read_header(path)
         return _geometry(header.width, header.height)
+    if (read_size := _READ_SIZE.get(path.suffix.lower())) is not None:
+        return _geometry(*read_size(path)[:2])
     with _tiff_page(path) as page:
         return _geometry(page.imagewidth, page.imagelength)
 
@@ -52,7 +55,7 @@ def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool
     Three equal colors become one channel if the picture is a label map or ``channel_count`` is 1.
     """
     scan.refuse_absent(path)
-    pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
+    pixels = _reader(path)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
         raise scan.unsupported(
@@ -69,6 +72,13 @@ def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
     image = import_optional("PIL.Image", "PNG files", package="pillow")
     with atomic_path(path) as partial:
         image.fromarray(np.ascontiguousarray(labels.T)).save(partial, format="PNG")
+
+
+def _reader(path: Path) -> Callable[[Path, bool], NDArray[Any]]:
+    suffix = path.suffix.lower()
+    if suffix in (*jpeg.SUFFIXES, *bmp.SUFFIXES):
+        return jpeg.read_pixels if suffix in jpeg.SUFFIXES else bmp.read_pixels
+    return _read_png if suffix == ".png" else _read_tiff
 
 
 def _geometry(width: int, height: int) -> Geometry:
@@ -210,6 +220,8 @@ def _stores_colors(path: Path) -> bool:
         scan.refuse_absent(path)
         if path.suffix.lower() == ".png":
             return read_header(path).color_type in (_COLOR_BIT, _RGB_ALPHA)
+        if (read_size := _READ_SIZE.get(path.suffix.lower())) is not None:
+            return read_size(path)[2] > 1
         with _tiff_page(path) as page:
             return int(page.samplesperpixel) in (3, 4)
     except UserError:

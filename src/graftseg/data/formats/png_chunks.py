@@ -139,5 +139,5 @@ def _check_rows(path: Path, header: Header, compressed: bytes) -> None:
 
 
 def damaged_picture(path: Path, reason: str) -> UserError:
-    """Return the error for a damaged PNG or TIFF file."""
+    """Return the error for a damaged picture."""
     return damaged(path, f"the picture is damaged or truncated ({reason})")

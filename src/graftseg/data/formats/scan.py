@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.memory import free_memory
 from graftseg.core.phrases import and_more
-from graftseg.core.reading import read_start
+from graftseg.core.reading import read_bytes, read_start
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
@@ -142,9 +142,9 @@ def refuse_bytes(path: Path, needed: int, available: int | None = None) -> None:
         raise damaged(path, f"truncated: the header asks for {needed} bytes, but the file has at most {available}")
 
 
-def refuse_expansion(path: Path, needed: int, stored: int) -> None:
-    """Raise a UserError if compressed voxels expand far more than those of real scans."""
-    if needed > max(FREE_EXPANSION, MAX_EXPANSION * stored):
+def refuse_expansion(path: Path, needed: int, stored: int, free: int = FREE_EXPANSION) -> None:
+    """Raise a UserError if compressed voxels expand far more than those of real scans, to more than ``free`` bytes."""
+    if needed > max(free, MAX_EXPANSION * stored):
         finding = f"the header asks for {needed} bytes, but the compressed voxels have only {stored}"
         raise UserError(Code.SCAN_TOO_LARGE, path, finding, AGAIN)
 
@@ -178,6 +178,18 @@ def read_head(path: Path, count: int) -> bytes:
         return read_start(path, count)
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def read_content(path: Path, name: str, signature: bytes) -> bytes:
+    """Read a file. Raise a UserError unless it begins with the signature of the format ``name``."""
+    try:
+        content = read_bytes(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if not content.startswith(signature):
+        remedy = "give the file the suffix of its format, or copy or export it again"
+        raise UserError(Code.NOT_A_SCAN, path, f"not a {name} file", remedy)
+    return content
 
 
 def short_reason(error: BaseException, path: Path) -> str:
