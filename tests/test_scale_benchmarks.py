@@ -26,7 +26,8 @@ def run(name: str, folder: Path, *options: str) -> dict[str, Any]:
 def test_two_ranks(tmp_path: Path) -> None:
     facts = run("two_ranks.py", tmp_path, "--steps", "1", "--rounds", "1", "--side", "32", "--width", "2")
     (times,) = facts["seconds per step"]
-    assert times["ratio"] == pytest.approx(times["one process"] / times["two ranks"])
+    assert times.keys() == {"one process", "two ranks, sync", "two ranks, local"}
+    assert min(times.values()) > 0
 
 
 def test_archive(tmp_path: Path) -> None:
