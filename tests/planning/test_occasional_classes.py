@@ -26,11 +26,19 @@ def test_pseudo_labels_of_occasional_classes_are_ignored() -> None:
     assert known.occasional_classes == (2,)
     plan = choose(known, CPU, minutes=10)
     assert plan.recipe.stages[-1].settings["ignored_classes"] == [2]
-    assert "class 2, which is in 3 of 4 label maps" in plan.choices["stages.1.settings.ignored_classes"].reason
+    (note,) = (line for line in plan.head if line.startswith("Note: pseudo-labels"))
+    assert "class 2, which is in 3 of 4 label maps" in note
 
 
-def test_classes_of_all_label_maps_or_of_none_are_not_ignored() -> None:
-    assert ignored_choices(of_pieces(EVERYWHERE, NOWHERE)) == {}
+@pytest.mark.parametrize(
+    "pieces", [(EVERYWHERE, NOWHERE), (SOMETIMES,), (SOMETIMES, SOMETIMES, NOWHERE)], ids=["none", "only", "all"]
+)
+def test_no_class_is_ignored(pieces: tuple[PieceCount, ...]) -> None:
+    """If all classes are occasional, the unlabeled scans would teach only background."""
+    assert ignored_choices(of_pieces(*pieces)) == {}
+    plan = choose(of_pieces(*pieces), CPU, minutes=10)
+    assert "ignored_classes" not in plan.recipe.stages[-1].settings
+    assert not [line for line in plan.head if "pseudo-labels are ignored" in line]
 
 
 def test_methods_without_the_setting() -> None:

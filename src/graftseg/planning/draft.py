@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from graftseg.core.phrases import counted
 from graftseg.core.teacher_checks import MIN_SCANS
 from graftseg.methods import METHODS
 from graftseg.methods.costs import SUPERVISED, step_cost
@@ -23,6 +24,7 @@ from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 StepTimer = Callable[[Sequence[Recipe]], list[float]]
 """Function that measures the seconds per step of the last stage of each recipe."""
 
+IGNORED = "stages.1.settings.ignored_classes"
 GRAFT = {
     "alpha": Choice(1.0, "voxels with pseudo-labels finally count as much as labeled voxels"),
     "dice": Choice("over-batch", "the same Dice loss as in the first stage"),
@@ -122,15 +124,17 @@ def ignored_choices(facts: Facts) -> Choices:
     """Choose the classes whose pseudo-labels are ignored: classes that only some label maps contain.
 
     In a scan without the class, a teacher often finds a small wrong piece. The student learns it like a complete
-    organ, because the Dice loss does not depend on the size of a class.
+    organ, because the Dice loss does not depend on the size of a class. If all classes are occasional, none is ignored,
+    because the unlabeled scans would teach only background.
     """
     occasional = facts.occasional_classes
-    if not occasional:
+    if not occasional or len(occasional) == sum(pieces.total > 0 for pieces in facts.pieces[1:]):
         return {}
     value, count = occasional[0], facts.labeled_count
-    reason = f"such as {facts.classes[value]}, which is in {facts.pieces[value].total} of {count} label maps; "
-    reason += "in scans without such a class, wrong pseudo-labels would grow"
-    return {"stages.1.settings.ignored_classes": Choice(list(occasional), reason)}
+    more = f" and {counted(len(occasional) - 1, 'other class', 'other classes')}" if len(occasional) > 1 else ""
+    reason = f"{facts.classes[value]}, which is in {facts.pieces[value].total} of {count} label maps{more}: in scans "
+    reason += "without the class, wrong pseudo-labels would grow"
+    return {IGNORED: Choice(list(occasional), reason)}
 
 
 def method_choices(dimensions: int, method: str | None) -> Choices:

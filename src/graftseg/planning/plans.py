@@ -19,7 +19,7 @@ from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.methods.costs import SELF_TRAINING
 from graftseg.planning.choices import Choices, format_size
 from graftseg.planning.cost import GIB, SPEEDS, Target, target_of
-from graftseg.planning.draft import Draft, StepTimer, recipe_of
+from graftseg.planning.draft import IGNORED, Draft, StepTimer, recipe_of
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame
 from graftseg.planning.intensities import intensity_lines
@@ -124,6 +124,7 @@ def choose(
     head = (
         *_data_lines(facts, draft.frame),
         *_unused_lines(draft, length),
+        *_ignored_lines(choices),
         *intensity_lines(facts, choices),
         _memory_line(draft.shape, target),
         *_time_lines(draft, length),
@@ -166,6 +167,11 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
         folder = "Put unlabeled scans into imagesUn" if facts.has_layout else "Pass a folder of scans with --unlabeled"
         lines.append(f"Warning: there {few}, so this is a supervised recipe. {folder} and plan again.")
     return lines
+
+
+def _ignored_lines(choices: Choices) -> list[str]:
+    """Say which pseudo-labels are ignored."""
+    return [f"Note: pseudo-labels are ignored of {choices[IGNORED].reason}."] if IGNORED in choices else []
 
 
 def _memory_line(shape: StepShape, target: Target) -> str:
