@@ -131,9 +131,10 @@ def ignored_choices(facts: Facts) -> Choices:
     if not occasional or len(occasional) == sum(pieces.total > 0 for pieces in facts.pieces[1:]):
         return {}
     value, count = occasional[0], facts.labeled_count
-    more = f" and {counted(len(occasional) - 1, 'other class', 'other classes')}" if len(occasional) > 1 else ""
-    reason = f"{facts.classes[value]}, which is in {facts.pieces[value].total} of {count} label maps{more}: in scans "
-    reason += "without the class, wrong pseudo-labels would grow"
+    where = f"{facts.classes[value]} is in only {facts.pieces[value].total} of {count} label maps"
+    if len(occasional) > 1:
+        where += f", and {counted(len(occasional) - 1, 'other class', 'other classes')} in only some of them"
+    reason = f"{where}; in scans without such a class, wrong pseudo-labels would grow"
     return {IGNORED: Choice(list(occasional), reason)}
 
 

@@ -171,7 +171,7 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
 
 def _ignored_lines(choices: Choices) -> list[str]:
     """Say which pseudo-labels are ignored."""
-    return [f"Note: pseudo-labels are ignored of {choices[IGNORED].reason}."] if IGNORED in choices else []
+    return [f"Note: some pseudo-labels are ignored: {choices[IGNORED].reason}."] if IGNORED in choices else []
 
 
 def _memory_line(shape: StepShape, target: Target) -> str:
